@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLARE Aggregators: contributions in, one step of the global model out.
+
+All share one contract (:class:`UpdateAggregator`): collect the sites' updates, weigh the sites
+(*weighting*), turn weights and updates into a step (*direction*), treat buffers by their own rule.
+They run in this package's controller and in FLARE's own FedAvg and ScatterAndGather.
+"""
+
+from fdg_plugins.aggregators.base import UpdateAggregator
+from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.fedavg import FedAvgAggregator
+from fdg_plugins.aggregators.fedomg import FedOMGAggregator
+from fdg_plugins.aggregators.weightings import WEIGHTINGS, Weighting, make_weighting
+
+__all__ = [
+    "WEIGHTINGS",
+    "Contribution",
+    "FedAvgAggregator",
+    "FedOMGAggregator",
+    "UpdateAggregator",
+    "Weighting",
+    "make_weighting",
+]

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aggregator contract: collect contributions, weigh the sites, take a step; buffers by their own rule."""
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.abstract.model import ModelLearnableKey
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+from fdg_plugins.aggregators.contributions import Contribution, read_contribution
+from fdg_plugins.aggregators.weightings import Weighting, make_weighting
+from fdg_plugins.core.layout import ModelLayout, ParameterKind
+from fdg_plugins.core.linear import combine, inner_product
+from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.messages import META_REPORT, META_SITE
+
+
+class Direction(NamedTuple):
+    """A direction as coefficients ``[U]`` of the updates, and what the method reports of it."""
+
+    coefficients: torch.Tensor
+    report: dict[str, Any]
+
+
+class UpdateAggregator(ModelAggregator):
+    """Base of this package's aggregators; a subclass says how weights and Gram matrix become a direction.
+
+    Contributions are kept by site name and combined in the sorted order of the names, in float64: the
+    result has the same bits for any order of arrival.
+
+    Args:
+        weighting: reference weights p: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
+        server_lr: eta_g > 0, the factor of the step along the direction. One for plain averaging.
+    """
+
+    def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:
+        super().__init__()
+        self.weighting = weighting
+        self.server_lr = server_lr
+        self._layout: ModelLayout | None = None
+        self._sites: frozenset[str] | None = None
+        self.reset_stats()
+        self._validate()
+
+    # --- what a method defines ---
+
+    @abstractmethod
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        """Return the direction of a round from p ``[U]`` and the contributions in the sorted order of their sites."""
+
+    def on_arrival(self, contribution: Contribution) -> None:
+        """Compute what can be computed when one contribution has arrived."""
+
+    # --- settings ---
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Return the names of the settings, which are those of the constructor."""
+        return [name for name in inspect.signature(cls).parameters if name != "self"]
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings in force."""
+        return {name: getattr(self, name) for name in self.setting_names()}
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Replace settings by name before the first round; text, as from the environment, is read as their type."""
+        for name, value in settings.items():
+            if name not in self.setting_names():
+                raise SettingsError(f"{type(self).__name__} has no setting {name!r}; it has {self.setting_names()}.")
+            setattr(self, name, _like(name, value, getattr(self, name)))
+        self._validate()
+
+    def _validate(self) -> None:
+        self._weigh: Weighting = make_weighting(self.weighting)
+        check_number("server_lr", self.server_lr, above=0.0)
+
+    # --- one round ---
+
+    def begin_round(self, layout: ModelLayout, sites: Iterable[str]) -> None:
+        """Drop what is left of the last round; accept only updates of ``layout`` from ``sites`` from now on."""
+        self.reset_stats()
+        self._layout = layout
+        self._sites = frozenset(sites)
+
+    def accept_model(self, model: FLModel) -> None:
+        """Take one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
+        contribution = read_contribution(model, self._layout or self._reference())
+        site = contribution.site
+        if self._sites is not None and site not in self._sites:
+            raise ContributionError(f"site {site}: sent an update but does not train in this round.")
+        if site in self._contributions:
+            raise ContributionError(f"site {site}: sent a second update in the same round.")
+        self._weigh([contribution])  # a contribution that cannot be weighed is refused alone, not with its round
+        if not self._contributions:
+            self._round_layout = self._layout or self._reference() or ModelLayout.of(contribution.update)
+            self._as_numpy = not any(isinstance(value, torch.Tensor) for value in model.params.values())
+        self.on_arrival(contribution)
+        self._contributions[site] = contribution
+
+    def aggregate_model(self) -> FLModel:
+        """Return the step of the round as an update of the global model, its report in the meta; an empty one if no
+        contribution was accepted, which leaves the model as it is."""
+        if not self._contributions:
+            self.warning("No usable contribution in this round: the global model stays as it is.")
+            return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
+        contributions = [self._contributions[site] for site in sorted(self._contributions)]
+        weights = self._weigh(contributions)
+        direction = self.direction(weights, contributions)
+        step = self._step(weights, direction.coefficients, contributions)
+        report = {
+            "sites": [contribution.site for contribution in contributions],
+            "weights": weights.tolist(),
+            "coefficients": direction.coefficients.tolist(),
+            **direction.report,
+        }
+        params = {name: value.numpy() for name, value in step.items()} if self._as_numpy else step
+        self.reset_stats()
+        return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
+
+    def reset_stats(self) -> None:
+        """Forget the round's contributions."""
+        self._contributions: dict[str, Contribution] = {}
+        self._round_layout = ModelLayout()
+        self._as_numpy = False
+
+    def _step(
+        self, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
+    ) -> dict[str, torch.Tensor]:
+        step = {}
+        for name, entry in self._round_layout.items():
+            values = [contribution.update[name] for contribution in contributions]
+            if entry.kind is ParameterKind.TRAINABLE:
+                step[name] = combine(coefficients * self.server_lr, values)
+            elif entry.kind is ParameterKind.FLOAT_BUFFER:
+                step[name] = combine(weights, values)
+            else:
+                step[name] = torch.stack(values).amax(dim=0)
+        return step
+
+    def trainable(self, contribution: Contribution) -> dict[str, torch.Tensor]:
+        """Return the part of an update that is matched: the trainable parameters."""
+        return {name: contribution.update[name] for name in self._round_layout.names(ParameterKind.TRAINABLE)}
+
+    # --- FLARE's Aggregator interface (ScatterAndGather) ---
+
+    def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
+        """Take the contribution in ``shareable``; return False, with the reason in the log, if it cannot be used."""
+        self.fl_ctx = fl_ctx
+        try:
+            site = _peer_name(shareable, fl_ctx)
+            _check_round(site, shareable, fl_ctx)
+            model = _read_model(site, shareable)
+            model.meta[META_SITE] = site
+            self.accept_model(model)
+        except ContributionError as error:
+            self.warning(f"Contribution refused: {error}")
+            return False
+        return True
+
+    def _reference(self) -> ModelLayout | None:
+        """Return the layout of the global model that a stock workflow shows in its context, or that of the round."""
+        model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
+        weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
+        return ModelLayout.of(weights) if weights else self._round_layout or None
+
+
+def check_number(name: str, value: Any, above: float | None = None, at_least: float | None = None) -> None:
+    """Raise ``SettingsError`` unless ``value`` is a finite number in the range given."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    if not is_number or (above is not None and value <= above) or (at_least is not None and value < at_least):
+        limit = f"above {above}" if above is not None else f"of at least {at_least}"
+        raise SettingsError(f"{name} is {value!r}, expected a finite number {limit}.")
+
+
+def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> list[float]:
+    """Return the cosines from inner products ``[U]`` and lengths; zero where a length is zero."""
+    scale = lengths * length
+    return (
+        torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()
+    )
+
+
+def norm(update: Mapping[str, torch.Tensor]) -> float:
+    """Return the Euclidean length of an update."""
+    return inner_product(update, update) ** 0.5
+
+
+def _like(name: str, value: Any, current: Any) -> Any:
+    if not isinstance(value, str) or isinstance(current, str | dict):
+        return value
+    try:
+        if isinstance(current, bool):
+            return {"true": True, "1": True, "false": False, "0": False}[value.strip().lower()]
+        return float(value)
+    except (KeyError, ValueError) as error:
+        raise SettingsError(f"{name} is {value!r}, expected a {type(current).__name__}.") from error
+
+
+def _peer_name(shareable: Shareable, fl_ctx: FLContext) -> str:
+    """Return the identity that FLARE authenticated; what the sender wrote of itself does not count."""
+    name = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) if isinstance(shareable, Shareable) else None
+    peer = fl_ctx.get_peer_context() if fl_ctx else None
+    name = name or (peer.get_identity_name() if peer else None)
+    if not isinstance(name, str) or not name:
+        raise ContributionError("A contribution came without the name of an authenticated site.")
+    return name
+
+
+def _check_round(site: str, shareable: Shareable, fl_ctx: FLContext) -> None:
+    sent_for = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND, None)
+    current = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if fl_ctx else None
+    if sent_for is not None and current is not None and sent_for != current:
+        raise ContributionError(f"site {site}: sent an update for round {sent_for} in round {current}.")
+
+
+def _read_model(site: str, shareable: Shareable) -> FLModel:
+    try:
+        return FLModelUtils.from_shareable(shareable)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ContributionError(f"site {site}: sent something that is not an update: {error}.") from error

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One site's contribution to a round, and the checks that an untrusted one must pass."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.messages import META_SAMPLES, META_SITE, shorten
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A checked update, local minus global, with the number of training samples behind it (None: not said)."""
+
+    site: str
+    update: dict[str, torch.Tensor]
+    num_samples: int | None
+
+
+def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contribution:
+    """Return the contribution in ``model``; raise ``ContributionError`` with one sentence naming site and parameter.
+
+    ``layout`` is that of the global model; without one (a stock workflow that does not show its model)
+    the update is checked against itself only.
+    """
+    meta = model.meta if isinstance(model.meta, Mapping) else {}
+    site = meta.get(META_SITE)
+    if not isinstance(site, str) or not site:
+        raise ContributionError("A contribution came without the name of an authenticated site.")
+    if model.params_type != ParamsType.DIFF:
+        raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
+    if not isinstance(model.params, Mapping) or not model.params:
+        raise ContributionError(f"site {site}: sent an update without parameters.")
+    update = {str(name): _as_tensor(site, name, value) for name, value in model.params.items()}
+    layout = layout if layout is not None else ModelLayout.of(update)
+    _check_names(site, update, layout)
+    checked = {name: _checked(site, name, update[name], entry) for name, entry in layout.items()}
+    return Contribution(site, checked, _read_samples(site, meta.get(META_SAMPLES)))
+
+
+def _as_tensor(site: str, name: object, value: Any) -> torch.Tensor:
+    # With disk offload FLARE hands over references that load on demand.
+    value = value.materialize() if hasattr(value, "materialize") else value
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type != "meta":
+        return value.detach().cpu()
+    if isinstance(value, np.ndarray | np.number) and np.asarray(value).dtype.kind in "fiub":
+        # torch shares the array's memory, and refuses to for arrays that are read-only or reversed.
+        return torch.from_numpy(np.array(value, copy=True))
+    kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise ContributionError(f"site {site}: parameter {shorten(name)} is a {kind}, expected a dense array of numbers.")
+
+
+def _check_names(site: str, update: Mapping[str, torch.Tensor], layout: ModelLayout) -> None:
+    if missing := sorted(layout.keys() - update.keys()):
+        raise ContributionError(f"site {site}: parameter {missing[0]!r} is missing ({len(missing)} in all).")
+    if extra := sorted(update.keys() - layout.keys()):
+        raise ContributionError(
+            f"site {site}: parameter {shorten(extra[0])} is not in the global model ({len(extra)} in all)."
+        )
+
+
+def _checked(site: str, name: str, value: torch.Tensor, entry: Entry) -> torch.Tensor:
+    if tuple(value.shape) != entry.shape:
+        raise ContributionError(
+            f"site {site}: parameter {name!r} has shape {list(value.shape)}, expected {list(entry.shape)}."
+        )
+    if entry.kind is ParameterKind.INTEGER_BUFFER:
+        if value.is_floating_point() or value.is_complex():
+            raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
+        return value.to(entry.dtype)
+    if not value.is_floating_point():
+        raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
+    value = value.to(entry.dtype)  # before the check: a large float64 becomes infinite here
+    if not bool(torch.isfinite(value).all()):
+        count = int((~torch.isfinite(value)).sum())
+        raise ContributionError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
+    return value.contiguous()
+
+
+def _read_samples(site: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or number != number or number <= 0:
+        raise ContributionError(
+            f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
+        )
+    if number in (float("inf"),) or number != int(number):
+        raise ContributionError(
+            f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
+        )
+    return int(number)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedAvg: the weighted mean of the updates, the reference for every other method.
+
+Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
+Data", AISTATS 2017.
+
+Equation: ``theta+ = theta + server_lr * sum_u p_u g_u`` over the sites of the round. *Participation*: one
+site gives its own model back; an absent site has no weight. *Buffers*: float buffers averaged with p,
+integer buffers moved by the largest update. *Differences*: the weights are the numbers of training
+samples, not of steps as in FLARE's own FedAvg when sites report steps.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from fdg_plugins.aggregators.base import Direction, UpdateAggregator, cosines, norm
+from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.core.linear import combine, inner_product
+
+
+class FedAvgAggregator(UpdateAggregator):
+    """The weighted mean of the sites' updates.
+
+    Args:
+        weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
+        server_lr: eta_g > 0, the factor of the mean update; one is FedAvg.
+    """
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        """Return p as the coefficients; report the updates' lengths and cosines with their mean."""
+        updates = [self.trainable(contribution) for contribution in contributions]
+        mean = {name: combine(weights, [update[name] for update in updates]) for name in updates[0]}
+        lengths = torch.tensor([norm(update) for update in updates], dtype=torch.float64)
+        products = torch.tensor([inner_product(update, mean) for update in updates], dtype=torch.float64)
+        with_mean = cosines(products, lengths, norm(mean))
+        report = {
+            "update_norms": lengths.tolist(),
+            "mean_norm": norm(mean),
+            "direction_norm": norm(mean),
+            "cosines_with_mean": with_mean,
+            "cosines_with_direction": with_mean,
+        }
+        return Direction(weights, report)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLARE's workflow for federated domain generalization: census, rounds, held-out evaluation, record."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.abstract.model import make_model_learnable
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.controllers.census import Federation, check_min_sites, take_census
+from fdg_plugins.controllers.global_model import initial_model
+from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
+from fdg_plugins.controllers.record import InitialWeights, RunRecord
+from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line
+from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.controllers.setup import Plans, make_plans, new_record
+from fdg_plugins.controllers.tracking import Tracker
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
+from fdg_plugins.quiet import quiet_console
+
+MAX_IDLE_ROUNDS = 3
+
+
+class FederationController(Messenger):
+    """Census, then rounds of local training and aggregation, with the held-out domain as judge only.
+
+    In a round the sources evaluate the model they receive before they train on it, while the sites of the
+    held-out domain evaluate it: every site has exactly one task, and round r judges the model after round r - 1.
+
+    Args:
+        aggregator_id: id of the job's aggregator, an :class:`~fdg_plugins.aggregators.UpdateAggregator`.
+        protocol: fields of :class:`~fdg_plugins.protocol.Protocol` that differ from its defaults.
+        stand_in_protocol: fields, or settings of the aggregator, that replace these when the sites have no real
+            data and use the stand-in.
+        poll: seconds between looks for answers.
+    """
+
+    def __init__(
+        self,
+        aggregator_id: str = "aggregator",
+        protocol: dict[str, Any] | None = None,
+        stand_in_protocol: dict[str, Any] | None = None,
+        poll: float = 0.02,
+    ) -> None:
+        super().__init__(poll=poll)
+        for name, value in (("protocol", protocol), ("stand_in_protocol", stand_in_protocol)):
+            if value is not None and not isinstance(value, dict):
+                raise SettingsError(f"{name} is {value!r}, expected an object of settings.")
+        self.aggregator_id = aggregator_id
+        self.protocol = protocol
+        self.stand_in_protocol = stand_in_protocol
+        self._rounds: Rounds | None = None
+
+    def run(self) -> None:
+        """Run the job to its end; a problem that a user can mend ends it with one sentence."""
+        fobs.register(TensorDecomposer)
+        quiet_console()
+        try:
+            self._run()
+        except Aborted:
+            self._stop("the job was aborted.")
+        except FDGError as error:
+            self._stop(str(error))
+            self.panic(str(error))
+
+    def _run(self) -> None:
+        aggregator = self._aggregator()
+        plans = make_plans(self.protocol or {}, self.stand_in_protocol or {}, os.environ, aggregator.setting_names())
+        federation = self._census(plans)
+        plan = plans.stand_in if federation.stand_in else plans.real
+        check_min_sites(plan.protocol, federation)
+        aggregator.configure(plan.aggregator)
+        model, weights = initial_model(plan.protocol, len(federation.classes))
+        record = new_record(federation, plan.protocol, aggregator, InitialWeights(**vars(weights)))
+        self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()))
+        self._announce(record)
+        self._train(self._rounds, record)
+
+    def _aggregator(self) -> UpdateAggregator:
+        aggregator = self.get_component(self.aggregator_id)
+        if not isinstance(aggregator, UpdateAggregator):
+            raise SettingsError(
+                f"aggregator_id {self.aggregator_id!r} names {type(aggregator).__name__}, expected an UpdateAggregator."
+            )
+        return aggregator
+
+    def _census(self, plans: Plans) -> Federation:
+        sites = tuple(sorted(client.name for client in self.engine.get_clients()))
+        request = CensusRequest(protocol=plans.real.protocol, stand_in_protocol=plans.stand_in.protocol)
+        replies: dict[str, CensusReply] = {}
+
+        def on_answer(site: str, model: FLModel) -> None:
+            replies[site] = CensusReply.read(model.metrics, f"site {site}: census", ContributionError)
+
+        meta = {META_REQUEST: request.model_dump(mode="json")}
+        data = FLModel(params_type=ParamsType.FULL, params={}, current_round=0, meta=meta)
+        self._say(f"census of {len(sites)} sites: {', '.join(sites)}")
+        failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
+        return take_census(replies, failures, plans.real.protocol.target)
+
+    def _train(self, rounds: Rounds, record: RunRecord) -> None:
+        tracker = Tracker(self, prefix="STAND-IN/" if record.stand_in else "")
+        idle = 0
+        for number in range(1, record.protocol.rounds + 1):
+            self._tell_widgets(number, rounds)
+            finished, evaluation = rounds.run_round(number)
+            self._say(round_line(record, finished, evaluation), record)
+            tracker.evaluation(evaluation, self.fl_ctx)
+            tracker.round(finished, self.fl_ctx)
+            idle = 0 if finished.aggregation else idle + 1
+            if idle == MAX_IDLE_ROUNDS:
+                raise FDGError(f"{idle} rounds in a row left the model as it was; the last because {finished.reason}")
+        last = rounds.evaluate_last()
+        record.status = "finished"
+        rounds.save()
+        self._say(evaluation_line(record, last), record)
+        tracker.evaluation(last, self.fl_ctx)
+        self._say(f"finished\n{final_table(record)}", record)
+        self._say(f"record, models and TensorBoard events: {rounds.folder}", record)
+
+    def _tell_widgets(self, number: int, rounds: Rounds) -> None:
+        """Tell FLARE's widgets that a round starts, in the way FLARE's own workflows do."""
+        learnable = make_model_learnable(rounds.model.state, {})
+        self.fl_ctx.set_prop(AppConstants.GLOBAL_MODEL, learnable, private=True, sticky=True)
+        self.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, number - 1, private=True, sticky=False)
+        self.event(AppEventType.ROUND_STARTED)
+
+    def _announce(self, record: RunRecord) -> None:
+        protocol = record.protocol
+        settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
+        held_out = f"{', '.join(record.held_out)} ({protocol.target})"
+        self._say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}", record)
+        self._say(f"{record.method.aggregator} ({settings})", record)
+        self._say(
+            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {protocol.rounds} rounds of "
+            f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}",
+            record,
+        )
+        if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
+            self.warning(
+                "No ImageNet weights are on the server, so training starts from scratch, where the paper's server_lr "
+                "of 0.05 is very slow: FDG_PRETRAINED_FILE names such weights, FDG_SERVER_LR=1 steps as far as FedAvg."
+            )
+
+    def _stop(self, reason: str) -> None:
+        if self._rounds is not None:
+            self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
+            self._rounds.save_record()
+
+    def _say(self, text: str, record: RunRecord | None = None) -> None:
+        mark = marks(record) if record else ""
+        self.log_info(self.fl_ctx, f"{mark} | {text}" if mark else text)

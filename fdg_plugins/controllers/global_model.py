@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The global model at the server: its parameters, the rule by which a step changes them, its files."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.errors import FDGError
+from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.storage import save_tensors
+
+LAST_FILE = "global_model.safetensors"
+SELECTED_FILE = "global_model_selected.safetensors"
+
+
+class GlobalModel:
+    """Parameters of the global model. They are replaced, never changed in place: messages may still hold them."""
+
+    def __init__(self, state: Mapping[str, torch.Tensor], kinds: Mapping[str, str]) -> None:
+        self.state = {name: value.detach().clone().contiguous() for name, value in state.items()}
+        self.layout = ModelLayout.of(self.state, kinds)
+
+    def apply(self, step: Mapping[str, torch.Tensor]) -> None:
+        """Add the step; raise ``FDGError``, the model unchanged, if a parameter would stop being finite."""
+        moved = {name: value + step[name].to(value.dtype) for name, value in self.state.items()}
+        for name, value in moved.items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
+        self.state = moved
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the parameters and buffers."""
+        return count_bytes(self.state)
+
+    def save(self, path: Path, description: Mapping[str, str]) -> None:
+        """Write the parameters and a description of them as safetensors, atomically."""
+        save_tensors(path, self.state, description)
+
+
+def initial_model(protocol: Protocol, num_classes: int) -> tuple[GlobalModel, PretrainedRecord]:
+    """Return the model before round 1: weights drawn from the seed, the extractor's from ImageNet where asked for."""
+    model = build_model(protocol.model, num_classes, seed=protocol.seed)
+    file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
+    sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
+    record = load_pretrained(
+        model, protocol.model, protocol.pretrained, file=Path(file) if file else None, sha256=sha256 or None
+    )
+    return GlobalModel(model.state_dict(), parameter_kinds(model)), record
+
+
+def count_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Return the bytes of the tensors' elements."""
+    return sum(value.numel() * value.element_size() for value in tensors.values())

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking sites: several tasks at once, answers as they arrive, a reason for every site that gave none."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.workflows.model_controller import ModelController
+
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.messages import HEADER_REASON, META_SITE
+
+
+class Aborted(Exception):  # noqa: N818 - an order that was obeyed, not an error
+    """The job was aborted."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One task for some sites, and what to do with each answer; ``on_answer(site, model)`` may refuse it."""
+
+    task: str
+    sites: tuple[str, ...]
+    data: FLModel
+    on_answer: Callable[[str, FLModel], None]
+
+
+class Messenger(ModelController):
+    """A ModelController that sends several tasks at once and keeps a reason for every missing answer."""
+
+    def __init__(self, poll: float = 0.02) -> None:
+        # No persistor: the workflow keeps its own files. An error reply is an answer like any other: noted, and
+        # the round goes on; how many usable ones it needs is this workflow's own rule.
+        super().__init__(persistor_id="", ignore_result_error=True)
+        self.poll = poll
+        self._failures: dict[str, str] = {}
+
+    def set_communicator(self, communicator: Any) -> None:
+        """Make FLARE's task monitor look as often as this workflow does; it has no setting for that."""
+        super().set_communicator(communicator)
+        communicator._task_check_period = self.poll
+
+    def info(self, msg: str) -> None:
+        """Keep the base classes' bookkeeping ("Sending task ...") out of what a person reads."""
+        self.debug(msg)
+
+    def ask(self, requests: Iterable[Request], timeout: int) -> dict[str, str]:
+        """Send all requests, wait for the answers, and return the reasons of the sites without a usable one.
+
+        Raises ``Aborted`` if the job is aborted meanwhile.
+        """
+        self._failures = {}
+        waiting: set[str] = set()
+        for request in requests:
+            waiting.update(request.sites)
+            self._send(request, waiting, timeout)
+        while self.get_num_standing_tasks():
+            if self.abort_signal.triggered:
+                raise Aborted
+            time.sleep(self.poll)
+        if self.abort_signal.triggered:
+            raise Aborted
+        for site in sorted(waiting - self._failures.keys()):
+            self._fail(site, f"did not answer within {timeout} s.")
+        return dict(sorted(self._failures.items()))
+
+    def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
+        def receive(model: FLModel) -> bool:
+            site = model.meta[META_SITE]
+            try:
+                request.on_answer(site, model)
+            except ContributionError as error:
+                self._fail(site, str(error).removeprefix(f"site {site}: "))
+                return False
+            finally:
+                waiting.discard(site)
+            return True
+
+        self.broadcast_model(
+            data=request.data,
+            task_name=request.task,
+            targets=list(request.sites),
+            timeout=timeout,
+            blocking=False,
+            callback=receive,
+        )
+
+    def _fail(self, site: str, reason: str) -> None:
+        self._failures[site] = reason
+        self.warning(f"site {site}: {reason}")
+
+    def _accept_train_result(
+        self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
+    ) -> bool:
+        """Note the reason of an error reply, which the base class would drop, and of an answer that came too late."""
+        if is_unknown_task:
+            self.warning(f"site {client_name}: its answer came after its task had ended, and is not used.")
+            return False
+        code = result.get_return_code(ReturnCode.OK)
+        if code != ReturnCode.OK:
+            self._fail(client_name, str(result.get_header(HEADER_REASON, f"answered with the error {code}.")))
+            return False
+        return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))

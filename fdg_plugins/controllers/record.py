@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a run, ``results.json``: its schema, and the numbers that follow from it.
+
+Rounds count from 1. An evaluation is of the global model *after* a round; ``after_round`` 0 is the initial
+model. Accuracies are fractions, losses mean cross entropies, sizes bytes of tensors, times seconds.
+A loss that is not finite is null.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import pydantic
+
+from fdg_plugins.messages import CensusReply, Checked, Evaluation
+from fdg_plugins.protocol import Protocol
+
+SCHEMA_VERSION = 1
+
+
+class Recorded(Checked):
+    """Base of the record's parts; these grow while the run goes on."""
+
+    model_config = pydantic.ConfigDict(frozen=False, extra="forbid", ser_json_inf_nan="null")
+
+
+class Method(Recorded):
+    """The aggregator by class name, and its settings in force."""
+
+    aggregator: str
+    settings: dict[str, Any]
+
+
+class InitialWeights(Recorded):
+    """Where the initial weights came from: ``imagenet`` with file name and SHA-256, or ``from scratch``."""
+
+    label: str
+    file: str | None = None
+    sha256: str | None = None
+
+
+class LocalRecord(Recorded):
+    """One site's local training in one round; ``local`` is its own model after it, on its validation split."""
+
+    epoch_losses: tuple[float, ...]
+    local: Evaluation
+    steps: int
+    learning_rate: float
+    num_samples: int
+    seconds: float
+
+
+class AggregationRecord(Recorded):
+    """What the server made of the updates, by site; ``None`` where the method has no such number."""
+
+    weights: dict[str, float]
+    coefficients: dict[str, float]
+    gamma: dict[str, float] | None = None
+    update_norms: dict[str, float]
+    cosines_with_mean: dict[str, float]
+    cosines_with_direction: dict[str, float]
+    mean_norm: float
+    direction_norm: float
+    objective: float | None = None
+    duality_gap: float | None = None
+
+    @classmethod
+    def from_report(cls, report: Mapping[str, Any]) -> "AggregationRecord":
+        """Return the record of an aggregator's report, in which lists are in the order of ``sites``."""
+        sites = report["sites"]
+        values = {name: value for name, value in report.items() if name != "sites"}
+        by_site = {k: dict(zip(sites, v, strict=True)) if isinstance(v, list) else v for k, v in values.items()}
+        return cls.model_validate(by_site)
+
+
+class RoundRecord(Recorded):
+    """One round. ``failures`` are the sites without a usable answer, with the reason. ``aggregation`` is None if the
+    model was left as it was; ``reason`` then says why."""
+
+    round: int
+    sites: tuple[str, ...]
+    failures: dict[str, str]
+    local: dict[str, LocalRecord]
+    aggregation: AggregationRecord | None = None
+    reason: str | None = None
+    seconds: float
+    aggregation_seconds: float
+    bytes_down: int
+    bytes_up: int
+
+
+class EvaluationRecord(Recorded):
+    """The global model after a round: by site, and as means over domains; ``target`` is None if nobody answered."""
+
+    after_round: int
+    sites: dict[str, Evaluation]
+    domains: dict[str, float]
+    source_mean: float | None
+    source_worst: float | None
+    target: float | None
+
+
+class Choice(Recorded):
+    """A model that a selection rule chose. Only ``last`` and ``source_validation`` are results: the oracle looks
+    at the held-out domain. ``file`` holds the model once the run has finished."""
+
+    rule: Literal["last", "source_validation", "oracle"]
+    after_round: int
+    file: str | None = None
+
+
+class RunRecord(Recorded):
+    """Everything that ``results.json`` holds."""
+
+    schema_version: int = SCHEMA_VERSION
+    status: Literal["running", "finished", "stopped"] = "running"
+    stopped_because: str | None = None
+    stand_in: bool
+    data: str
+    started: str
+    seconds: float = 0.0
+    protocol: Protocol
+    method: Method
+    initial_weights: InitialWeights
+    versions: dict[str, str]
+    classes: tuple[str, ...]
+    sources: tuple[str, ...]
+    held_out: tuple[str, ...]
+    census: dict[str, CensusReply]
+    rounds: list[RoundRecord] = pydantic.Field(default_factory=list)
+    evaluations: list[EvaluationRecord] = pydantic.Field(default_factory=list)
+    choices: list[Choice] = pydantic.Field(default_factory=list)
+
+    def add_evaluation(self, after_round: int, scores: Mapping[str, Evaluation]) -> EvaluationRecord:
+        """Append the scores of the global model after a round, with their means over domains."""
+        domains = domain_accuracies(scores, {site: reply.domain for site, reply in self.census.items()})
+        sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
+        complete = all(site in scores for site in self.sources)
+        record = EvaluationRecord(
+            after_round=after_round,
+            sites=dict(sorted(scores.items())),
+            domains=domains,
+            source_mean=sum(sources) / len(sources) if complete else None,
+            source_worst=min(sources) if complete else None,
+            target=domains.get(self.protocol.target),
+        )
+        self.evaluations.append(record)
+        return record
+
+    def choose(self, files: Mapping[str, str]) -> list[Choice]:
+        """Return the choice of each selection rule among the evaluated models, with the file that ``files`` names for
+        the rule; the earliest model wins a tie."""
+        chosen = {
+            "last": self.evaluations[-1] if self.evaluations else None,
+            "source_validation": _best(self.evaluations, "source_mean"),
+            "oracle": _best(self.evaluations, "target"),
+        }
+        return [
+            Choice.model_validate({"rule": rule, "after_round": model.after_round, "file": files.get(rule)})
+            for rule, model in chosen.items()
+            if model is not None
+        ]
+
+
+def domain_accuracies(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, float]:
+    """Return the accuracy per domain, pooled over the examples of the sites that hold it."""
+    correct: dict[str, float] = {}
+    count: dict[str, int] = {}
+    for site, score in sorted(scores.items()):
+        domain = domains[site]
+        correct[domain] = correct.get(domain, 0.0) + score.accuracy * score.count
+        count[domain] = count.get(domain, 0) + score.count
+    return {domain: correct[domain] / count[domain] for domain in sorted(count)}
+
+
+def _best(evaluations: Iterable[EvaluationRecord], field: str) -> EvaluationRecord | None:
+    known = [evaluation for evaluation in evaluations if getattr(evaluation, field) is not None]
+    return max(known, key=lambda evaluation: (getattr(evaluation, field), -evaluation.after_round), default=None)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds: what is asked of the sites, what becomes of their answers, what is kept."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel, count_bytes
+from fdg_plugins.controllers.messenger import Messenger, Request
+from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
+from fdg_plugins.errors import ContributionError, FDGError
+from fdg_plugins.messages import (
+    META_REPORT,
+    META_REQUEST,
+    META_SAMPLES,
+    TASK_EVALUATE,
+    TASK_TRAIN,
+    Evaluation,
+    TaskRequest,
+    TrainReport,
+)
+from fdg_plugins.storage import write_bytes
+
+RESULTS_FILE = "results.json"
+FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
+
+
+@dataclass
+class Answers:
+    """What came of one round's requests: scores of the model sent, local training of the usable updates, bytes."""
+
+    scores: dict[str, Evaluation] = field(default_factory=dict)
+    local: dict[str, LocalRecord] = field(default_factory=dict)
+    bytes_up: int = 0
+
+
+class Rounds:
+    """The rounds of one run: owns the global model, the record and their files; asks through the messenger."""
+
+    def __init__(
+        self, messenger: Messenger, aggregator: UpdateAggregator, model: GlobalModel, record: RunRecord, folder: Path
+    ) -> None:
+        self.messenger = messenger
+        self.aggregator = aggregator
+        self.model = model
+        self.record = record
+        self.folder = folder
+        self._started = time.perf_counter()
+
+    def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
+        """Run round ``number``, counted from 1; return its record and the evaluation of the model it started from."""
+        started = time.perf_counter()
+        record, answers = self.record, Answers()
+        self.aggregator.begin_round(self.model.layout, record.sources)
+        requests = [
+            Request(TASK_TRAIN, record.sources, self._task(number), self._on_update(answers)),
+            Request(TASK_EVALUATE, record.held_out, self._task(number), self._on_score(answers)),
+        ]
+        failures = self.messenger.ask(requests, record.protocol.task_timeout)
+        # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.
+        evaluation = self._judge(number - 1, answers)
+        aggregating = time.perf_counter()
+        aggregation, reason = self._step(len(answers.local))
+        ended = time.perf_counter()
+        finished = RoundRecord(
+            round=number,
+            sites=tuple(sorted(answers.local)),
+            failures=failures,
+            local=dict(sorted(answers.local.items())),
+            aggregation=aggregation,
+            reason=reason,
+            seconds=ended - started,
+            aggregation_seconds=ended - aggregating,
+            bytes_down=self.model.num_bytes * (len(record.sources) + len(record.held_out)),
+            bytes_up=answers.bytes_up,
+        )
+        record.rounds.append(finished)
+        self.save()
+        return finished, evaluation
+
+    def evaluate_last(self) -> EvaluationRecord:
+        """Let every site judge the model after the last round; return the evaluation."""
+        record, answers = self.record, Answers()
+        sites = tuple(sorted((*record.sources, *record.held_out)))
+        request = Request(TASK_EVALUATE, sites, self._task(len(record.rounds)), self._on_score(answers))
+        self.messenger.ask([request], record.protocol.task_timeout)
+        return self._judge(len(record.rounds), answers)
+
+    def save(self) -> None:
+        """Write the last model and the record, each atomically."""
+        self.model.save(self.folder / LAST_FILE, self._description(len(self.record.rounds)))
+        self.save_record()
+
+    def save_record(self) -> None:
+        """Write ``results.json`` atomically."""
+        self.record.seconds = time.perf_counter() - self._started
+        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
+
+    # --- messages ---
+
+    def _task(self, number: int) -> FLModel:
+        request = TaskRequest(protocol=self.record.protocol, stand_in=self.record.stand_in)
+        return FLModel(
+            params_type=ParamsType.FULL,
+            params=dict(self.model.state),
+            current_round=number - 1,  # FLARE and the wire count from 0
+            total_rounds=self.record.protocol.rounds,
+            meta={META_REQUEST: request.model_dump(mode="json")},
+        )
+
+    def _on_update(self, answers: Answers) -> Callable[[str, FLModel], None]:
+        def on_update(site: str, answer: FLModel) -> None:
+            report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
+            answers.scores[site] = report.received
+            self.aggregator.accept_model(answer)
+            answers.local[site] = LocalRecord(
+                epoch_losses=report.epoch_losses,
+                local=report.local,
+                steps=report.steps,
+                learning_rate=report.learning_rate,
+                num_samples=answer.meta[META_SAMPLES],
+                seconds=report.seconds,
+            )
+            answers.bytes_up += count_bytes(answer.params)
+
+        return on_update
+
+    def _on_score(self, answers: Answers) -> Callable[[str, FLModel], None]:
+        def on_score(site: str, answer: FLModel) -> None:
+            answers.scores[site] = Evaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
+
+        return on_score
+
+    # --- model ---
+
+    def _judge(self, after_round: int, answers: Answers) -> EvaluationRecord:
+        """Record the scores of the model; keep a copy of it if source validation, never the target, prefers it."""
+        evaluation = self.record.add_evaluation(after_round, answers.scores)
+        self.record.choices = self.record.choose(FILES)
+        for choice in self.record.choices:
+            if choice.rule == "source_validation" and choice.after_round == after_round:
+                self.model.save(self.folder / SELECTED_FILE, self._description(after_round))
+        return evaluation
+
+    def _step(self, usable: int) -> tuple[AggregationRecord | None, str | None]:
+        """Take the round's step, or leave the model as it is and return the reason."""
+        needed = self.record.protocol.min_sites
+        try:
+            if usable < needed:
+                raise FDGError(f"{usable} usable updates came, fewer than min_sites {needed}.")
+            result = self.aggregator.aggregate_model()
+            self.model.apply(result.params)
+        except (FDGError, ArithmeticError) as error:
+            self.messenger.warning(f"The model stays as it was: {error}")
+            return None, str(error)
+        return AggregationRecord.from_report(result.meta[META_REPORT]), None
+
+    def _description(self, after_round: int) -> dict[str, str]:
+        protocol = self.record.protocol
+        return {
+            "model": protocol.model,
+            "classes": json.dumps(self.record.classes),
+            "image_size": str(protocol.image_size),
+            "dataset": self.record.data,
+            "target": protocol.target,
+            "after_round": str(after_round),
+            "initial_weights": self.record.initial_weights.label,
+        }

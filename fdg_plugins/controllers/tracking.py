@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run's numbers as FLARE analytics events; FLARE's own receiver in the job writes them for TensorBoard."""
+
+from collections.abc import Iterator
+
+from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
+
+from fdg_plugins.controllers.record import EvaluationRecord, RoundRecord
+
+Scalar = tuple[str, float]
+
+
+def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
+    """Yield tag and value of what one round measured."""
+    yield "round/seconds", finished.seconds
+    yield "round/sites", float(len(finished.sites))
+    for site, local in finished.local.items():
+        yield f"train_loss/{site}", local.epoch_losses[-1]
+    if finished.aggregation is None:
+        return
+    for name, value in finished.aggregation:
+        if isinstance(value, dict):
+            yield from ((f"{name}/{site}", number) for site, number in value.items())
+        elif value is not None:
+            yield f"server/{name}", value
+
+
+def evaluation_scalars(evaluation: EvaluationRecord) -> Iterator[Scalar]:
+    """Yield tag and value of one evaluation of the global model."""
+    for site, score in evaluation.sites.items():
+        yield f"{score.split}_accuracy/{site}", score.accuracy
+        yield f"{score.split}_loss/{site}", score.loss
+    for name in ("source_mean", "source_worst", "target"):
+        value = getattr(evaluation, name)
+        if value is not None:
+            yield f"accuracy/{name}", value
+
+
+class Tracker:
+    """Fires one analytics event per number on behalf of a component; ``prefix`` marks every tag."""
+
+    def __init__(self, component: FLComponent, prefix: str = "") -> None:
+        self.component = component
+        self.prefix = prefix
+
+    def round(self, finished: RoundRecord, fl_ctx: FLContext) -> None:
+        """Send what a round measured, at step ``round``."""
+        self._send(round_scalars(finished), finished.round, fl_ctx)
+
+    def evaluation(self, evaluation: EvaluationRecord, fl_ctx: FLContext) -> None:
+        """Send an evaluation, at step ``after_round``."""
+        self._send(evaluation_scalars(evaluation), evaluation.after_round, fl_ctx)
+
+    def _send(self, scalars: Iterator[Scalar], step: int, fl_ctx: FLContext) -> None:
+        for tag, value in scalars:
+            dxo = create_analytic_dxo(
+                tag=self.prefix + tag, value=float(value), data_type=AnalyticsDataType.SCALAR, global_step=step
+            )
+            send_analytic_dxo(self.component, dxo, fl_ctx, ANALYTIC_EVENT_TYPE, fire_fed_event=False)

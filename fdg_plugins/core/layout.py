@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each key of a model's state dict is, and the rule by which the server treats it, stated once.
+
+============== ============================================ =========================================
+kind           examples                                     rule at the server
+============== ============================================ =========================================
+trainable      convolution weights, BatchNorm's affine pair weighted, matched, moved by server_lr * d
+float_buffer   ``running_mean``, ``running_var``            averaged with the reference weights
+integer_buffer ``num_batches_tracked``                      moved by the largest update; never averaged
+============== ============================================ =========================================
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+FLOAT_BUFFER_SUFFIXES = ("running_mean", "running_var")
+
+
+class ParameterKind(StrEnum):
+    """The three kinds of entries of a state dict."""
+
+    TRAINABLE = "trainable"
+    FLOAT_BUFFER = "float_buffer"
+    INTEGER_BUFFER = "integer_buffer"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Kind, shape and dtype of one key of the state dict."""
+
+    kind: ParameterKind
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class ModelLayout(dict[str, Entry]):
+    """Every key of a state dict with its :class:`Entry`."""
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], kinds: Mapping[str, str] | None = None) -> "ModelLayout":
+        """Return the layout of ``state`` (tensors or arrays); without ``kinds``, by dtype and BatchNorm's names."""
+        tensors = {name: torch.as_tensor(value) for name, value in state.items()}
+        return cls(
+            (
+                name,
+                Entry(
+                    ParameterKind(kinds[name]) if kinds else guess_kind(name, value), tuple(value.shape), value.dtype
+                ),
+            )
+            for name, value in tensors.items()
+        )
+
+    def names(self, kind: ParameterKind) -> list[str]:
+        """Return the names of one kind, sorted."""
+        return sorted(name for name, entry in self.items() if entry.kind is kind)
+
+
+def guess_kind(name: str, value: torch.Tensor) -> ParameterKind:
+    """Return the kind of an entry of which only name and value are known."""
+    if not value.is_floating_point():
+        return ParameterKind.INTEGER_BUFFER
+    return ParameterKind.FLOAT_BUFFER if name.endswith(FLOAT_BUFFER_SUFFIXES) else ParameterKind.TRAINABLE

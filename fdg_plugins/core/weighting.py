@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reference weights p of a round's sites: non-negative, summing to one, in the order of the sites given."""
+
+from collections.abc import Sequence
+
+import torch
+
+SUM_TOLERANCE = 1e-6
+
+
+def uniform_weights(count: int) -> torch.Tensor:
+    """Return ``1/U`` for each of ``count`` sites, float64 ``[U]``."""
+    if count < 1:
+        raise ValueError(f"Weights need at least one site, got {count}.")
+    return torch.full((count,), 1.0 / count, dtype=torch.float64)
+
+
+def sample_weights(counts: Sequence[int]) -> torch.Tensor:
+    """Return ``n_u / sum_v n_v`` over the round's sites, float64 ``[U]``, from their numbers of training samples."""
+    values = torch.as_tensor(list(counts), dtype=torch.float64)
+    if values.numel() == 0 or not bool((values > 0).all()) or not bool(values.isfinite().all()):
+        raise ValueError(f"Weights by samples need a positive number of samples from every site, got {list(counts)}.")
+    return values / values.sum()
+
+
+def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.Tensor:
+    """Return ``weights`` as float64 ``[count]``; raise ``ValueError`` unless they lie on the simplex."""
+    values = torch.as_tensor(weights).detach().to("cpu", torch.float64)
+    if values.shape != (count,):
+        raise ValueError(f"Expected one weight for each of {count} sites, got shape {list(values.shape)}.")
+    if not bool((values >= 0).all()) or not abs(float(values.sum()) - 1.0) <= SUM_TOLERANCE:
+        raise ValueError(f"Weights must be non-negative and sum to one, got {values.tolist()}.")
+    return values

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which images of a domain are for training and which for validation: a seeded 90/10 split, or PACS' own lists.
+
+A split has a name and a hash, so that two people, or a run and its repetition, can tell whether they
+trained on the same images without exchanging lists.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdg_plugins.data.catalogue import ImageFolderSpec, Sample, without_suffix
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.randomness import numpy_generator
+
+# Where the official lists may lie, below the data set's folder; the last is the official download's own name.
+KFOLD_FOLDERS = ("", "splits", "kfold", "Train val splits and h5py files pre-read")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training and validation images, which never overlap, and those a held-out domain is judged on."""
+
+    train: tuple[Sample, ...]
+    validation: tuple[Sample, ...]
+    test: tuple[Sample, ...]
+    name: str
+
+    @property
+    def digest(self) -> str:
+        """Return the first 16 hex digits of the split's SHA-256.
+
+        Hashed are the sorted lines ``train|validation <file> <label>``, each ended by a newline.
+        """
+        lines = [f"train {sample.file} {sample.label}\n" for sample in self.train]
+        lines += [f"validation {sample.file} {sample.label}\n" for sample in self.validation]
+        return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()[:16]
+
+
+def seeded_split(
+    samples: Sequence[Sample], spec: ImageFolderSpec, domain: str, *, seed: int, max_samples: int | None = None
+) -> Split:
+    """Split at random into 90 % training and 10 % validation images, class by class.
+
+    The share of validation images is rounded per class, but is at least one image where the class has
+    two or more; a class of one image goes to training. ``max_samples`` thins the domain first.
+    """
+    kept = _thinned((samples,), spec, domain, seed, max_samples)
+    train: list[Sample] = []
+    validation: list[Sample] = []
+    for label, name in enumerate(spec.classes):
+        members = _of_class(kept, label)
+        count = max(1, (len(members) + 5) // 10) if len(members) > 1 else 0
+        order = numpy_generator(seed, "split", spec.name, domain, name).permutation(len(members))
+        validation += [members[i] for i in order[:count]]
+        train += [members[i] for i in order[count:]]
+    name = f"{spec.name}/90-10@{seed}" + _thinning_suffix(len(samples), max_samples)
+    return Split(_in_order(train), _in_order(validation), _in_order(kept), name)
+
+
+def listed_split(
+    samples: Sequence[Sample],
+    spec: ImageFolderSpec,
+    domain: str,
+    root: Path,
+    *,
+    seed: int,
+    max_samples: int | None = None,
+) -> Split | None:
+    """Return the split of the official lists below ``root``, or None if neither list of the domain is there.
+
+    ``max_samples`` thins training and validation images in proportion. DataError, naming list and line,
+    if a list does not fit the images, if only one of the two lists is there, or if they overlap.
+    """
+    files = _find_lists(root, spec, domain)
+    if files is None:
+        return None
+    train, validation = (_read_list(files[part], root, samples, spec, domain) for part in ("train", "crossval"))
+    test = _read_list(files["test"], root, samples, spec, domain) if "test" in files else tuple(samples)
+    if overlap := sorted({sample.file for sample in train} & {sample.file for sample in validation}):
+        raise DataError(
+            f"image {overlap[0]} is named by both {files['train']} and {files['crossval']}; expected it in one."
+        )
+    parts = (train, validation, _without(test, (*train, *validation)))
+    kept = set(_thinned(parts, spec, domain, seed, max_samples))
+    name = f"{spec.name}/kfold" + _thinning_suffix(sum(len(part) for part in parts), max_samples)
+    return Split(_in_order(kept & set(train)), _in_order(kept & set(validation)), _in_order(kept & set(test)), name)
+
+
+def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
+    """Divide ``total`` among groups of the given sizes in proportion to them; no group gets more than its size.
+
+    Each group first gets up to ``minimum``, one at a time and in the given order, for as long as
+    ``total`` lasts; the rest goes, one by one, to the group that lacks most of its proportional share.
+    """
+    total = min(total, sum(sizes))
+    result = [0] * len(sizes)
+    for level in range(minimum):
+        for i, size in enumerate(sizes):
+            result[i] += size > level and sum(result) < total
+    while sum(result) < total:
+        open_groups = [i for i, size in enumerate(sizes) if result[i] < size]
+        neediest = max(open_groups, key=lambda i: (sizes[i] * total - result[i] * sum(sizes), -i))
+        result[neediest] += 1
+    return result
+
+
+def _thinned(
+    parts: Sequence[Sequence[Sample]], spec: ImageFolderSpec, domain: str, seed: int, max_samples: int | None
+) -> list[Sample]:
+    """Return at most ``max_samples`` of all parts: proportional by class, within a class proportional by part."""
+    everything = [sample for part in parts for sample in part]
+    if max_samples is None:
+        return everything
+    if max_samples < len(spec.classes):
+        raise SettingsError(
+            f"max_samples is {max_samples} for domain {domain!r}; expected at least {len(spec.classes)}, one per class."
+        )
+    quotas = shares([len(_of_class(everything, label)) for label in range(len(spec.classes))], max_samples, 2)
+    kept: list[Sample] = []
+    for label, (name, quota) in enumerate(zip(spec.classes, quotas, strict=True)):
+        generator = numpy_generator(seed, "subsample", spec.name, domain, name)
+        members = [_of_class(part, label) for part in parts]
+        for group, count in zip(members, shares([len(group) for group in members], quota, 1), strict=True):
+            kept += [group[i] for i in generator.permutation(len(group))[:count]]
+    return kept
+
+
+def _thinning_suffix(count: int, max_samples: int | None) -> str:
+    return f"/max{max_samples}" if max_samples is not None and max_samples < count else ""
+
+
+def _of_class(samples: Iterable[Sample], label: int) -> list[Sample]:
+    return sorted((sample for sample in samples if sample.label == label), key=lambda sample: sample.file)
+
+
+def _in_order(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    return tuple(sorted(samples, key=lambda sample: sample.file))
+
+
+def _without(samples: Iterable[Sample], others: Iterable[Sample]) -> list[Sample]:
+    excluded = set(others)
+    return [sample for sample in samples if sample not in excluded]
+
+
+def _find_lists(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, Path] | None:
+    """Return the lists of the first folder that has a training or validation list, keyed train, crossval and test."""
+    for folder in (root / spec.folder / name for name in KFOLD_FOLDERS):
+        paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
+        found = {part: path for part, path in paths.items() if path.is_file()}
+        missing = [paths[part].name for part in ("train", "crossval") if part not in found]
+        if len(missing) == 1:
+            raise DataError(f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.")
+        if not missing:
+            return found
+    return None
+
+
+def _read_list(
+    path: Path, root: Path, samples: Sequence[Sample], spec: ImageFolderSpec, domain: str
+) -> tuple[Sample, ...]:
+    """Return the images that the list at ``path`` names, without those known to be bad."""
+    if not path.resolve().is_relative_to(root):
+        raise DataError(f"list {path} is a link out of the data root; expected a file below {root}.")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"list {path} cannot be read as text: {type(error).__name__}.") from error
+    by_path = _by_path(samples)
+    found: dict[str, Sample] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or without_suffix(line.split()[0]) in spec.known_bad:
+            continue
+        sample = _read_line(line, f"list {path}, line {number}", by_path, spec, domain)
+        if sample.file in found:
+            raise DataError(f"list {path}, line {number}: image {sample.file} is named twice; expected it once.")
+        found[sample.file] = sample
+    if not found:
+        raise DataError(f"list {path} names no image; expected lines like '{domain}/{spec.classes[0]}/<file> 1'.")
+    return _in_order(found.values())
+
+
+def _by_path(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """Map each path, with and without its suffix, to the images it can mean."""
+    result: dict[str, list[Sample]] = {}
+    for sample in samples:
+        for key in (sample.file, sample.stem):
+            result.setdefault(key, []).append(sample)
+    return result
+
+
+def _read_line(line: str, place: str, by_path: dict[str, list[Sample]], spec: ImageFolderSpec, domain: str) -> Sample:
+    """Return the image a line like ``photo/dog/056_0001.jpg 1`` names; labels in lists start at 1."""
+    file, number = [*line.rsplit(maxsplit=1), ""][:2]
+    if not re.fullmatch("[0-9]{1,9}", number):
+        raise DataError(f"{place}: got {line.strip()!r}; expected '{domain}/<class>/<file> <label>'.")
+    if not 1 <= int(number) <= len(spec.classes):
+        raise DataError(f"{place}: label {number} is out of range; expected 1 to {len(spec.classes)}.")
+    meant = by_path.get(file) or by_path.get(without_suffix(file)) or []
+    if len(meant) != 1:
+        raise DataError(f"{place}: {len(meant)} images of domain {domain} match {file}; expected exactly one.")
+    if meant[0].label != int(number) - 1:
+        expected = f"{meant[0].label + 1} ({spec.classes[meant[0].label]})"
+        raise DataError(f"{place}: {file} has label {number}; expected {expected} as its folder says.")
+    return meant[0]

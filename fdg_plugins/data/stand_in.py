@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A drawn stand-in for PACS, for users who do not have it: same folders, domains and classes, no photographs.
+
+The pictures are made on first use into the user's cache, in a few seconds, and every machine draws the
+same ones. Numbers measured on them say that the machinery works; they say nothing about PACS.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import platformdirs
+from PIL import Image
+
+from fdg_plugins.data.stand_in_paint import CANVAS
+from fdg_plugins.data.stand_in_shapes import SHAPES, pose
+from fdg_plugins.data.stand_in_styles import EXAGGERATION, STYLES
+from fdg_plugins.errors import DataError
+from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.storage import write_json
+
+STAND_IN_VERSION: int = 1
+"""Raised whenever any picture changes, so that an old cache is never taken for the new data."""
+
+IMAGES_PER_CLASS: int = 30
+MARKER: str = "STAND-IN.json"
+
+_NOTE = "These pictures are drawings made by fdg_plugins, not the PACS data set; no result on them is a result on PACS."
+
+
+def stand_in_root(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
+    """Return where the data lie or would lie, below ``cache`` (default: this user's cache of the package).
+
+    Another number of images than the default has a folder of its own.
+    """
+    base = platformdirs.user_cache_path("fdg_plugins") if cache is None else Path(cache)
+    suffix = "" if images_per_class == IMAGES_PER_CLASS else f"-{images_per_class}-per-class"
+    return base / f"stand-in-v{STAND_IN_VERSION}{suffix}"
+
+
+def is_stand_in(data_root: Path) -> bool:
+    """Return whether ``data_root`` holds drawings of this module rather than the user's own data."""
+    return (Path(data_root) / MARKER).is_file()
+
+
+def ensure_stand_in(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
+    """Return the data root, the folder that holds ``pacs/``, after making it if it is not there.
+
+    Any number of processes may call this at once: each builds into a folder of its own and renames it; who
+    comes second drops its own and uses the first one's. The final name never shows an incomplete folder.
+    """
+    if images_per_class < 1:
+        raise DataError(f"images_per_class is {images_per_class}; the stand-in needs at least one per class.")
+    root = stand_in_root(cache, images_per_class=images_per_class)
+    try:
+        if is_stand_in(root):
+            return root
+        root.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
+    except OSError as error:
+        raise DataError(f"folder {root.parent} cannot hold the stand-in data: {error.strerror}.") from error
+    try:
+        _build(temporary, images_per_class)
+        _publish(temporary, root)
+    except OSError as error:
+        raise DataError(f"folder {root} cannot be filled with the stand-in data: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return root
+
+
+def draw(domain: str, class_name: str, index: int) -> Image.Image:
+    """Return picture number ``index`` of a class in a domain, 64 x 64 RGB: equal arguments, equal pixels."""
+    if domain not in STYLES:
+        raise DataError(f"domain {domain!r} is not drawn; the stand-in has {', '.join(STYLES)}.")
+    if class_name not in SHAPES:
+        raise DataError(f"class {class_name!r} is not drawn; the stand-in has {', '.join(SHAPES)}.")
+    generator = numpy_generator(0, "stand-in", STAND_IN_VERSION, domain, class_name, index)
+    parts = pose(class_name, CANVAS, generator.uniform(*EXAGGERATION[domain]), generator)
+    return STYLES[domain](parts, class_name, generator).reduce(2)
+
+
+def _build(folder: Path, images_per_class: int) -> None:
+    """Draw the whole data set into ``folder``, the marker last."""
+    for domain in STYLES:
+        for class_name in SHAPES:
+            target = folder / "pacs" / domain / class_name
+            target.mkdir(parents=True)
+            for index in range(images_per_class):
+                draw(domain, class_name, index).save(target / f"{index:03d}.png")
+    marker = {"stand_in": True, "version": STAND_IN_VERSION, "images_per_class": images_per_class, "note": _NOTE}
+    write_json(folder / MARKER, marker)
+
+
+def _publish(temporary: Path, root: Path) -> None:
+    """Give the finished folder its final name, unless another process has done so with its own."""
+    temporary.chmod(0o755)  # mkdtemp makes folders that only their owner can read
+    try:
+        temporary.rename(root)
+    except OSError as error:
+        if not is_stand_in(root):
+            if not root.exists():
+                raise
+            raise DataError(f"{root} is in the way and is not the stand-in data: {error.strerror}.") from error

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs at a site: FLARE's Executor for the tasks census, train and evaluate."""
+
+from fdg_plugins.executors.site import SiteExecutor
+from fdg_plugins.executors.site_config import SiteConfig, read_site_config
+
+__all__ = ["SiteConfig", "SiteExecutor", "read_site_config"]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's own config, ``local/fdg_site.json``: what the site's administrator decides and no job can change.
+
+The file is keyed by site name, because all sites of a simulator share one: ``{"photo": {"data_root":
+"/data", "device": "cuda:0"}}``. A field that it leaves out comes from the environment of the site's
+process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``), else from the default.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import torch
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import first_problem
+from fdg_plugins.storage import read_json
+
+FILE_NAME = "fdg_site.json"
+
+
+class SiteConfig(pydantic.BaseModel):
+    """What one site decides for itself."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    data_root: Path | None = pydantic.Field(None, description="folder that holds the data sets")
+    domain: str | None = pydantic.Field(None, description="domain held by the site; default: the site's name")
+    role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
+    device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="where the site computes")
+    workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
+    threads: int | None = pydantic.Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
+
+    def torch_device(self) -> torch.device:
+        """Return the device to compute on."""
+        available = torch.cuda.is_available()
+        if self.device.startswith("cuda") and not available:
+            raise SettingsError(f"device is {self.device!r}, but this machine has no CUDA device that torch can use.")
+        return torch.device("cuda" if self.device == "auto" and available else self.device.replace("auto", "cpu"))
+
+
+def read_site_config(site: str, path: Path | None, environment: Mapping[str, str]) -> SiteConfig:
+    """Return the config of ``site`` from the file at ``path`` (None: there is none) and the environment."""
+    values: dict[str, Any] = {
+        field: environment[variable]
+        for field in ("data_root", "device", "workers", "threads")
+        if environment.get(variable := f"FDG_{field.upper()}", "").strip()
+    }
+    if path is not None:
+        values.update(_entry(site, path))
+    try:
+        return SiteConfig.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise SettingsError(f"site {site}: config {FILE_NAME} or environment: {first_problem(error)}") from error
+
+
+def _entry(site: str, path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    entry = content.get(site, {}) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not isinstance(entry, dict):
+        raise SettingsError(f"site {site}: config {path} must map site names to objects of settings.")
+    return entry

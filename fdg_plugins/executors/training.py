@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local training and evaluation of a model on one domain, without FLARE."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from fdg_plugins.models import ExtractorClassifier
+
+Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
+ShouldStop = Callable[[], bool]
+
+
+class Stopped(Exception):  # noqa: N818 - an order that was obeyed, not an error
+    """The job was aborted; raised within one batch of the signal."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Where and how a site computes: device, autocast to bfloat16, channels-last convolutions."""
+
+    device: torch.device
+    bfloat16: bool = False
+    channels_last: bool = False
+
+    def place(self, model: ExtractorClassifier) -> ExtractorClassifier:
+        """Return the model on the device, in the memory format."""
+        format_ = torch.channels_last if self.channels_last else torch.contiguous_format
+        return model.to(self.device).to(memory_format=format_)
+
+    def images(self, images: torch.Tensor) -> torch.Tensor:
+        """Return images ``[B, 3, H, W]`` on the device, in the memory format."""
+        format_ = torch.channels_last if self.channels_last else torch.contiguous_format
+        return images.to(self.device, non_blocking=True, memory_format=format_)
+
+    def autocast(self) -> torch.autocast:
+        """Return the context of forward passes."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """What local training did: mean loss per epoch, optimizer steps, seconds."""
+
+    epoch_losses: tuple[float, ...]
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean cross entropy and fraction of correct predictions over ``count`` examples."""
+
+    loss: float
+    accuracy: float
+    count: int
+
+
+def train_locally(
+    model: ExtractorClassifier,
+    epochs: Iterable[DataLoader],
+    optimizer: torch.optim.Optimizer,
+    arithmetic: Arithmetic,
+    should_stop: ShouldStop,
+    on_epoch: Callable[[int, float], None],
+) -> LocalTraining:
+    """Train ``model`` in place, one pass per loader of ``epochs``; call ``on_epoch(epoch, mean loss)`` after each.
+
+    Raises :class:`Stopped` within one batch once ``should_stop()`` is true.
+    """
+    started = time.perf_counter()
+    losses: list[float] = []
+    steps = 0
+    model.train()
+    for epoch, batches in enumerate(epochs):
+        total = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
+        seen = 0
+        for images, labels in batches:
+            if should_stop():
+                raise Stopped
+            loss = _step(model, images, labels, optimizer, arithmetic)
+            # Summed on the device: reading a loss out after every step would make an accelerator wait.
+            total += loss.double() * len(labels)
+            seen += len(labels)
+            steps += 1
+        losses.append(float(total) / seen)
+        on_epoch(epoch, losses[-1])
+    return LocalTraining(tuple(losses), steps, time.perf_counter() - started)
+
+
+def _step(
+    model: ExtractorClassifier,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    optimizer: torch.optim.Optimizer,
+    arithmetic: Arithmetic,
+) -> torch.Tensor:
+    labels = labels.to(arithmetic.device, non_blocking=True)
+    optimizer.zero_grad(set_to_none=True)
+    with arithmetic.autocast():
+        loss = cross_entropy(model(arithmetic.images(images)).float(), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+@torch.inference_mode()
+def evaluate(model: ExtractorClassifier, batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop) -> Score:
+    """Return the score of ``model`` in evaluation mode; raises :class:`Stopped` as training does."""
+    model.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
+    correct = torch.zeros((), dtype=torch.int64, device=arithmetic.device)
+    count = 0
+    for images, labels in batches:
+        if should_stop():
+            raise Stopped
+        labels = labels.to(arithmetic.device, non_blocking=True)
+        with arithmetic.autocast():
+            logits = model(arithmetic.images(images)).float()
+        loss += cross_entropy(logits, labels, reduction="sum").double()
+        correct += (logits.argmax(dim=1) == labels).sum()
+        count += len(labels)
+    return Score(float(loss) / count, int(correct) / count, count)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What server and sites say to each other: task names, keys and messages, declared once for both ends.
+
+Every message crosses the wire as plain numbers, strings, lists and dicts, and is checked against its
+model on arrival: the receiver never trusts the sender.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import pydantic
+from nvflare.apis.dxo import MetaKey
+
+from fdg_plugins.errors import FDGError
+from fdg_plugins.protocol import Protocol
+
+TASK_CENSUS = "census"
+TASK_TRAIN = "train"
+TASK_EVALUATE = "evaluate"
+
+# DXO meta. The number of samples travels where FLARE's own aggregators look for a weight, so that they weigh by it too.
+META_SAMPLES = MetaKey.NUM_STEPS_CURRENT_ROUND
+META_SITE = "client_name"  # set by the receiving end from the authenticated peer, never read from the sender
+META_REQUEST = "fdg_request"
+META_REPORT = "fdg_report"
+HEADER_REASON = "fdg_reason"
+
+Message = TypeVar("Message", bound="Checked")
+
+
+class Checked(pydantic.BaseModel):
+    """Base of the messages: immutable, no unknown fields, non-finite numbers written to JSON as null."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    @classmethod
+    def read(cls: type[Message], value: Any, origin: str, error: type[FDGError]) -> Message:
+        """Return the message in ``value``; raise ``error`` with one sentence that names ``origin`` and the field."""
+        try:
+            return cls.model_validate(value)
+        except pydantic.ValidationError as caught:
+            raise error(f"{origin}: {first_problem(caught)}") from caught
+
+
+class CensusRequest(Checked):
+    """What a site needs to know to count what it holds: the protocol on real data and the one on the stand-in."""
+
+    protocol: Protocol
+    stand_in_protocol: Protocol
+
+
+class CensusReply(Checked):
+    """What a site says of itself before round 0."""
+
+    domain: str
+    dataset: str
+    stand_in: bool
+    classes: tuple[str, ...]
+    class_counts: tuple[pydantic.NonNegativeInt, ...]
+    num_train: pydantic.NonNegativeInt
+    num_validation: pydantic.NonNegativeInt
+    num_test: pydantic.NonNegativeInt
+    split: str
+    split_hash: str
+    skipped: tuple[str, ...] = ()
+    role: Literal["source", "held_out"] | None = None
+    device: str
+    versions: dict[str, str]
+
+
+class TaskRequest(Checked):
+    """What goes down beside the model: the protocol that the census fixed."""
+
+    protocol: Protocol
+    stand_in: bool
+
+
+class Evaluation(Checked):
+    """One model on one split of one domain: mean cross entropy, fraction of correct predictions, examples."""
+
+    split: Literal["validation", "test"]
+    loss: float
+    accuracy: float = pydantic.Field(ge=0, le=1)
+    count: pydantic.PositiveInt
+
+
+class TrainReport(Checked):
+    """What a site reports of one round's local training; ``received`` is the global model before it."""
+
+    domain: str
+    received: Evaluation
+    local: Evaluation
+    epoch_losses: tuple[float, ...]
+    steps: pydantic.PositiveInt
+    learning_rate: pydantic.PositiveFloat
+    seconds: pydantic.NonNegativeFloat
+
+
+def first_problem(error: pydantic.ValidationError) -> str:
+    """Return pydantic's first complaint as one sentence: field, what came, what was expected."""
+    detail = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in detail["loc"]) or "value"
+    if detail["type"] == "extra_forbidden":
+        return f"unknown field {field!r}."
+    if detail["type"] == "missing":
+        return f"field {field!r} is missing."
+    return f"{field} is {shorten(detail['input'])}, but {_lower_first(detail['msg'])}."
+
+
+def shorten(value: Any, limit: int = 80) -> str:
+    """Return ``repr(value)``, cut to ``limit`` characters."""
+    text = repr(value) if not isinstance(value, Mapping) else f"a mapping of {len(value)} keys"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

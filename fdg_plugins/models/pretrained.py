@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ImageNet weights for the extractor, from a file that is already on this machine; nothing is ever downloaded.
+
+Only the server starts from such weights; sites receive the model from it. What is read is what was
+checked: the file is read once, and its digest and its tensors come from the same bytes.
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.models.registry import ExtractorClassifier, check_model_name
+from fdg_plugins.models.resnet import imagenet_file_name
+
+MODES = ("none", "auto", "imagenet")
+
+
+@dataclass(frozen=True)
+class PretrainedRecord:
+    """Where the extractor's first parameters come from: ``imagenet``, file name, digest, or ``from scratch``."""
+
+    label: str
+    file: str | None = None
+    sha256: str | None = None
+
+
+FROM_SCRATCH = PretrainedRecord("from scratch")
+
+
+def load_pretrained(
+    model: ExtractorClassifier, name: str, mode: str, file: Path | None = None, sha256: str | None = None
+) -> PretrainedRecord:
+    """Load ImageNet weights into ``model.extractor``, in place, and say which; the classifier is left alone.
+
+    ``mode`` is ``none`` (do nothing), ``imagenet`` (weights must be found) or ``auto`` (use them if found).
+    Looked at are ``file`` (``.pth`` or ``.safetensors``), which must exist if given, or else torchvision's
+    cache. The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
+
+    Raises SettingsError for an unknown mode, model or digest format and for a model without ImageNet
+    weights, DataError for a file that is missing, has another digest or does not fit the extractor.
+    """
+    check_model_name(name)
+    _check_settings(mode, sha256)
+    if mode == "none":
+        return FROM_SCRATCH
+    path = _find_file(name, mode, file)
+    if path is None:
+        return FROM_SCRATCH
+    content = _read(path)
+    digest = _checked_digest(path, content, sha256, from_cache=file is None)
+    _load(model, path, _tensors(path, content))
+    return PretrainedRecord("imagenet", path.name, digest)
+
+
+def cache_folder() -> Path:
+    """Return the folder in which torchvision keeps what a user has once downloaded (``TORCH_HOME`` moves it)."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def _check_settings(mode: str, sha256: str | None) -> None:
+    if mode not in MODES:
+        raise SettingsError(f"pretrained mode {mode!r} is unknown; expected one of: {', '.join(MODES)}.")
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise SettingsError(f"sha256 of the pretrained weights is {sha256!r}; expected 64 hexadecimal digits.")
+
+
+def _find_file(name: str, mode: str, file: Path | None) -> Path | None:
+    """Return the file to load, or None where there is none and ``mode`` allows that."""
+    file_name = imagenet_file_name(name)
+    if file_name is None:
+        if mode == "auto" and file is None:
+            return None
+        raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
+    if file is not None:
+        if not file.is_file():
+            raise DataError(f"pretrained weights {file} are not there; expected a .pth or .safetensors file.")
+        return file
+    cached = cache_folder() / file_name
+    if cached.is_file():
+        return cached
+    if mode == "imagenet":
+        raise DataError(
+            f"pretrained weights of {name} were not found at {cached} and no file was named; "
+            f"expected {file_name}, torchvision's IMAGENET1K_V1, put there or named as file (nothing is downloaded)."
+        )
+    return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"pretrained weights {path} cannot be read: {error.strerror}.") from error
+
+
+def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cache: bool) -> str:
+    """Return the SHA-256 of the file, in hexadecimal, after comparing it with what was announced."""
+    digest = hashlib.sha256(content).hexdigest()
+    expected = [sha256.lower()] if sha256 is not None else []
+    if from_cache:
+        expected.append(path.stem.rpartition("-")[2])
+    for start in expected:
+        if not digest.startswith(start):
+            raise DataError(f"pretrained weights {path} have SHA-256 {digest}; expected {start}.")
+    return digest
+
+
+def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
+    """Return the named tensors in ``content``, on the CPU, without the last layer ``fc``; no code in it is run."""
+    try:
+        if path.suffix == ".safetensors":
+            value = safetensors.torch.load(content)
+        else:
+            value = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # the readers raise a dozen classes, some of them bare; all mean the same to a user
+        raise DataError(
+            f"pretrained weights {path} cannot be read ({type(error).__name__}); expected a file of plain tensors."
+        ) from error
+    if not isinstance(value, Mapping) or not all(isinstance(entry, torch.Tensor) for entry in value.values()):
+        raise DataError(f"pretrained weights {path} hold a {type(value).__name__}; expected tensors by parameter name.")
+    return {str(key): tensor for key, tensor in value.items() if not str(key).startswith("fc.")}
+
+
+def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Load ``tensors`` into the extractor once every name and shape is known to fit."""
+    expected = model.extractor.state_dict()
+    for key, value in expected.items():
+        # torchvision's published files are older than these counters; a network fresh from them starts at zero.
+        if key.endswith("num_batches_tracked"):
+            tensors.setdefault(key, torch.zeros_like(value))
+    if strange := sorted(expected.keys() ^ tensors.keys()):
+        problem = "lack the entry" if strange[0] in expected else "have the unexpected entry"
+        raise DataError(f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.")
+    for key, value in expected.items():
+        if tensors[key].shape != value.shape:
+            shapes = f"{list(tensors[key].shape)}; expected {list(value.shape)}"
+            raise DataError(f"pretrained weights {path} have {key} of shape {shapes}.")
+    model.extractor.load_state_dict(tensors)

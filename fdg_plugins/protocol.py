@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol of a run: what is trained on what, how long and how. The server fixes it; the sites follow it.
+
+Its values come, in rising order of precedence, from the defaults below, the job's config, and the
+environment of the server, where each field answers to ``FDG_<FIELD IN CAPITALS>``.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import pydantic
+from pydantic import Field
+
+from fdg_plugins.errors import SettingsError
+
+PREFIX = "FDG_"
+
+# Variables that are no field of the protocol: each end reads its own.
+OTHER_VARIABLES = {
+    "FDG_DATA_ROOT": "folder that holds the data sets (`pacs/<domain>/<class>/*`); a site's own config wins over it",
+    "FDG_CACHE": "folder for what is made once and kept (the stand-in); default: the user's cache folder",
+    "FDG_DEVICE": "device of the sites: `auto` (cuda if there is one), `cpu`, `cuda:1`; a site's own config wins",
+    "FDG_WORKERS": "processes that read images at a site; 0 reads in the training process; a site's own config wins",
+    "FDG_THREADS": "threads of a site's CPU arithmetic; default: one per core; a site's own config wins",
+    "FDG_PRETRAINED_FILE": "file with ImageNet weights on the server (`.pth` or `.safetensors`)",
+    "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
+}
+
+
+class Protocol(pydantic.BaseModel):
+    """One run's protocol. The defaults are those of the FedOMG paper for PACS (D.6), or of the authors' code."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str = Field("pacs", description="data set, by name")
+    target: str = Field("art_painting", description="held-out domain; all others are sources")
+    model: str = Field("resnet18", description="network, by name: `resnet18`, `resnet50`, `convnet`")
+    pretrained: Literal["auto", "imagenet", "none"] = Field(
+        "auto", description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server"
+    )
+    rounds: int = Field(100, ge=1, description="rounds")
+    local_epochs: int = Field(5, ge=1, description="passes over a site's training data per round")
+    batch_size: int = Field(16, ge=1, description="examples per step")
+    learning_rate: float = Field(1e-3, gt=0, description="learning rate of the sites' SGD")
+    momentum: float = Field(
+        0.9, ge=0, lt=1, description="momentum of the sites' SGD (authors' code; the paper is silent)"
+    )
+    weight_decay: float = Field(5e-4, ge=0, description="weight decay of the sites' SGD (authors' code)")
+    lr_decay_at: float = Field(
+        0.8, gt=0, le=1, description="fraction of the rounds after which the learning rate falls (authors' code)"
+    )
+    lr_decay_factor: float = Field(0.1, gt=0, le=1, description="factor by which it falls (authors' code)")
+    image_size: int = Field(224, ge=16, le=1024, description="side of the square input images, pixels")
+    max_samples_per_domain: int | None = Field(
+        None, ge=14, description="seeded, stratified subsample of each domain; unset: all images"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast in forward passes")
+    channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
+    min_sites: int = Field(2, ge=1, description="usable updates below which a round leaves the model as it is")
+    task_timeout: int = Field(
+        14400, ge=1, description="seconds after which a site that has not answered is left behind"
+    )
+
+    def learning_rate_at(self, round_number: int) -> float:
+        """Return the learning rate of a round, counted from 0."""
+        decayed = round_number >= int(self.lr_decay_at * self.rounds)
+        return self.learning_rate * (self.lr_decay_factor if decayed and self.rounds > 1 else 1.0)
+
+
+class Overrides(NamedTuple):
+    """Settings by name, parted into those of the protocol and those of the aggregator."""
+
+    protocol: dict[str, Any]
+    aggregator: dict[str, Any]
+
+
+def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings named by ``FDG_*`` variables, by lower-case name; empty values count as unset."""
+    return {
+        key[len(PREFIX) :].lower(): value
+        for key, value in environment.items()
+        if key.startswith(PREFIX) and key not in OTHER_VARIABLES and value.strip()
+    }
+
+
+def part_settings(settings: Mapping[str, Any], aggregator_settings: Iterable[str], origin: str) -> Overrides:
+    """Part ``settings`` by what they belong to; raise ``SettingsError`` for one that belongs to neither."""
+    own, others = Protocol.model_fields, set(aggregator_settings)
+    for name in settings:
+        if name not in own and name not in others:
+            known = sorted([*own, *others, *(variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)])
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+            raise SettingsError(f"{origin}: there is no setting {name!r}; {hint}")
+    return Overrides(
+        {name: value for name, value in settings.items() if name in own},
+        {name: value for name, value in settings.items() if name in others},
+    )
+
+
+def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
+    """Return the protocol from layers of settings, the later winning; raise ``SettingsError`` naming the field."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged.update(layer)
+    try:
+        return Protocol.model_validate(merged)
+    except pydantic.ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in detail["loc"])
+        raise SettingsError(
+            f"setting {name} ({PREFIX}{name.upper()}) is {detail['input']!r}: {detail['msg'].lower()}."
+        ) from error

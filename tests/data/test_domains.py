@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a domain: what is listed, what is left out, and every folder that is refused with its name."""
+
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fdg_plugins.data import PACS, DomainData, check_images, dataset_spec, open_domain
+from fdg_plugins.errors import DataError, SettingsError
+
+IMAGES_PER_CLASS = 5
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data root with the domains photo and sketch; the files are empty, since opening a domain reads none."""
+    for domain in ("photo", "sketch"):
+        for name in PACS.classes:
+            folder = tmp_path / "root" / "pacs" / domain / name
+            folder.mkdir(parents=True)
+            for number in range(IMAGES_PER_CLASS):
+                (folder / f"056_{number:04d}.jpg").touch()
+    return tmp_path / "root"
+
+
+def open_photo(root: Path) -> DomainData:
+    return open_domain(root, "pacs", "photo", seed=1)
+
+
+def test_a_domain_lists_every_image_in_order_under_the_label_of_its_folder(root: Path) -> None:
+    data = open_photo(root)
+    files = [f"photo/{name}/056_{number:04d}.jpg" for name in PACS.classes for number in range(IMAGES_PER_CLASS)]
+    assert [sample.file for sample in data.test] == files
+    assert all(data.classes[sample.label] == sample.file.split("/")[1] for sample in data.test)
+    assert sorted(s.file for s in (*data.train, *data.validation)) == files
+    assert (data.dataset, data.domain, data.classes) == ("pacs", "photo", PACS.classes)
+    assert (data.split, data.skipped, data.folder) == ("pacs/90-10@1", (), root.resolve() / "pacs")
+    assert len(data.split_hash) == 16
+
+
+def test_class_names_are_sorted_so_that_labels_agree_everywhere() -> None:
+    assert list(PACS.classes) == sorted(PACS.classes)
+
+
+def test_hidden_entries_other_suffixes_and_subfolders_are_ignored(root: Path) -> None:
+    expected = open_photo(root)
+    photo = root / "pacs" / "photo"
+    (photo / ".cache").mkdir()
+    (photo / "readme.txt").touch()
+    (photo / "dog" / ".hidden.jpg").touch()
+    (photo / "dog" / "Thumbs.db").touch()
+    (photo / "dog" / "more").mkdir()
+    assert open_photo(root) == expected
+
+
+def test_all_image_suffixes_count_in_any_case(root: Path) -> None:
+    for name in ("a.jpeg", "b.PNG", "c.JPG"):
+        (root / "pacs" / "photo" / "dog" / name).touch()
+    assert {"photo/dog/a.jpeg", "photo/dog/b.PNG", "photo/dog/c.JPG"} <= {s.file for s in open_photo(root).test}
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_the_known_bad_sketch_is_skipped_but_not_its_namesakes(root: Path, suffix: str) -> None:
+    folder = root / "pacs" / "sketch" / "dog"
+    for stem in ("n02103406_4068-1", "n02103406_4068-10"):
+        (folder / f"{stem}{suffix}").touch()
+    data = open_domain(root, "pacs", "sketch", seed=1)
+    assert data.skipped == (f"sketch/dog/n02103406_4068-1{suffix}",)
+    assert f"sketch/dog/n02103406_4068-10{suffix}" in {sample.file for sample in data.test}
+    assert not set(data.skipped) & {sample.file for sample in (*data.train, *data.validation, *data.test)}
+
+
+def test_the_same_name_in_another_domain_is_not_bad(root: Path) -> None:
+    (root / "pacs" / "photo" / "dog" / "n02103406_4068-1.jpg").touch()
+    assert open_photo(root).skipped == ()
+
+
+def test_official_lists_in_the_data_root_are_used(root: Path) -> None:
+    (root / "pacs" / "photo_train_kfold.txt").write_text("photo/dog/056_0000.jpg 1\nphoto/person/056_0001.jpg 7\n")
+    (root / "pacs" / "photo_crossval_kfold.txt").write_text("photo/house/056_0003.jpg 6\n")
+    data = open_photo(root)
+    assert data.split == "pacs/kfold"
+    assert [sample.file for sample in data.train] == ["photo/dog/056_0000.jpg", "photo/person/056_0001.jpg"]
+    assert len(data.test) == 7 * IMAGES_PER_CLASS
+    assert open_domain(root, "pacs", "sketch", seed=1).split == "pacs/90-10@1"
+
+
+def test_thinning_reaches_the_split(root: Path) -> None:
+    data = open_domain(root, "pacs", "photo", seed=1, max_samples=14)
+    assert (len(data.train), len(data.validation), len(data.test)) == (7, 7, 14)
+    assert data.split == "pacs/90-10@1/max14"
+
+
+def test_unknown_names_are_refused_with_the_known_ones(root: Path) -> None:
+    with pytest.raises(SettingsError, match=r"domain 'clipart' is unknown in data set pacs; .*art_painting.*sketch"):
+        open_domain(root, "pacs", "clipart", seed=1)
+    with pytest.raises(SettingsError, match="data set 'PACS' is unknown; expected one of: pacs"):
+        dataset_spec("PACS")
+    with pytest.raises(SettingsError, match=r"domain '\.\./photo' is unknown"):
+        open_domain(root, "pacs", "../photo", seed=1)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "data root .*root is not a folder"),
+        ("pacs", "folder of data set pacs .*pacs is not a folder"),
+        ("pacs/photo", "folder of domain photo .*photo is not a folder"),
+        ("pacs/photo/horse", "photo lacks the class folder horse"),
+    ],
+)
+def test_a_missing_folder_is_named(root: Path, path: str, message: str) -> None:
+    (root / path).rename(root.parent / "away")
+    with pytest.raises(DataError, match=f"{message}.*expected"):
+        open_photo(root)
+
+
+def test_an_unexpected_class_folder_is_named(root: Path) -> None:
+    (root / "pacs" / "photo" / "zebra").mkdir()
+    with pytest.raises(DataError, match="unexpected class folder zebra; expected exactly dog, elephant"):
+        open_photo(root)
+
+
+def test_a_class_folder_without_usable_images_is_named(root: Path) -> None:
+    folder = root / "pacs" / "sketch" / "dog"
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "n02103406_4068-1.jpg").touch()
+    with pytest.raises(DataError, match=r"class folder .*sketch/dog holds no usable image"):
+        open_domain(root, "pacs", "sketch", seed=1)
+
+
+@pytest.mark.parametrize("path", ["pacs", "pacs/photo", "pacs/photo/dog", "pacs/photo/dog/056_0000.jpg"])
+def test_a_link_out_of_the_data_root_is_refused_at_every_depth(root: Path, path: str) -> None:
+    target = (root / path).rename(root.parent / "outside")
+    (root / path).symlink_to(target)
+    with pytest.raises(DataError, match=f"{path} is a link out of the data root"):
+        open_photo(root)
+
+
+def test_links_within_the_data_root_and_to_it_are_followed(root: Path) -> None:
+    expected = open_photo(root)
+    (root / "pacs" / "photo" / "dog").rename(root / "dogs")
+    (root / "pacs" / "photo" / "dog").symlink_to(root / "dogs")
+    (root.parent / "link").symlink_to(root)
+    assert open_photo(root.parent / "link") == expected
+
+
+def test_what_is_no_regular_file_is_refused_before_anything_waits_on_it(root: Path) -> None:
+    os.mkfifo(root / "pacs" / "photo" / "dog" / "pipe.jpg")
+    with pytest.raises(DataError, match=r"pipe\.jpg is not a regular file"):
+        open_photo(root)
+
+
+def test_checking_images_names_the_first_unreadable_file(root: Path) -> None:
+    for file in root.rglob("*.jpg"):
+        Image.new("RGB", (16, 16)).save(file)
+    data = open_photo(root)
+    check_images(data)
+    (root / "pacs" / "photo" / "giraffe" / "056_0002.jpg").write_text("not an image")
+    with pytest.raises(DataError, match=r"image .*photo/giraffe/056_0002\.jpg cannot be read .*expected"):
+        check_images(data)

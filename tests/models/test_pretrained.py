@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pretrained weights: what is loaded is what was in the file, and no other file than the announced one is used."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
+from fdg_plugins.models.resnet import imagenet_file_name
+
+CACHE_NAME = "resnet18-f37072fd.pth"
+
+
+@pytest.fixture(scope="module")
+def source() -> ExtractorClassifier:
+    """A network in the place of the published one; its counters and running means are not those of a new one."""
+    model = build_model("resnet18", 7, seed=99)
+    for key, value in model.extractor.state_dict().items():
+        if key.endswith("running_mean"):
+            value += 0.5
+    return model
+
+
+@pytest.fixture
+def model() -> ExtractorClassifier:
+    return build_model("resnet18", 7, seed=1)
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """torchvision's cache, moved to an empty folder."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    folder = tmp_path / "torch" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def published(source: ExtractorClassifier) -> dict[str, torch.Tensor]:
+    """Return the state as torchvision publishes it: with ``fc``, without the counters of batch normalisation."""
+    state = {k: v for k, v in source.extractor.state_dict().items() if not k.endswith("num_batches_tracked")}
+    return {**state, "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("mode", ["imagenet", "auto"])
+def test_a_file_round_trips_into_the_extractor_alone(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier, suffix: str, mode: str
+) -> None:
+    path = tmp_path / f"weights{suffix}"
+    save = torch.save if suffix == ".pth" else safetensors.torch.save_file
+    save(published(source), path)
+    classifier = {key: value.clone() for key, value in model.classifier.state_dict().items()}
+    record = load_pretrained(model, "resnet18", mode, path, digest(path).upper())
+    assert equal(model.extractor.state_dict(), source.extractor.state_dict())
+    assert equal(model.classifier.state_dict(), classifier)
+    assert (record.label, record.file, record.sha256) == ("imagenet", path.name, digest(path))
+
+
+def test_a_state_with_counters_and_without_a_last_layer_is_taken_too(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
+) -> None:
+    state = source.extractor.state_dict()
+    state["bn1.num_batches_tracked"] = torch.tensor(12)
+    torch.save(state, tmp_path / "weights.pth")
+    load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+    assert equal(model.extractor.state_dict(), state)
+
+
+def test_a_tampered_file_is_refused_and_leaves_the_model_as_it_was(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
+) -> None:
+    path = tmp_path / "weights.safetensors"
+    safetensors.torch.save_file(published(source), path)
+    announced = digest(path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(DataError, match=rf"weights\.safetensors have SHA-256 {digest(path)}; expected {announced}"):
+        load_pretrained(model, "resnet18", "auto", path, announced)
+    assert equal(model.state_dict(), before)
+
+
+# --- where weights are looked for -------------------------------------------------------------------
+
+
+def test_the_names_of_the_published_files_are_known() -> None:
+    assert imagenet_file_name("resnet18") == CACHE_NAME
+    assert imagenet_file_name("resnet50") == "resnet50-0676ba61.pth"
+    assert imagenet_file_name("convnet") is None
+
+
+def test_without_a_file_auto_is_from_scratch_and_imagenet_says_where_it_looked(
+    checkpoints: Path, model: ExtractorClassifier
+) -> None:
+    assert load_pretrained(model, "resnet18", "auto").label == "from scratch"
+    with pytest.raises(
+        DataError, match=rf"resnet18 were not found at {checkpoints}/{CACHE_NAME} .*nothing is downloaded"
+    ):
+        load_pretrained(model, "resnet18", "imagenet")
+    assert list(checkpoints.iterdir()) == []
+
+
+def test_mode_none_looks_at_nothing(tmp_path: Path, model: ExtractorClassifier) -> None:
+    record = load_pretrained(model, "resnet18", "none", tmp_path / "absent.pth")
+    assert (record.label, record.file, record.sha256) == ("from scratch", None, None)
+
+
+@pytest.mark.parametrize("mode", ["auto", "imagenet"])
+def test_a_file_in_the_cache_must_match_the_digits_in_its_name(
+    checkpoints: Path,
+    model: ExtractorClassifier,
+    source: ExtractorClassifier,
+    mode: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = checkpoints / CACHE_NAME
+    torch.save(published(source), path)
+    with pytest.raises(DataError, match=f"{CACHE_NAME} have SHA-256 {digest(path)}; expected f37072fd"):
+        load_pretrained(model, "resnet18", mode)
+    honest = path.rename(checkpoints / f"resnet18-{digest(path)[:8]}.pth")
+    monkeypatch.setattr("fdg_plugins.models.pretrained.imagenet_file_name", lambda name: honest.name)
+    assert load_pretrained(model, "resnet18", mode).file == honest.name
+    with pytest.raises(DataError, match="expected 0000"):
+        load_pretrained(model, "resnet18", mode, None, "0" * 64)
+
+
+@pytest.mark.parametrize("mode", ["auto", "imagenet"])
+def test_a_named_file_that_is_missing_is_always_an_error(tmp_path: Path, model: ExtractorClassifier, mode: str) -> None:
+    with pytest.raises(DataError, match=r"absent\.pth are not there; expected a \.pth or \.safetensors"):
+        load_pretrained(model, "resnet18", mode, tmp_path / "absent.pth")
+
+
+# --- what is in the file ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer9.weight": torch.zeros(1)}, r"have the unexpected entry layer9\.weight"),
+        ({"bn1.weight": None}, r"lack the entry bn1\.weight"),
+        (
+            {"conv1.weight": torch.zeros(64, 1, 7, 7)},
+            r"conv1\.weight of shape \[64, 1, 7, 7\]; expected \[64, 3, 7, 7\]",
+        ),
+        ({"bn1.weight": [1.0]}, "hold a dict; expected tensors by parameter name"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_by_its_first_entry(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier, change: dict[str, object], message: str
+) -> None:
+    state = {key: value for key, value in (published(source) | change).items() if value is not None}
+    torch.save(state, tmp_path / "weights.pth")
+    with pytest.raises(DataError, match=rf"weights\.pth .*{message}"):
+        load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+
+
+class Malicious:
+    """Unpickled by a careless reader, it makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path, model: ExtractorClassifier) -> None:
+    torch.save({"conv1.weight": Malicious(tmp_path / "proof")}, tmp_path / "weights.pth")
+    with pytest.raises(DataError, match=r"weights\.pth cannot be read .*expected a file of plain tensors") as caught:
+        load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "proof").exists()
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, model: ExtractorClassifier, suffix: str) -> None:
+    (tmp_path / f"weights{suffix}").write_bytes(b"no checkpoint at all")
+    with pytest.raises(DataError, match=rf"weights{suffix} cannot be read"):
+        load_pretrained(model, "resnet18", "imagenet", tmp_path / f"weights{suffix}")
+
+
+# --- settings ---------------------------------------------------------------------------------------
+
+
+def test_impossible_settings_are_refused(tmp_path: Path, model: ExtractorClassifier) -> None:
+    with pytest.raises(SettingsError, match="mode 'always' is unknown; expected one of: none, auto, imagenet"):
+        load_pretrained(model, "resnet18", "always")
+    with pytest.raises(SettingsError, match="model 'vgg' is unknown"):
+        load_pretrained(model, "vgg", "none")
+    with pytest.raises(SettingsError, match="sha256 of the pretrained weights is 'f37072fd'; expected 64"):
+        load_pretrained(model, "resnet18", "auto", None, "f37072fd")
+
+
+def test_the_convnet_has_no_pretrained_weights(tmp_path: Path) -> None:
+    convnet = build_model("convnet", 7, seed=0)
+    assert load_pretrained(convnet, "convnet", "auto").label == "from scratch"
+    for mode, file in (("imagenet", None), ("auto", tmp_path / "weights.pth")):
+        with pytest.raises(SettingsError, match="model convnet has no ImageNet weights"):
+            load_pretrained(convnet, "convnet", mode, file)
