@@ -5,8 +5,9 @@ Every message crosses the wire as plain numbers, strings, lists and dicts, and i
 model on arrival: the receiver never trusts the sender.
 """
 
+import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 from nvflare.apis.dxo import MetaKey
@@ -26,6 +27,9 @@ META_REPORT = "fdg_report"
 HEADER_REASON = "fdg_reason"
 
 Message = TypeVar("Message", bound="Checked")
+
+# A loss may be NaN or infinite. JSON has neither: both are written as null, which is read back as NaN.
+Loss = Annotated[float, pydantic.BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
 class Checked(pydantic.BaseModel):
@@ -79,7 +83,7 @@ class Evaluation(Checked):
     """One model on one split of one domain: mean cross entropy, fraction of correct predictions, examples."""
 
     split: Literal["validation", "test"]
-    loss: float
+    loss: Loss
     accuracy: float = pydantic.Field(ge=0, le=1)
     count: pydantic.PositiveInt
 
@@ -90,7 +94,7 @@ class TrainReport(Checked):
     domain: str
     received: Evaluation
     local: Evaluation
-    epoch_losses: tuple[float, ...]
+    epoch_losses: tuple[Loss, ...] = pydantic.Field(min_length=1)
     steps: pydantic.PositiveInt
     learning_rate: pydantic.PositiveFloat
     seconds: pydantic.NonNegativeFloat

@@ -31,7 +31,7 @@ OTHER_VARIABLES = {
 class Protocol(pydantic.BaseModel):
     """One run's protocol. The defaults are those of the FedOMG paper for PACS (D.6), or of the authors' code."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     dataset: str = Field("pacs", description="data set, by name")
     target: str = Field("art_painting", description="held-out domain; all others are sources")

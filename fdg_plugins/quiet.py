@@ -19,8 +19,9 @@ class BookkeepingFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is shown."""
+        # The text before its arguments are put in: a record whose arguments do not fit is not this filter's to raise.
         own = record.name.startswith("fdg_plugins")
-        return own or record.levelno > logging.INFO or not any(text in record.getMessage() for text in BOOKKEEPING)
+        return own or record.levelno > logging.INFO or not any(text in str(record.msg) for text in BOOKKEEPING)
 
 
 def quiet_console() -> None:

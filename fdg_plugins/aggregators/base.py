@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.client import Client
+from nvflare.apis.fl_constant import ReservedKey, ServerCommandKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -102,7 +103,6 @@ class UpdateAggregator(ModelAggregator):
         self._weigh([contribution])  # a contribution that cannot be weighed is refused alone, not with its round
         if not self._contributions:
             self._round_layout = self._layout or self._reference() or ModelLayout.of(contribution.update)
-            self._as_numpy = not any(isinstance(value, torch.Tensor) for value in model.params.values())
         self.on_arrival(contribution)
         self._contributions[site] = contribution
 
@@ -122,7 +122,8 @@ class UpdateAggregator(ModelAggregator):
             "coefficients": direction.coefficients.tolist(),
             **direction.report,
         }
-        params = {name: value.numpy() for name, value in step.items()} if self._as_numpy else step
+        arrays = all(contribution.arrays for contribution in contributions)
+        params = {name: value.numpy() for name, value in step.items()} if arrays else step
         self.reset_stats()
         return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
 
@@ -130,7 +131,6 @@ class UpdateAggregator(ModelAggregator):
         """Forget the round's contributions."""
         self._contributions: dict[str, Contribution] = {}
         self._round_layout = ModelLayout()
-        self._as_numpy = False
 
     def _step(
         self, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
@@ -143,7 +143,8 @@ class UpdateAggregator(ModelAggregator):
             elif entry.kind is ParameterKind.FLOAT_BUFFER:
                 step[name] = combine(weights, values)
             else:
-                step[name] = torch.stack(values).amax(dim=0)
+                # torch finds no maximum of the wider unsigned integers
+                step[name] = torch.stack([value.to(torch.int64) for value in values]).amax(dim=0).to(entry.dtype)
         return step
 
     def trainable(self, contribution: Contribution) -> dict[str, torch.Tensor]:
@@ -156,11 +157,7 @@ class UpdateAggregator(ModelAggregator):
         """Take the contribution in ``shareable``; return False, with the reason in the log, if it cannot be used."""
         self.fl_ctx = fl_ctx
         try:
-            site = _peer_name(shareable, fl_ctx)
-            _check_round(site, shareable, fl_ctx)
-            model = _read_model(site, shareable)
-            model.meta[META_SITE] = site
-            self.accept_model(model)
+            self.accept_model(_read_model(shareable, fl_ctx))
         except ContributionError as error:
             self.warning(f"Contribution refused: {error}")
             return False
@@ -205,10 +202,31 @@ def _like(name: str, value: Any, current: Any) -> Any:
         raise SettingsError(f"{name} is {value!r}, expected a {type(current).__name__}.") from error
 
 
+def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
+    """Return what a site sent, its name in the meta; refuse what is not an update for this round."""
+    site = "without a name"
+    try:
+        site = _peer_name(shareable, fl_ctx)
+        _check_round(site, shareable, fl_ctx)
+        model = FLModelUtils.from_shareable(shareable)
+    except ContributionError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        reason = str(error).rstrip(".")
+        raise ContributionError(f"site {site}: sent something that is not an update: {reason}.") from error
+    model.meta[META_SITE] = site
+    return model
+
+
 def _peer_name(shareable: Shareable, fl_ctx: FLContext) -> str:
-    """Return the identity that FLARE authenticated; what the sender wrote of itself does not count."""
-    name = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) if isinstance(shareable, Shareable) else None
-    peer = fl_ctx.get_peer_context() if fl_ctx else None
+    """Return the identity that FLARE authenticated; what the sender wrote of itself does not count.
+
+    FLARE's server puts the client that owns the message's token into a header. The peer context, which
+    says the same of an honest site, travels with the message and serves where there is no such header.
+    """
+    headers = shareable if isinstance(shareable, Shareable) else Shareable()
+    client, peer = headers.get_header(ServerCommandKey.FL_CLIENT), fl_ctx.get_peer_context() if fl_ctx else None
+    name = client.name if isinstance(client, Client) else headers.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
     name = name or (peer.get_identity_name() if peer else None)
     if not isinstance(name, str) or not name:
         raise ContributionError("A contribution came without the name of an authenticated site.")
@@ -220,10 +238,3 @@ def _check_round(site: str, shareable: Shareable, fl_ctx: FLContext) -> None:
     current = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if fl_ctx else None
     if sent_for is not None and current is not None and sent_for != current:
         raise ContributionError(f"site {site}: sent an update for round {sent_for} in round {current}.")
-
-
-def _read_model(site: str, shareable: Shareable) -> FLModel:
-    try:
-        return FLModelUtils.from_shareable(shareable)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ContributionError(f"site {site}: sent something that is not an update: {error}.") from error

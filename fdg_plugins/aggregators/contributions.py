@@ -8,19 +8,27 @@ from typing import Any
 import numpy as np
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from safetensors import SafetensorError
 
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import META_SAMPLES, META_SITE, shorten
 
+MOST_SAMPLES = 2**53  # beyond it a float64 weight no longer counts single samples
+LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overflows
+
 
 @dataclass(frozen=True)
 class Contribution:
-    """A checked update, local minus global, with the number of training samples behind it (None: not said)."""
+    """A checked update, local minus global, with the number of training samples behind it (None: not said).
+
+    ``arrays`` says that the update came as arrays, none of it as tensors.
+    """
 
     site: str
     update: dict[str, torch.Tensor]
     num_samples: int | None
+    arrays: bool = False
 
 
 def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contribution:
@@ -37,21 +45,32 @@ def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contributio
         raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
     if not isinstance(model.params, Mapping) or not model.params:
         raise ContributionError(f"site {site}: sent an update without parameters.")
-    update = {str(name): _as_tensor(site, name, value) for name, value in model.params.items()}
+    values = {str(name): _loaded(site, name, value) for name, value in model.params.items()}
+    update = {name: _as_tensor(site, name, value) for name, value in values.items()}
     layout = layout if layout is not None else ModelLayout.of(update)
     _check_names(site, update, layout)
     checked = {name: _checked(site, name, update[name], entry) for name, entry in layout.items()}
-    return Contribution(site, checked, _read_samples(site, meta.get(META_SAMPLES)))
+    arrays = not any(isinstance(value, torch.Tensor) for value in values.values())
+    return Contribution(site, checked, _read_samples(site, meta.get(META_SAMPLES)), arrays)
+
+
+def _loaded(site: str, name: object, value: Any) -> Any:
+    # With disk offload FLARE hands over references that load on demand.
+    if not hasattr(value, "materialize"):
+        return value
+    try:
+        return value.materialize()
+    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
+        raise ContributionError(f"site {site}: parameter {shorten(name)} cannot be loaded: {error}.") from error
 
 
 def _as_tensor(site: str, name: object, value: Any) -> torch.Tensor:
-    # With disk offload FLARE hands over references that load on demand.
-    value = value.materialize() if hasattr(value, "materialize") else value
     if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type != "meta":
-        return value.detach().cpu()
-    if isinstance(value, np.ndarray | np.number) and np.asarray(value).dtype.kind in "fiub":
-        # torch shares the array's memory, and refuses to for arrays that are read-only or reversed.
-        return torch.from_numpy(np.array(value, copy=True))
+        if not (value.is_quantized or value.is_nested):
+            return value.detach().cpu()
+    elif isinstance(value, np.ndarray | np.number) and value.dtype.kind in "fiub" and value.dtype.itemsize <= 8:
+        # torch shares an array's memory, but not of one that is read-only, reversed or of foreign byte order.
+        return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), copy=True))
     kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise ContributionError(f"site {site}: parameter {shorten(name)} is a {kind}, expected a dense array of numbers.")
 
@@ -80,6 +99,8 @@ def _checked(site: str, name: str, value: torch.Tensor, entry: Entry) -> torch.T
     if not bool(torch.isfinite(value).all()):
         count = int((~torch.isfinite(value)).sum())
         raise ContributionError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
+    if value.dtype == torch.float64 and bool((value.abs() > LARGEST_VALUE).any()):
+        raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_VALUE:g}.")
     return value.contiguous()
 
 
@@ -87,11 +108,8 @@ def _read_samples(site: str, value: Any) -> int | None:
     if value is None:
         return None
     number = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or number != number or number <= 0:
-        raise ContributionError(
-            f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
-        )
-    if number in (float("inf"),) or number != int(number):
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if not is_number or not 0 < number <= MOST_SAMPLES or number != int(number):
         raise ContributionError(
             f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
         )

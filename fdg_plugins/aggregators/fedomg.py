@@ -21,6 +21,7 @@ from fdg_plugins.aggregators.base import Direction, UpdateAggregator, check_numb
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.linear import inner_product
 from fdg_plugins.core.matching import invariant_coefficients, match
+from fdg_plugins.errors import SettingsError
 
 
 class FedOMGAggregator(UpdateAggregator):
@@ -50,6 +51,8 @@ class FedOMGAggregator(UpdateAggregator):
     def _validate(self) -> None:
         super()._validate()
         check_number("kappa", self.kappa, at_least=0.0)
+        if not isinstance(self.rescale, bool):
+            raise SettingsError(f"rescale is {self.rescale!r}, expected true or false.")
 
     def reset_stats(self) -> None:
         """Forget the round's contributions and their inner products."""

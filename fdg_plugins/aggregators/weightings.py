@@ -42,9 +42,11 @@ WEIGHTINGS: dict[str, Callable[..., Weighting]] = {"uniform": Uniform, "samples"
 
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
     """Return the weighting that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
+    if not isinstance(spec, str | Mapping):
+        raise SettingsError(f"weighting is {spec!r}, expected a name or a mapping with a name.")
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = settings.pop("name", None)
-    if name not in WEIGHTINGS:
+    if not isinstance(name, str) or name not in WEIGHTINGS:
         raise SettingsError(f"weighting is {name!r}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
     try:
         return WEIGHTINGS[name](**settings)

@@ -26,6 +26,7 @@ from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusR
 from fdg_plugins.quiet import quiet_console
 
 MAX_IDLE_ROUNDS = 3
+SLOW_FROM_SCRATCH = 0.5
 
 
 class FederationController(Messenger):
@@ -64,11 +65,14 @@ class FederationController(Messenger):
         quiet_console()
         try:
             self._run()
-        except Aborted:
-            self._stop("the job was aborted.")
+        except Aborted as order:
+            self._stop(str(order))
         except FDGError as error:
             self._stop(str(error))
             self.panic(str(error))
+        except Exception as error:
+            self._stop(f"{type(error).__name__}: {error}")
+            raise  # FLARE logs the traceback and ends the job
 
     def _run(self) -> None:
         aggregator = self._aggregator()
@@ -145,11 +149,13 @@ class FederationController(Messenger):
         )
         if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
             self.warning(
-                "No ImageNet weights are on the server, so training starts from scratch, where the paper's server_lr "
-                "of 0.05 is very slow: FDG_PRETRAINED_FILE names such weights, FDG_SERVER_LR=1 steps as far as FedAvg."
+                "No ImageNet weights are on the server (FDG_PRETRAINED_FILE names them): training starts from scratch."
             )
+            if record.method.settings["server_lr"] < SLOW_FROM_SCRATCH:
+                self.warning("From scratch this server_lr is very slow; FDG_SERVER_LR=1 steps as far as FedAvg.")
 
     def _stop(self, reason: str) -> None:
+        self.error(f"stopped: {reason}")
         if self._rounds is not None:
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
             self._rounds.save_record()

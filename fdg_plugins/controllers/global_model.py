@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fdg_plugins.core.layout import ModelLayout
@@ -24,9 +25,10 @@ class GlobalModel:
         self.state = {name: value.detach().clone().contiguous() for name, value in state.items()}
         self.layout = ModelLayout.of(self.state, kinds)
 
-    def apply(self, step: Mapping[str, torch.Tensor]) -> None:
+    def apply(self, step: Mapping[str, torch.Tensor | np.ndarray]) -> None:
         """Add the step; raise ``FDGError``, the model unchanged, if a parameter would stop being finite."""
-        moved = {name: value + step[name].to(value.dtype) for name, value in self.state.items()}
+        # A step has the form of the updates, and FLARE's privacy filters turn tensors into arrays.
+        moved = {name: value + torch.as_tensor(step[name]).to(value.dtype) for name, value in self.state.items()}
         for name, value in moved.items():
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
@@ -53,6 +55,6 @@ def initial_model(protocol: Protocol, num_classes: int) -> tuple[GlobalModel, Pr
     return GlobalModel(model.state_dict(), parameter_kinds(model)), record
 
 
-def count_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
-    """Return the bytes of the tensors' elements."""
-    return sum(value.numel() * value.element_size() for value in tensors.values())
+def count_bytes(tensors: Mapping[str, torch.Tensor | np.ndarray]) -> int:
+    """Return the bytes of the elements of tensors or arrays."""
+    return sum(value.nbytes for value in tensors.values())

@@ -17,7 +17,7 @@ from fdg_plugins.messages import HEADER_REASON, META_SITE
 
 
 class Aborted(Exception):  # noqa: N818 - an order that was obeyed, not an error
-    """The job was aborted."""
+    """The job was aborted, by a person or because its sites are gone; the text names who was waited for."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Messenger(ModelController):
         super().__init__(persistor_id="", ignore_result_error=True)
         self.poll = poll
         self._failures: dict[str, str] = {}
+        self._answered: set[str] = set()
 
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor look as often as this workflow does; it has no setting for that."""
@@ -54,19 +55,20 @@ class Messenger(ModelController):
 
         Raises ``Aborted`` if the job is aborted meanwhile.
         """
-        self._failures = {}
+        self._failures, self._answered = {}, set()
         waiting: set[str] = set()
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
-        while self.get_num_standing_tasks():
-            if self.abort_signal.triggered:
-                raise Aborted
+        while self.get_num_standing_tasks() and not self.abort_signal.triggered:
             time.sleep(self.poll)
         if self.abort_signal.triggered:
-            raise Aborted
+            raise Aborted(
+                f"the job was aborted while it waited for {', '.join(sorted(waiting - self._answered)) or 'nobody'}."
+            )
         for site in sorted(waiting - self._failures.keys()):
-            self._fail(site, f"did not answer within {timeout} s.")
+            unusable = "its answer cannot be used; the server's log says why."
+            self._fail(site, unusable if site in self._answered else f"did not answer within {timeout} s.")
         return dict(sorted(self._failures.items()))
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
@@ -77,8 +79,7 @@ class Messenger(ModelController):
             except ContributionError as error:
                 self._fail(site, str(error).removeprefix(f"site {site}: "))
                 return False
-            finally:
-                waiting.discard(site)
+            waiting.discard(site)
             return True
 
         self.broadcast_model(
@@ -101,6 +102,7 @@ class Messenger(ModelController):
         if is_unknown_task:
             self.warning(f"site {client_name}: its answer came after its task had ended, and is not used.")
             return False
+        self._answered.add(client_name)
         code = result.get_return_code(ReturnCode.OK)
         if code != ReturnCode.OK:
             self._fail(client_name, str(result.get_header(HEADER_REASON, f"answered with the error {code}.")))

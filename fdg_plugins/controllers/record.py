@@ -6,12 +6,12 @@ model. Accuracies are fractions, losses mean cross entropies, sizes bytes of ten
 A loss that is not finite is null.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pydantic
 
-from fdg_plugins.messages import CensusReply, Checked, Evaluation
+from fdg_plugins.messages import CensusReply, Checked, Evaluation, Loss
 from fdg_plugins.protocol import Protocol
 
 SCHEMA_VERSION = 1
@@ -41,7 +41,7 @@ class InitialWeights(Recorded):
 class LocalRecord(Recorded):
     """One site's local training in one round; ``local`` is its own model after it, on its validation split."""
 
-    epoch_losses: tuple[float, ...]
+    epoch_losses: tuple[Loss, ...]
     local: Evaluation
     steps: int
     learning_rate: float
@@ -146,13 +146,24 @@ class RunRecord(Recorded):
         self.evaluations.append(record)
         return record
 
+    def _comparable(self) -> list[EvaluationRecord]:
+        """Return the evaluations in which most sources answered, the only ones that selection compares, in order."""
+        counts = [sum(site in evaluation.sites for site in self.sources) for evaluation in self.evaluations]
+        most = max(counts, default=0)
+        return [e for e, count in zip(self.evaluations, counts, strict=True) if count == most > 0]
+
+    def _source_accuracy(self, evaluation: EvaluationRecord) -> float:
+        sources = [value for domain, value in evaluation.domains.items() if domain != self.protocol.target]
+        return sum(sources) / len(sources)
+
     def choose(self, files: Mapping[str, str]) -> list[Choice]:
         """Return the choice of each selection rule among the evaluated models, with the file that ``files`` names for
         the rule; the earliest model wins a tie."""
+        judged = [evaluation for evaluation in self.evaluations if evaluation.target is not None]
         chosen = {
             "last": self.evaluations[-1] if self.evaluations else None,
-            "source_validation": _best(self.evaluations, "source_mean"),
-            "oracle": _best(self.evaluations, "target"),
+            "source_validation": max(self._comparable(), key=self._source_accuracy, default=None),
+            "oracle": max(judged, key=lambda evaluation: evaluation.target or 0.0, default=None),
         }
         return [
             Choice.model_validate({"rule": rule, "after_round": model.after_round, "file": files.get(rule)})
@@ -170,8 +181,3 @@ def domain_accuracies(scores: Mapping[str, Evaluation], domains: Mapping[str, st
         correct[domain] = correct.get(domain, 0.0) + score.accuracy * score.count
         count[domain] = count.get(domain, 0) + score.count
     return {domain: correct[domain] / count[domain] for domain in sorted(count)}
-
-
-def _best(evaluations: Iterable[EvaluationRecord], field: str) -> EvaluationRecord | None:
-    known = [evaluation for evaluation in evaluations if getattr(evaluation, field) is not None]
-    return max(known, key=lambda evaluation: (getattr(evaluation, field), -evaluation.after_round), default=None)

@@ -11,6 +11,7 @@ from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights, Method, RunRecord
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import check_model_name
 from fdg_plugins.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
 
 PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision", "numpy", "cvxpy", "clarabel")
@@ -48,6 +49,7 @@ def make_plans(
 
 def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
+    check_model_name(protocol.model)
     spec = dataset_spec(protocol.dataset)
     if protocol.target not in spec.domains:
         raise SettingsError(

@@ -22,7 +22,7 @@ stays above the optimum, and divides d by ``1 + kappa**2`` (``rescale=True`` her
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -36,7 +36,7 @@ from fdg_plugins.core.weighting import check_weights
 # matrix and Gamma* g counts as zero.
 ZERO_LENGTH = 1e-7
 ZERO_WEIGHT = 1e-9
-SOLVER_TOLERANCES = (1e-12, 1e-10, 1e-8)
+SOLVER_TOLERANCES = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ def invariant_direction(
     """
     gram = gram_matrix(updates)
     coefficients = invariant_coefficients(gram, reference, kappa, invariant_weights(gram, reference, kappa), rescale)
-    rows = list(updates)
-    if isinstance(rows[0], torch.Tensor):
-        return combine(coefficients, rows)
-    return {name: combine(coefficients, [row[name] for row in rows]) for name in rows[0]}
+    mappings = [update for update in updates if isinstance(update, Mapping)]
+    if mappings:
+        return {name: combine(coefficients, [update[name] for update in mappings]) for name in mappings[0]}
+    return combine(coefficients, [torch.as_tensor(update) for update in updates])
 
 
 class _Problem:
@@ -132,8 +132,10 @@ class _Problem:
 
     def __init__(self, matrix: np.ndarray, linear: np.ndarray, kappa: float) -> None:
         eigenvalues, vectors = np.linalg.eigh(matrix)
-        # Never Cholesky: equal updates make G singular, and rounding can make it slightly indefinite.
-        self.factor = np.sqrt(np.clip(eigenvalues, 0.0, None))[:, None] * vectors.T
+        # Never Cholesky: equal updates make G singular, and rounding can make it slightly indefinite. What is
+        # rounding error is left out: a cone with many rows of that size is one the solver gives up on.
+        kept = eigenvalues > len(matrix) * np.finfo(float).eps * eigenvalues.max()
+        self.factor = np.sqrt(eigenvalues[kept])[:, None] * vectors.T[kept]
         self.linear = linear
         self.kappa = kappa
 
@@ -187,7 +189,7 @@ def _solved(problem: cp.Problem, tolerance: float) -> bool:
 
 
 def _checked(gram: torch.Tensor | np.ndarray, reference: object, kappa: float) -> tuple[np.ndarray, np.ndarray]:
-    matrix = torch.as_tensor(gram).detach().to("cpu", torch.float64).numpy()
+    matrix = torch.as_tensor(gram, dtype=torch.float64, device="cpu").detach().numpy()
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise ValueError(f"A Gram matrix is square, [U, U] with U >= 1; got shape {list(matrix.shape)}.")
     if not np.isfinite(matrix).all():

@@ -25,7 +25,7 @@ def sample_weights(counts: Sequence[int]) -> torch.Tensor:
 
 def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.Tensor:
     """Return ``weights`` as float64 ``[count]``; raise ``ValueError`` unless they lie on the simplex."""
-    values = torch.as_tensor(weights).detach().to("cpu", torch.float64)
+    values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach()
     if values.shape != (count,):
         raise ValueError(f"Expected one weight for each of {count} sites, got shape {list(values.shape)}.")
     if not bool((values >= 0).all()) or not abs(float(values.sum()) - 1.0) <= SUM_TOLERANCE:

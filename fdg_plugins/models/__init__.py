@@ -15,13 +15,19 @@ from a file on this machine, and nothing is ever downloaded.
 """
 
 from fdg_plugins.models.pretrained import PretrainedRecord, load_pretrained
-from fdg_plugins.models.registry import ExtractorClassifier, ParameterKind, build_model, model_names, parameter_kinds
+from fdg_plugins.models.registry import (
+    ExtractorClassifier,
+    build_model,
+    check_model_name,
+    model_names,
+    parameter_kinds,
+)
 
 __all__ = [
     "ExtractorClassifier",
-    "ParameterKind",
     "PretrainedRecord",
     "build_model",
+    "check_model_name",
     "load_pretrained",
     "model_names",
     "parameter_kinds",

@@ -1,0 +1,49 @@
+# Everything here works on a fresh machine with Python 3.11 or newer, its venv module, and a package registry.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: help demo test test-slow lint docs-tables clean
+
+help:
+	@echo "make demo       install, then: nvflare simulator jobs/pacs_fedomg"
+	@echo "make test       install, then the tests (under 8 minutes on 2 cores)"
+	@echo "make test-slow  install, then the tests that start whole federations and break them"
+	@echo "make lint       install, then ruff and mypy"
+	@echo "make clean      remove the virtual environment and the simulator's workspace"
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is needed (Debian: apt-get install python3-venv)"; exit 1; }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing (torch and CUDA libraries: about 5 GB, a few minutes) ..."
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	. $(BIN)/activate && nvflare simulator jobs/pacs_fedomg
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs-tables: $(VENV)/.installed-dev
+	$(BIN)/python docs/make_tables.py
+
+clean:
+	rm -rf $(VENV) simulator_workspace

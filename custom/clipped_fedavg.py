@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An aggregator of one's own: FedAvg in which no update counts for more than the median length."""
+
+from collections.abc import Sequence
+
+import torch
+
+from fdg_plugins.aggregators import Contribution, FedAvgAggregator
+from fdg_plugins.aggregators.base import Direction
+
+
+class ClippedFedAvgAggregator(FedAvgAggregator):
+    """The weighted mean of the updates, each shortened to the median length of the round's updates."""
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        """Return ``p_u * min(1, median length / |g_u|)`` as the coefficients."""
+        report = super().direction(weights, contributions).report
+        lengths = torch.tensor(report["update_norms"], dtype=torch.float64)
+        factors = (lengths.median() / lengths.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
+        return Direction(weights * factors, report)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the pages that follow from the code: ``settings.md`` and ``record.md``. Run it after changing a setting."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from fdg_plugins.controllers import RunRecord
+from fdg_plugins.executors import SiteConfig
+from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Protocol
+
+DOCS = Path(__file__).parent
+
+
+def settings_page() -> str:
+    """Return the page of all settings."""
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "<!-- Made by docs/make_tables.py from the code. -->",
+            "",
+            "## The protocol, fixed by the server",
+            "",
+            "Defaults are the FedOMG paper's for PACS, or the authors' code's where the paper is silent. A job's config",
+            "may set any field under `protocol` (and under `stand_in_protocol` what replaces it on the stand-in); the",
+            "variable in the environment of the server wins over both. Settings of the job's aggregator answer to",
+            "variables in the same way: `FDG_KAPPA`, `FDG_SERVER_LR`, `FDG_RESCALE`, `FDG_WEIGHTING`.",
+            "A `FDG_` variable that names no setting stops the job, so that a misspelt one cannot pass unnoticed.",
+            "",
+            *_table(("variable", "field", "default", "what it is"), _protocol_rows()),
+            "",
+            "## Other variables",
+            "",
+            *_table(("variable", "what it is"), ((f"`{name}`", text) for name, text in OTHER_VARIABLES.items())),
+            "",
+            "## A site's own config",
+            "",
+            "`local/fdg_site.json` in a site's folder (in the simulator: in the workspace's `local/`), keyed by site name;",
+            "no job can change it. What it leaves out comes from the environment of the site's process.",
+            "",
+            "```json",
+            json.dumps({"photo": {"data_root": "/data", "domain": "photo", "device": "cuda:0"}}),
+            "```",
+            "",
+            *_table(("field", "default", "what it is"), _site_rows()),
+            "",
+        ]
+    )
+
+
+def record_page() -> str:
+    """Return the page that documents ``results.json``."""
+    schema = RunRecord.model_json_schema(mode="serialization")
+    parts = {"RunRecord": schema, **schema["$defs"]}
+    lines = [
+        "# The record of a run: `results.json`",
+        "",
+        "<!-- Made by docs/make_tables.py from the code. -->",
+        "",
+        "Written to the server's run folder after every round, atomically: it is valid JSON at every moment. Rounds count",
+        "from 1; an evaluation is of the global model after a round, 0 being the initial one. Accuracies are fractions,",
+        "sizes bytes of tensors (parameters and buffers, without the envelope), times seconds. A loss that is not finite",
+        "is null. `gamma`, `objective` and `duality_gap` are null for methods without them.",
+        "",
+        "```python",
+        "from fdg_plugins.controllers import RunRecord",
+        'record = RunRecord.model_validate_json(open("results.json").read())',
+        "```",
+    ]
+    for name, part in parts.items():
+        if "properties" in part:
+            text = " ".join(str(part.get("description", "")).split())
+            lines += ["", f"## {name}", "", text, "", *_table(("field", "type"), _record_rows(part))]
+    return "\n".join([*lines, ""])
+
+
+def _protocol_rows() -> Iterator[tuple[str, ...]]:
+    for name, field in Protocol.model_fields.items():
+        yield f"`{PREFIX}{name.upper()}`", f"`{name}`", _default(field), str(field.description)
+
+
+def _site_rows() -> Iterator[tuple[str, ...]]:
+    for name, field in SiteConfig.model_fields.items():
+        yield f"`{name}`", _default(field), str(field.description)
+
+
+def _record_rows(part: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    for name, schema in part["properties"].items():
+        yield f"`{name}`", _type(schema)
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(_type(option) for option in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"mapping to {_type(schema['additionalProperties'])}"
+    return str(schema.get("type", "any"))
+
+
+def _default(field: pydantic.fields.FieldInfo) -> str:
+    return "" if field.default is None else f"`{field.default}`"
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+if __name__ == "__main__":
+    (DOCS / "settings.md").write_text(settings_page(), encoding="utf-8")
+    (DOCS / "record.md").write_text(record_page(), encoding="utf-8")

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Weights that follow the generalization gaps: FedDG-GA gives more weight to sites whom averaging serves badly.
+
+Reference: Zhang, Xu, Yao, Zhang, Tian, Wang, "Federated Domain Generalization with Generalization
+Adjustment" (FedDG-GA), CVPR 2023.
+
+Equations (here). The gap of a site is what averaging costs it, positive where the global model is worse
+than the site's own: ``loss(global, round r) - loss(local, round r - 1)`` -> :func:`loss_gap`, and with the
+sign turned for accuracies -> :func:`accuracy_gap`. With ``a`` the weights before the round:
+
+- Eq. 3, ``a'_u = a_u + d_r (gap_u - mean) / max_v (gap_v - mean)``, clipped at 0, ``a = a' / sum a'``
+  -> :func:`adjust_weights`
+- ``d_r = (1 - r/R) d`` -> :func:`decayed_step`
+
+Shapes: N all sites known to the server, U sites in the round. The weights ``[N]`` are those of all known
+sites and lie on the simplex; :func:`weights_of_round` takes the ``[U]`` of a round from them. A mapping from
+site to value may stand for a vector; nothing depends on the order of the sites.
+
+Degenerate cases: gaps that are all equal, a single gap and no gap at all leave the weights as they are, and
+so does a step after which every reporting site is clipped. A site without a finite gap keeps its weight to
+the bit; the reporting sites share anew what they held together before. If that is nothing, it stays nothing.
+
+Differences. The paper leaves equal gaps, absent and new sites open. The largest deviation from the mean is
+signed, so a site far below all others can lose up to ``(U - 1) d`` in one round. The authors' code takes no
+mean, divides by ``max_v |gap_v|`` and clips to [0, 1] (``normalizer="max_abs"``), scales the step by 1/3
+(``RELEASED_STEP_FRACTION``, for the caller to multiply by) and divides by zero where all gaps are zero; here
+the weights then stay. Without a mean, equal gaps that are not zero do move weights that are not uniform.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import overload
+
+import torch
+
+from fdg_plugins.core.weighting import check_weights
+
+RELEASED_STEP_FRACTION = 1 / 3
+# A loss is not negative, hence at least as large as the gap it enters, and has the digits of float32: gaps
+# that differ by less than that rounding of the largest are equal.
+EQUAL_GAPS = 2.0**-23
+
+Gap = float | None
+
+
+def loss_gap(global_loss: float, local_loss: float) -> float:
+    """Return ``global_loss - local_loss``, both on the same data of one site: positive if the global model is worse."""
+    return global_loss - local_loss
+
+
+def accuracy_gap(global_accuracy: float, local_accuracy: float) -> float:
+    """Return ``local_accuracy - global_accuracy``: as with losses, positive if the global model is worse."""
+    return local_accuracy - global_accuracy
+
+
+def decayed_step(step_size: float, round_number: int, total_rounds: int) -> float:
+    """Return ``(1 - r/R) d``: the whole step in round 0, nothing in round R.
+
+    ``step_size``: d >= 0, 0.05 in the paper and 0.2 in its code; zero keeps the weights for ever.
+    """
+    if total_rounds < 1 or not 0 <= round_number <= total_rounds:
+        raise ValueError(f"Expected a round between 0 and the total of {total_rounds} rounds, got {round_number}.")
+    return (1 - round_number / total_rounds) * _checked_step(step_size)
+
+
+@overload
+def adjust_weights(
+    weights: Mapping[str, float], gaps: Mapping[str, Gap], step_size: float, normalizer: str = "max"
+) -> dict[str, float]: ...
+
+
+@overload
+def adjust_weights(
+    weights: torch.Tensor | Sequence[float],
+    gaps: torch.Tensor | Sequence[Gap],
+    step_size: float,
+    normalizer: str = "max",
+) -> torch.Tensor: ...
+
+
+def adjust_weights(
+    weights: torch.Tensor | Sequence[float] | Mapping[str, float],
+    gaps: torch.Tensor | Sequence[Gap] | Mapping[str, Gap],
+    step_size: float,
+    normalizer: str = "max",
+) -> torch.Tensor | dict[str, float]:
+    """Return the weights of all known sites after Eq. 3: float64 ``[N]``, or a mapping if mappings are given.
+
+    ``weights``: of every known site, on the simplex. ``gaps``: None, a number that is not finite or, in a
+    mapping, no entry says that the site has none this round. ``step_size``: d_r >= 0, the most that a site
+    gains before renormalisation; zero changes nothing. ``normalizer``: ``"max"`` (paper) or ``"max_abs"`` (code).
+
+    Raises ``ValueError`` for weights off the simplex, gaps of other sites, a negative step or another normalizer.
+
+    >>> adjust_weights({"art": 0.5, "photo": 0.5}, {"art": 0.3, "photo": 0.1}, 0.25)
+    {'art': 0.75, 'photo': 0.25}
+    """
+    if isinstance(weights, Mapping) and isinstance(gaps, Mapping):
+        sites = sorted(weights)
+        _refuse_unknown(gaps, weights)
+        adjusted = _adjusted(
+            [weights[site] for site in sites], [gaps.get(site) for site in sites], step_size, normalizer
+        )
+        return dict(zip(sites, adjusted, strict=True))
+    if isinstance(weights, Mapping) or isinstance(gaps, Mapping):
+        raise TypeError("Of weights and gaps, one is a mapping of sites and the other is a vector.")
+    return torch.tensor(_adjusted(weights, gaps, step_size, normalizer), dtype=torch.float64)
+
+
+def with_new_sites(weights: Mapping[str, float], sites: Iterable[str]) -> dict[str, float]:
+    """Return the weights of all known sites and of ``sites``: each new one starts at the mean, all are rescaled to 1.
+
+    Ratios among the known stay, and without a new site so do their weights, to the bit. From no known site all
+    start equal.
+    """
+    new = sorted(set(sites) - set(weights))
+    if not new:
+        return {site: weights[site] for site in sorted(weights)}
+    mean = math.fsum(weights.values()) / len(weights) if weights else 1.0
+    return _normalised({**weights, **dict.fromkeys(new, mean)})
+
+
+def weights_of_round(weights: Mapping[str, float], sites: Iterable[str]) -> dict[str, float]:
+    """Return the weights of the round's ``sites``, rescaled to sum to one; equal ones if all of them are zero.
+
+    Raises ``ValueError`` for no site, and for a site without a weight, naming it.
+    """
+    chosen = sorted(set(sites))
+    if not chosen:
+        raise ValueError("A round needs at least one site, got none.")
+    _refuse_unknown(chosen, weights)
+    return _normalised({site: weights[site] for site in chosen})
+
+
+def _adjusted(
+    weights: torch.Tensor | Sequence[float], gaps: torch.Tensor | Sequence[Gap], step_size: float, normalizer: str
+) -> list[float]:
+    values = check_weights(weights, len(gaps)).tolist()
+    found = _finite(gaps)
+    step = _checked_step(step_size)
+    if normalizer not in NORMALIZERS:
+        raise ValueError(f"The normalizer is {normalizer!r}, expected one of {', '.join(sorted(NORMALIZERS))}.")
+    normalise, ceiling = NORMALIZERS[normalizer]
+    moves = {site: step * move for site, move in zip(found, normalise(list(found.values())), strict=True)}
+    moved = {site: min(max(values[site] + move, 0.0), ceiling) for site, move in moves.items()}
+    total = math.fsum(moved.values())
+    if not any(moves.values()) or total == 0:
+        return values
+    # With every site reporting, renormalising to one also takes back the rounding of earlier rounds.
+    share = 1.0 if len(moved) == len(values) else math.fsum(values[site] for site in moved)
+    return [share * (moved[site] / total) if site in moved else value for site, value in enumerate(values)]
+
+
+def _finite(gaps: torch.Tensor | Sequence[Gap]) -> dict[int, float]:
+    """Return the finite gaps by position."""
+    listed = gaps.detach().tolist() if isinstance(gaps, torch.Tensor) else gaps
+    numbers = {site: float(gap) for site, gap in enumerate(listed) if gap is not None}
+    return {site: gap for site, gap in numbers.items() if math.isfinite(gap)}
+
+
+def _relative_to_largest(gaps: Sequence[float]) -> list[float]:
+    """Return ``gap_u / max_v |gap_v|``; zeros if all gaps are zero."""
+    largest = max((abs(gap) for gap in gaps), default=0.0)
+    return [gap / largest if largest else 0.0 for gap in gaps]
+
+
+def _relative_to_largest_deviation(gaps: Sequence[float]) -> list[float]:
+    """Return ``(gap_u - mean) / max_v (gap_v - mean)``; zeros if all gaps are equal."""
+    scaled = _relative_to_largest(gaps)  # no sum of finite gaps overflows, and the result has no scale
+    if not scaled or max(scaled) - min(scaled) <= EQUAL_GAPS:
+        return [0.0] * len(scaled)
+    mean = math.fsum(scaled) / len(scaled)
+    largest = max(scaled) - mean
+    return [(gap - mean) / largest for gap in scaled]
+
+
+# Name -> the rule for the moves, and the most a weight may be before it is renormalised.
+NORMALIZERS: dict[str, tuple[Callable[[Sequence[float]], list[float]], float]] = {
+    "max": (_relative_to_largest_deviation, math.inf),
+    "max_abs": (_relative_to_largest, 1.0),
+}
+
+
+def _normalised(weights: Mapping[str, float]) -> dict[str, float]:
+    total = math.fsum(weights.values())
+    return {site: weights[site] / total if total > 0 else 1 / len(weights) for site in sorted(weights)}
+
+
+def _checked_step(step_size: float) -> float:
+    if not 0 <= step_size < math.inf:
+        raise ValueError(f"A step size is a finite number that is not negative, got {step_size}.")
+    return float(step_size)
+
+
+def _refuse_unknown(sites: Iterable[str], weights: Mapping[str, float]) -> None:
+    unknown = sorted(set(sites) - set(weights))
+    if unknown:
+        raise ValueError(f"site {unknown[0]}: has no weight; known are {', '.join(sorted(weights)) or 'none'}.")

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Insight matrices of FedDIM: each sample's features times classifier weights, drawn to the mean of its class.
+
+Reference: Liao, Xie, Fu, Huang, Deng, Chen, Zheng, "Federated Domain Generalization with Decision Insight
+Matrix" (FedDIM), IJCAI 2025.
+
+Equations (number in the paper -> here), for the last layer ``o = W z + b``, whose bias plays no part:
+
+- Eq. 2, 3, ``I[d, y] = W[y, d] z[d]``, whose sums over d are the logits -> :func:`insight_matrix`
+- Eq. 4, ``I_u^(k)``, the mean over a site's samples of class k -> :func:`class_means`, :func:`insight_from_means`
+- Eq. 5, 6, mean over sites and ``(1 - m) previous + m mean`` -> :func:`update_global_insight`
+- Eq. 7, ``1/B sum_i |I_i - J^(y_i)|^2``, J the global insight -> :func:`insight_penalty`; its strength lambda
+  is the caller's
+- Table 3, the same distance of features or of logits -> :func:`feature_penalty`, :func:`logit_penalty`
+
+Two identities make it cheap, and both are exact. W is one for all samples of a mean, so
+``I_u^(k)[d, y] = W_u[y, d] zbar_{u,k}[d]`` and a site sends class means ``[Y, D]`` in place of ``[Y, D, Y]``. And
+``|I_i - J|^2 = sum_d z_d^2 s_d - 2 sum_d z_d c_d + |J|^2`` with ``s_d = sum_j W_jd^2`` and
+``c_d = sum_j W_jd J_dj``, so a step needs one table ``[Y, D]`` and nothing of size ``B x D x Y``.
+
+Shapes: features z ``[B, D]``, labels ``[B]``, weight W ``[Y, D]``, an insight matrix ``[D, Y]`` as in the paper
+(classes last), the global insight ``[Y, D, Y]`` with the class of the samples first, present ``[Y]`` bool.
+
+Degenerate cases: a class without samples has no mean (NaN, never zero), and counts in no average; a class that
+no site has had so far is not present, and its samples are not penalised. A batch without samples costs zero.
+
+Differences. The paper's Eq. 5 divides by the number of sites; here a class is averaged over the sites that
+have it, which is the same if all do. The paper prints the cross-entropy beside Eq. 7 as a sum over the batch;
+the penalty is a mean, and so should the cross-entropy be for lambda to have one scale.
+The authors' code is not public: none compared.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class GlobalInsight:
+    """What the server keeps from round to round.
+
+    ``values``: ``[Y, D, Y]``, or ``[Y, ...]`` for another target, zero where not present. ``present``: bool
+    ``[Y]``, whether any site has had the class so far.
+    """
+
+    values: torch.Tensor
+    present: torch.Tensor
+
+
+def insight_matrix(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return ``I[b, d, y] = weight[y, d] * features[b, d]``, ``[B, D, Y]``; summed over d, the logits without bias."""
+    return features.unsqueeze(-1) * weight.t()
+
+
+def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sums of the features of each class, float64 ``[Y, D]``, and their numbers, int64 ``[Y]``.
+
+    Both of several batches are the sums of the batches' own; a mean is ``sums / counts[:, None]``.
+    """
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise ValueError(
+            f"Expected labels from 0 to {num_classes - 1}, got {int(labels.min())} to {int(labels.max())}."
+        )
+    sums = torch.zeros(num_classes, features.shape[1], dtype=torch.float64, device=features.device)
+    sums.index_add_(0, labels, features.detach().to(torch.float64))
+    return sums, torch.bincount(labels, minlength=num_classes)
+
+
+def class_means(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean features ``[Y, D]`` of each class, in the features' dtype, and their numbers, int64 ``[Y]``.
+
+    The mean of a class without samples is NaN, so that nobody takes it for zero: send the rows
+    ``counts > 0``. What was summed in float64 comes back without gradient, in at least float32.
+    """
+    sums, counts = class_sums(features, labels, num_classes)
+    return (sums / counts.unsqueeze(-1)).to(_working_dtype(features)), counts
+
+
+def insight_from_means(means: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the mean insight ``[Y, D, Y]`` of each class from its mean features ``[Y, D]``; Eq. 4 for one weight."""
+    return insight_matrix(means, weight)
+
+
+def update_global_insight(
+    previous: GlobalInsight | None, site_insights: Iterable[torch.Tensor], counts: torch.Tensor, momentum: float
+) -> GlobalInsight:
+    """Return Eq. 6 of the mean (Eq. 5) over the sites: per class ``(1 - m) previous + m mean``.
+
+    ``previous``: None before the first round. ``site_insights [U, Y, D, Y]``: one ``[Y, D, Y]`` after the other,
+    each asked for once, so that U need never be in memory together; any ``[Y, ...]`` will do (mean features
+    ``[Y, D]``, mean logits ``[Y, Y]``). ``counts [U, Y]``: samples of each class at each site; where zero, the
+    site's row is not read. ``momentum``: m in [0, 1]; 0 keeps each class's first value, 1 has no memory.
+
+    A class is averaged over the sites that have it. Its first mean is taken as it is; one that no site has this
+    round stays as it was. Summed in float64 in the order given, in the dtype of the previous or the sites' insight.
+    """
+    if not 0 <= momentum <= 1:
+        raise ValueError(f"The momentum of the global insight must lie in [0, 1], got {momentum}.")
+    mean, reported = _mean_over_holders(site_insights, counts)
+    if previous is None:
+        return GlobalInsight(mean, reported)
+    if previous.values.shape != mean.shape:
+        raise ValueError(f"Expected insights of shape {list(previous.values.shape)}, got {list(mean.shape)}.")
+    values, known = previous.values.clone(), reported & previous.present
+    values[known] = torch.lerp(previous.values[known].double(), mean[known].double(), momentum).to(values.dtype)
+    first = reported & ~previous.present
+    values[first] = mean[first].to(values.dtype)
+    return GlobalInsight(values, previous.present | reported)
+
+
+def insight_penalty(
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    weight: torch.Tensor,
+    global_insight: torch.Tensor,
+    present: torch.Tensor,
+) -> torch.Tensor:
+    """Return ``1/B sum_i |I_i - J^(y_i)|^2``, differentiable in ``features [B, D]`` and ``weight [Y, D]``.
+
+    ``global_insight [Y, D, Y]`` is held fixed, and finite also where not ``present [Y]``; samples of such classes
+    add nothing, but count in B. Multiplied by a strength of zero it leaves the loss as it was.
+
+    The expanded square loses what it cancels: in float32 its error is about ``1e-7 (|I_i| + |J|)^2``, far below
+    any distance worth a penalty, but enough to turn a sample at its target negative. The value of such a
+    sample is raised to zero and its gradient, which has an error of its own of that relative size, is passed
+    on as it is; cutting it off would leave half of the samples near their target without any pull. Lower precisions
+    and autocast are not used.
+    """
+    z, w, target = (x.to(_working_dtype(features, weight)) for x in (features, weight, global_insight.detach()))
+    with torch.autocast(features.device.type, enabled=False):
+        s = w.square().sum(dim=0)  # [D]
+        c = torch.einsum("jd,kdj->kd", w, target)  # [Y, D], without a copy of the target
+        squared_norm = torch.linalg.vector_norm(target, dim=(1, 2)).square()  # [Y]
+        squared = z.square() @ s - 2 * (z * c[labels]).sum(dim=1) + squared_norm[labels]  # [B]
+    not_negative = squared + (squared.clamp(min=0) - squared).detach()
+    return _mean_of_present(not_negative, present[labels])
+
+
+def feature_penalty(
+    features: torch.Tensor, labels: torch.Tensor, global_features: torch.Tensor, present: torch.Tensor
+) -> torch.Tensor:
+    """Return ``1/B sum_i |z_i - zbar^(y_i)|^2`` from the global mean features ``[Y, D]`` of each class (Table 3)."""
+    dtype = _working_dtype(features)
+    distances = features.to(dtype) - global_features.detach().to(dtype)[labels]
+    return _mean_of_present(distances.square().sum(dim=1), present[labels])
+
+
+def logit_penalty(
+    logits: torch.Tensor, labels: torch.Tensor, global_logits: torch.Tensor, present: torch.Tensor
+) -> torch.Tensor:
+    """Return ``1/B sum_i |o_i - obar^(y_i)|^2`` from the global mean logits ``[Y, Y]`` of each class (Table 3).
+
+    A site's mean logits are ``class_means @ W'``; both sides with the bias, or both without.
+    """
+    return feature_penalty(logits, labels, global_logits, present)
+
+
+def _mean_over_holders(
+    site_insights: Iterable[torch.Tensor], counts: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return per class the mean over the sites that have it, zero if none has, and whether any has."""
+    holds = torch.as_tensor(counts) > 0
+    if holds.ndim != 2 or len(holds) == 0 or not bool((torch.as_tensor(counts) >= 0).all()):
+        raise ValueError("Expected counts [U, Y] of at least one site, none negative.")
+    total, dtype = torch.zeros(0), torch.float32
+    for site, (insight, held) in enumerate(zip(site_insights, holds, strict=True)):
+        if site == 0:
+            total, dtype = torch.zeros_like(insight, dtype=torch.float64), insight.dtype
+        if insight.shape != total.shape or len(insight) != len(held):
+            raise ValueError(
+                f"The insight at position {site} has shape {list(insight.shape)}, the first {list(total.shape)}."
+            )
+        if not bool(insight[held].isfinite().all()):
+            raise ValueError(f"The insight at position {site} has a value that is not finite in a class it holds.")
+        total[held] += insight[held].detach()
+    numbers = holds.sum(dim=0).clamp(min=1).to(total.device)
+    return (total / numbers.view(-1, *[1] * (total.ndim - 1))).to(dtype), holds.any(dim=0).to(total.device)
+
+
+def _mean_of_present(squared: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+    return torch.where(present, squared, 0.0).sum() / max(len(squared), 1)
+
+
+def _working_dtype(*tensors: torch.Tensor) -> torch.dtype:
+    """Return the widest of the tensors' dtypes, at least float32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype

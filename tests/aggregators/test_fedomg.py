@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedOMG at the server: the direction of the matching problem, what it matches, and what it reports."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.core import linear
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
+
+Params = dict[str, Any]
+SAMPLES = {"art": 3, "photo": 4, "sketch": 5, "cartoon": 6}
+
+
+def contribution(site: str, params: Params) -> FLModel:
+    return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_SITE: site, META_SAMPLES: SAMPLES[site]})
+
+
+def step(aggregator: UpdateAggregator, updates: Sequence[Params]) -> FLModel:
+    for site, update in zip(SAMPLES, updates, strict=False):
+        aggregator.accept_model(contribution(site, update))
+    return aggregator.aggregate_model()
+
+
+def vectors(*values: Sequence[float]) -> list[Params]:
+    return [{"w": np.asarray(value, np.float64)} for value in values]
+
+
+def best_of_a_grid(first: np.ndarray, second: np.ndarray, p: np.ndarray, kappa: float) -> np.ndarray:
+    """Eq. 15 and 16 for two sites in plain numpy: gamma from a million points of the segment."""
+    mean = p[0] * first + p[1] * second
+    share = np.linspace(0, 1, 1_000_001)
+    products = [[a @ b for b in (first, second, mean)] for a in (first, second)]
+    lengths = np.sqrt(
+        share**2 * products[0][0] + 2 * share * (1 - share) * products[0][1] + (1 - share) ** 2 * products[1][1]
+    )
+    values = share * products[0][2] + (1 - share) * products[1][2] + kappa * np.linalg.norm(mean) * lengths
+    best = share[values.argmin()]
+    matched = best * first + (1 - best) * second
+    return mean + kappa * np.linalg.norm(mean) / np.linalg.norm(matched) * matched
+
+
+def test_two_sites_by_hand() -> None:
+    # See tests/core/test_matching.py: (7, 0) and (0, 7) with p = (3, 4) / 7 and kappa = 1 have gamma = (4, 3) / 7,
+    # d = p + gamma = (1, 1) times the updates = (7, 7) of length 7 sqrt(2), and F = 49. The mean (3, 4) has length 5.
+    result = step(FedOMGAggregator(kappa=1.0, weighting="samples"), vectors([7, 0], [0, 7]))
+    np.testing.assert_allclose(result.params["w"], [7.0, 7.0], atol=1e-5)
+    report = result.meta[META_REPORT]
+    assert report["sites"] == ["art", "photo"]
+    assert report["weights"] == pytest.approx([3 / 7, 4 / 7])
+    assert report["gamma"] == pytest.approx([4 / 7, 3 / 7], abs=1e-6)
+    assert report["coefficients"] == pytest.approx([1.0, 1.0], abs=1e-6)
+    assert report["objective"] == pytest.approx(49.0)
+    assert 0 <= report["duality_gap"] <= 1e-9
+    assert report["update_norms"] == pytest.approx([7.0, 7.0])
+    assert report["mean_norm"] == pytest.approx(5.0)
+    assert report["direction_norm"] == pytest.approx(7 * 2**0.5, rel=1e-5)
+    assert report["cosines_with_mean"] == pytest.approx([3 / 5, 4 / 5])
+    assert report["cosines_with_direction"] == pytest.approx([0.5**0.5, 0.5**0.5], rel=1e-5)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+@pytest.mark.parametrize("kappa", [0.1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_step_of_two_sites_is_that_of_a_search_in_numpy(kappa: float, seed: int, weighting: str) -> None:
+    first, second = np.random.default_rng(seed).normal(size=(2, 20)) + 0.5
+    result = step(FedOMGAggregator(kappa=kappa, server_lr=0.3, weighting=weighting), vectors(first, second))
+    p = np.array([3, 4]) / 7 if weighting == "samples" else np.array([0.5, 0.5])
+    np.testing.assert_allclose(result.params["w"], 0.3 * best_of_a_grid(first, second, p, kappa), atol=1e-4)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_a_radius_of_zero_is_fedavg(make_update: Callable[..., Params], weighting: str) -> None:
+    updates = [make_update(seed) for seed in range(4)]
+    matched = step(FedOMGAggregator(kappa=0.0, server_lr=0.3, weighting=weighting), updates)
+    averaged = step(FedAvgAggregator(server_lr=0.3, weighting=weighting), updates)
+    assert all(np.array_equal(matched.params[name], averaged.params[name]) for name in updates[0])
+
+
+def test_a_single_site_moves_by_one_plus_kappa() -> None:
+    result = step(FedOMGAggregator(kappa=0.5), vectors([2.0, -4.0]))
+    assert result.params["w"].tolist() == [3.0, -6.0]
+    assert result.meta[META_REPORT]["gamma"] == [1.0]
+
+
+def test_rescaling_divides_the_step_by_one_plus_kappa_squared() -> None:
+    updates = vectors([1.0, 2.0], [3.0, -1.0], [0.5, 0.5])
+    plain, rescaled = (step(FedOMGAggregator(kappa=0.5, rescale=rescale), updates) for rescale in (False, True))
+    np.testing.assert_allclose(rescaled.params["w"] * 1.25, plain.params["w"], rtol=1e-12)
+
+
+def test_updates_of_zero_and_opposite_updates_give_no_step() -> None:
+    for updates in (vectors([0.0, 0.0], [0.0, 0.0]), vectors([1.0, 2.0], [-1.0, -2.0])):
+        result = step(FedOMGAggregator(kappa=0.5), updates)
+        assert result.params["w"].tolist() == [0.0, 0.0]
+        assert result.meta[META_REPORT]["duality_gap"] == 0.0
+
+
+def test_buffers_take_no_part_in_the_matching(make_update: Callable[..., Params]) -> None:
+    updates = [make_update(seed) for seed in range(3)]
+    shifted = [
+        {name: value + 100 * seed if "running" in name or "num" in name else value for name, value in update.items()}
+        for seed, update in enumerate(updates)
+    ]
+    plain, other = step(FedOMGAggregator(), updates), step(FedOMGAggregator(), shifted)
+    assert plain.meta[META_REPORT] == other.meta[META_REPORT]
+    assert np.array_equal(plain.params["conv.weight"], other.params["conv.weight"])
+    assert not np.array_equal(plain.params["bn.running_mean"], other.params["bn.running_mean"])
+
+
+def test_the_row_of_a_site_is_computed_when_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = vectors([1.0, 2.0], [3.0, -1.0], [0.5, 0.5])
+    aggregator = FedOMGAggregator()
+    for site, update in zip(SAMPLES, updates, strict=False):
+        aggregator.accept_model(contribution(site, update))
+
+    def refuse(*_: Any) -> list[float]:
+        raise AssertionError("nothing that grows with P is left but the sum")
+
+    monkeypatch.setattr(linear, "_block_sums", refuse)
+    assert aggregator.aggregate_model().params["w"].shape == (2,)
+
+
+def test_four_sites_report_a_gamma_on_the_simplex_and_a_certificate(make_update: Callable[..., Params]) -> None:
+    report = step(FedOMGAggregator(), [make_update(seed) for seed in range(4)]).meta[META_REPORT]
+    assert report["sites"] == sorted(SAMPLES)
+    assert len(report["gamma"]) == 4
+    assert min(report["gamma"]) >= 0
+    assert sum(report["gamma"]) == pytest.approx(1.0)
+    assert 0 <= report["duality_gap"] <= 1e-6
+    assert all(abs(cosine) <= 1 for key in report if key.startswith("cosines") for cosine in report[key])
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e10])
+def test_the_step_scales_with_the_updates(make_update: Callable[..., Params], scale: float) -> None:
+    updates = [{"w": torch.from_numpy(make_update(seed)["conv.weight"]).double()} for seed in range(3)]
+    plain = step(FedOMGAggregator(), updates)
+    scaled = step(FedOMGAggregator(), [{"w": scale * update["w"]} for update in updates])
+    torch.testing.assert_close(scaled.params["w"] / scale, plain.params["w"], rtol=1e-5, atol=1e-6)
+
+
+# --- settings ---
+
+
+def test_the_defaults_are_those_of_the_paper_but_for_a_full_step() -> None:
+    defaults = {"kappa": 0.5, "server_lr": 1.0, "rescale": False, "weighting": "uniform"}
+    assert FedOMGAggregator().settings() == defaults
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("1", True), ("FALSE", False), (" false ", False), ("0", False)]
+)
+def test_settings_from_text_are_read_as_their_type(text: str, value: bool) -> None:
+    aggregator = FedOMGAggregator(rescale=not value)
+    aggregator.configure({"rescale": text, "kappa": "0.25"})
+    assert aggregator.settings()["rescale"] is value
+    assert aggregator.settings()["kappa"] == 0.25
+
+
+def test_a_setting_from_text_changes_the_step() -> None:
+    aggregator = FedOMGAggregator(kappa=0.5)
+    aggregator.configure({"kappa": "1"})
+    assert step(aggregator, vectors([2.0])).params["w"].tolist() == [4.0]
+
+
+@pytest.mark.parametrize("kappa", [-0.1, float("nan"), float("inf"), True, "0.5", None])
+def test_a_radius_that_is_no_number_from_zero_on_is_refused(kappa: Any) -> None:
+    with pytest.raises(SettingsError, match=r"kappa is .*, expected a finite number of at least 0\.0"):
+        FedOMGAggregator(kappa=kappa)
+
+
+@pytest.mark.parametrize("rescale", ["false", 1, None])
+def test_a_rescale_that_is_neither_true_nor_false_is_refused(rescale: Any) -> None:
+    with pytest.raises(SettingsError, match=r"rescale is .*, expected true or false"):
+        FedOMGAggregator(rescale=rescale)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kappa": "-1"}, r"kappa is -1\.0, expected a finite number of at least 0\.0"),
+        ({"kappa": "half"}, "kappa is 'half', expected a float"),
+        ({"rescale": "maybe"}, "rescale is 'maybe', expected a bool"),
+        ({"rescale": 2}, "rescale is 2, expected true or false"),
+        ({"radius": "1"}, r"FedOMGAggregator has no setting 'radius'; it has \['kappa'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        FedOMGAggregator().configure(settings)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weightings by name: p on the simplex from a round's contributions."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from fdg_plugins.aggregators import WEIGHTINGS, Contribution, make_weighting
+from fdg_plugins.errors import ContributionError, SettingsError
+
+
+def contribution(site: str, num_samples: int | None) -> Contribution:
+    return Contribution(site, {"w": torch.ones(2)}, num_samples)
+
+
+@pytest.mark.parametrize("name", sorted(WEIGHTINGS))
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_every_weighting_lies_on_the_simplex_and_permutes_with_the_sites(name: str, count: int) -> None:
+    weigh = make_weighting(name)
+    round_of = [contribution(f"site-{index}", 10 + index) for index in range(count)]
+    weights = weigh(round_of)
+    assert weights.dtype == torch.float64
+    assert weights.shape == (count,)
+    assert bool((weights >= 0).all())
+    assert weights.sum().item() == pytest.approx(1.0, abs=1e-12)
+    assert weigh(round_of[::-1]).tolist() == pytest.approx(weights.flip(0).tolist())
+
+
+def test_uniform_weights_do_not_ask_for_samples() -> None:
+    assert make_weighting("uniform")([contribution("a", None), contribution("b", 90)]).tolist() == [0.5, 0.5]
+
+
+def test_sample_weights_are_shares_of_the_rounds_samples() -> None:
+    assert make_weighting("samples")([contribution("a", 30), contribution("b", 10)]).tolist() == [0.75, 0.25]
+
+
+def test_a_site_without_its_number_of_samples_is_refused_by_name() -> None:
+    with pytest.raises(ContributionError, match="site b: did not say its number of samples"):
+        make_weighting("samples")([contribution("a", 30), contribution("b", None)])
+
+
+def test_a_weighting_is_named_in_a_mapping_too() -> None:
+    spec = {"name": "samples"}
+    assert make_weighting(spec)([contribution("a", 1), contribution("b", 3)]).tolist() == [0.25, 0.75]
+    assert spec == {"name": "samples"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("median", "weighting is 'median', expected one of samples, uniform"),
+        ("", "weighting is '', expected one of"),
+        ({}, "weighting is None, expected one of"),
+        ({"name": "median"}, "weighting is 'median', expected one of"),
+        ({"name": ["uniform"]}, r"weighting is \['uniform'\], expected one of"),
+        ({"name": "uniform", "power": 2}, r"weighting 'uniform' does not take the settings \['power'\]"),
+        (None, "weighting is None, expected a name or a mapping"),
+        (0.5, "weighting is 0.5, expected a name or a mapping"),
+    ],
+)
+def test_an_unknown_weighting_is_refused_with_what_there_is(spec: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        make_weighting(spec)

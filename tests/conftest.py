@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for all tests: a small data set in the layout of PACS, and a process that owes nothing to its user."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from nvflare.apis.utils.decomposers import flare_decomposers
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+from PIL import Image
+
+from fdg_plugins.data import PACS
+
+IMAGES_PER_CLASS = 4
+PIXELS = 16
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Keep arithmetic in one thread: the tests share their machine, and tiny models gain nothing from more."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def wire() -> None:
+    """FLARE's serializer as the processes of a job have it: FLARE's own types and tensors."""
+    flare_decomposers.register()
+    fobs.register(TensorDecomposer)
+
+
+@pytest.fixture
+def no_fdg_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove every ``FDG_*`` variable of the user who runs the tests."""
+    for name in [name for name in os.environ if name.startswith("FDG_")]:
+        monkeypatch.delenv(name)
+
+
+def write_domain(root: Path, domain: str) -> None:
+    """Write four images of each class of PACS, told apart by their colour with some noise."""
+    generator = np.random.default_rng(PACS.domains.index(domain))
+    colours = np.random.default_rng(99).integers(40, 216, size=(len(PACS.classes), 3))
+    for label, name in enumerate(PACS.classes):
+        folder = root / "pacs" / domain / name
+        folder.mkdir(parents=True)
+        for number in range(IMAGES_PER_CLASS):
+            noise = generator.integers(-30, 31, size=(PIXELS, PIXELS, 3))
+            pixels = (colours[label] + noise).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number:03d}.png")
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the four domains of PACS, 7 classes of 4 images of 16 pixels each; not to be written to."""
+    root = tmp_path_factory.mktemp("data")
+    for domain in PACS.domains:
+        write_domain(root, domain)
+    return root
+
+
+@pytest.fixture
+def own_data_root(tmp_path: Path) -> Path:
+    """A data root of the test's own with the domain ``photo`` only, which the test may damage."""
+    write_domain(tmp_path / "own_data", "photo")
+    return tmp_path / "own_data"

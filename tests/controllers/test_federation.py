@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workflow from end to end in one process: real sites on small images, FLARE's handling of results between."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from federation_stubs import Engine, Line, context_of
+from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.app_common.app_event_type import AppEventType
+
+from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.controllers import FederationController, RunRecord
+from fdg_plugins.controllers.federation import MAX_IDLE_ROUNDS
+from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE
+from fdg_plugins.controllers.rounds import RESULTS_FILE
+from fdg_plugins.data import PACS
+from fdg_plugins.data.stand_in import ensure_stand_in
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.storage import load_tensors
+
+PROTOCOL: dict[str, Any] = {
+    "model": "convnet",
+    "pretrained": "none",
+    "target": "sketch",
+    "image_size": 16,
+    "rounds": 2,
+    "local_epochs": 1,
+    "learning_rate": 0.02,
+}
+Meddle = Callable[[str, str, int], Shareable | None]
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+
+class Job:
+    """A job of the four sites of PACS in one process; ``meddle(site, task, count)`` may answer in a site's stead."""
+
+    def __init__(self, folder: Path, meddle: Meddle = lambda site, task, count: None, **arguments: Any) -> None:
+        self.folder = folder
+        self.meddle = meddle
+        self.asked: list[tuple[str, str]] = []
+        self.sites = {domain: SiteExecutor() for domain in PACS.domains}
+        components = {"aggregator": FedOMGAggregator(server_lr=0.5), "other": object()}
+        self.engine = Engine(folder, tuple(reversed(PACS.domains)), components)
+        self.controller = FederationController(**{"protocol": PROTOCOL, "poll": 0.0001, **arguments})
+        self.signal = Signal()
+
+    def run(self) -> None:
+        self.controller.set_communicator(Line(self._answer))
+        context = context_of(self.engine)
+        self.controller.start_controller(context)
+        self.controller.control_flow(self.signal, context)
+
+    def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
+        self.asked.append((task, site))
+        reply = self.meddle(site, task, self.asked.count((task, site)))
+        return reply or self.sites[site].execute(task, request, self._context(site), self.signal)
+
+    def _context(self, site: str) -> FLContext:
+        folder = self.folder / "sites" / site
+        folder.mkdir(parents=True, exist_ok=True)
+        workspace = SimpleNamespace(
+            get_run_dir=lambda job_id: str(folder), get_file_path_in_site_config=lambda name: str(folder / name)
+        )
+        context = FLContext()
+        engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda *_: None)
+        context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+        context.set_prop(ReservedKey.RUN_NUM, "job", private=False, sticky=False)
+        context.set_prop(ReservedKey.IDENTITY_NAME, site, private=False, sticky=False)
+        return context
+
+    @property
+    def panics(self) -> list[str]:
+        return self.engine.data_of(EventType.FATAL_SYSTEM_ERROR)
+
+    @property
+    def record(self) -> RunRecord:
+        return RunRecord.model_validate_json((self.folder / RESULTS_FILE).read_text())
+
+
+@pytest.fixture
+def real_data(monkeypatch: pytest.MonkeyPatch, data_root: Path) -> None:
+    monkeypatch.setenv("FDG_DATA_ROOT", str(data_root))
+    monkeypatch.setenv("FDG_DEVICE", "cpu")
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sites that name no data root, and a stand-in of three pictures per class."""
+    cache = tmp_path_factory.getbasetemp() / "stand_in"
+    monkeypatch.setenv("FDG_CACHE", str(cache))
+    monkeypatch.setenv("FDG_DEVICE", "cpu")
+    monkeypatch.setattr(
+        "fdg_plugins.executors.session.ensure_stand_in", lambda folder: ensure_stand_in(folder, images_per_class=3)
+    )
+
+
+def away(*sites: str, task: str = TASK_TRAIN, rounds: tuple[int, ...] = (1, 2, 3, 4)) -> Meddle:
+    """Return a meddler by whom these sites fail at a task, in these rounds."""
+
+    def meddle(site: str, asked: str, count: int) -> Shareable | None:
+        failed = site in sites and asked == task and count in rounds
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "out of memory."}) if failed else None
+
+    return meddle
+
+
+# --- a whole run ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("real_data")
+def test_a_run_goes_from_the_census_to_a_finished_record_and_two_models(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    job = Job(tmp_path)
+    job.run()
+    record = job.record
+    assert job.panics == []
+    assert (record.status, record.stopped_because, record.stand_in) == ("finished", None, False)
+    assert (record.sources, record.held_out) == (("art_painting", "cartoon", "photo"), ("sketch",))
+    assert [finished.round for finished in record.rounds] == [1, 2]
+    assert [evaluation.after_round for evaluation in record.evaluations] == [0, 1, 2]
+    assert all(evaluation.sites["sketch"].count == 28 for evaluation in record.evaluations)
+    assert all(evaluation.sites["photo"].count == 7 for evaluation in record.evaluations)
+    assert record.method.settings["server_lr"] == 0.5
+    assert record.initial_weights.label == "from scratch"
+    models = [load_tensors(tmp_path / name) for name in (LAST_FILE, SELECTED_FILE)]
+    assert models[0].keys() == models[1].keys()
+    assert (TASK_TRAIN, "sketch") not in job.asked
+    assert job.asked.count((TASK_CENSUS, "sketch")) == 1
+    assert "Accuracy of the global model [from scratch]: PACS, convnet, 16 px, seed 0" in caplog.text
+    assert [event for event, _ in job.engine.events].count(AppEventType.ROUND_STARTED) == 2
+    assert len(job.engine.data_of(ANALYTIC_EVENT_TYPE)) > 50
+
+
+@pytest.mark.usefixtures("real_data")
+def test_two_runs_of_one_seed_give_the_same_bits_also_with_a_new_process_for_every_task(tmp_path: Path) -> None:
+    models, evaluations = [], []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        job = Job(tmp_path / name)
+        if name == "other":
+            job.meddle = lambda site, task, count, job=job: job.sites.update({site: SiteExecutor()})  # type: ignore[misc]
+        job.run()
+        models.append(load_tensors(tmp_path / name / LAST_FILE))
+        evaluations.append(job.record.evaluations)
+    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+    assert evaluations[0] == evaluations[1]
+
+
+@pytest.mark.usefixtures("no_data")
+def test_without_data_the_run_uses_the_stand_in_its_own_settings_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    job = Job(tmp_path, stand_in_protocol={"rounds": 1, "server_lr": 1.0, "kappa": 0.25})
+    job.run()
+    record = job.record
+    assert (record.status, record.stand_in, record.data) == ("finished", True, "STAND-IN for PACS")
+    assert (record.protocol.rounds, record.method.settings["server_lr"], record.method.settings["kappa"]) == (
+        1,
+        1.0,
+        0.25,
+    )
+    tables = [line for line in caplog.text.splitlines() if line.startswith("Accuracy of the global model")]
+    assert len(tables) == 1
+    assert tables[0].startswith("Accuracy of the global model [STAND-IN, from scratch]: STAND-IN for PACS")
+    lines = [line for line in caplog.messages if "round 1/1" in line and "source val" in line]
+    assert len(lines) == 1
+    assert "STAND-IN, from scratch | round 1/1" in lines[0]
+
+
+@pytest.mark.usefixtures("real_data")
+def test_the_environment_of_the_server_has_the_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FDG_ROUNDS", "1")
+    monkeypatch.setenv("FDG_SERVER_LR", "0.25")
+    monkeypatch.setenv("FDG_TARGET", "photo")
+    job = Job(tmp_path)
+    job.run()
+    assert len(job.record.rounds) == 1
+    assert job.record.held_out == ("photo",)
+    assert job.record.method.settings["server_lr"] == 0.25
+
+
+@pytest.mark.usefixtures("real_data")
+def test_a_site_that_fails_in_one_round_is_recorded_with_its_reason_and_the_run_goes_on(tmp_path: Path) -> None:
+    job = Job(tmp_path, away("photo", rounds=(1,)))
+    job.run()
+    first, second = job.record.rounds
+    assert first.failures == {"photo": "out of memory."}
+    assert (first.sites, second.sites) == (("art_painting", "cartoon"), ("art_painting", "cartoon", "photo"))
+    assert job.record.evaluations[0].source_mean is None
+    assert job.record.status == "finished"
+
+
+# --- a run that stops -------------------------------------------------------------------------------
+
+
+def test_a_site_that_cannot_take_part_stops_the_job_with_its_sentence_and_leaves_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FDG_DATA_ROOT", str(tmp_path / "nowhere"))
+    job = Job(tmp_path)
+    job.run()
+    root = tmp_path / "nowhere"
+    assert job.panics == [
+        f"site art_painting cannot take part: data root {root} is not a folder; "
+        "FDG_DATA_ROOT or fdg_site.json names it."
+    ]
+    assert not (tmp_path / RESULTS_FILE).exists()
+    assert {task for task, _ in job.asked} == {TASK_CENSUS}
+
+
+@pytest.mark.usefixtures("real_data")
+def test_sites_that_do_not_fit_stop_the_job(tmp_path: Path) -> None:
+    job = Job(tmp_path, protocol={**PROTOCOL, "min_sites": 4})
+    job.run()
+    assert job.panics == ["min_sites is 4, but only 3 sites hold a source domain: art_painting, cartoon, photo."]
+
+
+@pytest.mark.usefixtures("real_data")
+def test_a_census_reply_that_cannot_be_read_stops_the_job_with_site_and_field(tmp_path: Path) -> None:
+    def meddle(site: str, task: str, count: int) -> Shareable | None:
+        if (site, task) != ("photo", TASK_CENSUS):
+            return None
+        return job.sites[site].execute(TASK_EVALUATE, Shareable(), job._context(site), job.signal)
+
+    job = Job(tmp_path, meddle)
+    job.run()
+    assert len(job.panics) == 1
+    assert job.panics[0].startswith("site photo cannot take part: ")
+
+
+@pytest.mark.usefixtures("real_data")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"aggregator_id": "nobody"}, "aggregator_id 'nobody' names NoneType, expected an UpdateAggregator."),
+        ({"aggregator_id": "other"}, "aggregator_id 'other' names object, expected an UpdateAggregator."),
+        (
+            {"protocol": {"round": 3}},
+            "config of the job, protocol: there is no setting 'round'; did you mean 'rounds'?",
+        ),
+        ({"stand_in_protocol": {"rounds": 0}}, "setting rounds (FDG_ROUNDS) is 0: "),
+    ],
+)
+def test_a_wrong_job_stops_before_any_site_is_asked(tmp_path: Path, arguments: dict[str, Any], text: str) -> None:
+    job = Job(tmp_path, **arguments)
+    job.run()
+    assert len(job.panics) == 1
+    assert job.panics[0].startswith(text)
+    assert job.asked == []
+
+
+@pytest.mark.usefixtures("real_data")
+def test_rounds_that_lead_nowhere_stop_the_job_and_the_record_says_why(tmp_path: Path) -> None:
+    job = Job(tmp_path, away("photo", "cartoon"), protocol={**PROTOCOL, "rounds": 9})
+    job.run()
+    reason = (
+        "3 rounds in a row left the model as it was; the last because 1 usable updates came, fewer than min_sites 2."
+    )
+    assert job.panics == [reason]
+    assert len(job.record.rounds) == MAX_IDLE_ROUNDS
+    assert (job.record.status, job.record.stopped_because) == ("stopped", reason)
+
+
+@pytest.mark.usefixtures("real_data")
+def test_idle_rounds_count_only_in_a_row(tmp_path: Path) -> None:
+    job = Job(tmp_path, away("photo", "cartoon", rounds=(1, 2, 4)), protocol={**PROTOCOL, "rounds": 4})
+    job.run()
+    assert job.panics == []
+    assert [finished.aggregation is None for finished in job.record.rounds] == [True, True, False, True]
+
+
+@pytest.mark.usefixtures("real_data")
+def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -> None:
+    def meddle(site: str, task: str, count: int) -> Shareable | None:
+        if (site, task, count) == ("cartoon", TASK_TRAIN, 2):
+            job.signal.trigger(True)
+        return None
+
+    job = Job(tmp_path, meddle)
+    job.run()
+    assert job.panics == []
+    assert job.record.status == "stopped"
+    assert job.record.stopped_because is not None
+    assert job.record.stopped_because.startswith("the job was aborted")
+    assert len(job.record.rounds) == 1
+    assert job.asked[-1] == (TASK_TRAIN, "cartoon")
+
+
+@pytest.mark.usefixtures("real_data")
+def test_an_error_that_nobody_foresaw_is_recorded_and_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr("fdg_plugins.controllers.federation.round_line", fail)
+    job = Job(tmp_path)
+    job.run()
+    assert (job.record.status, job.record.stopped_because) == ("stopped", "RuntimeError: unforeseen")
+    assert len(job.panics) == 1
+    assert "unforeseen" in job.panics[0]
+
+
+# --- constructor ------------------------------------------------------------------------------------
+
+
+def test_the_constructor_only_stores_what_it_is_given() -> None:
+    environment, generator = dict(os.environ), torch.get_rng_state()
+    protocol, stand_in = {"rounds": 0, "nonsense": True}, {"rounds": 1}
+    controller = FederationController("other", protocol, stand_in, poll=0.5)
+    # FLARE exports a component's arguments from its attributes of the same names.
+    given = {"aggregator_id": "other", "protocol": protocol, "stand_in_protocol": stand_in, "poll": 0.5}
+    assert {name: getattr(controller, name) for name in given} == given
+    assert dict(os.environ) == environment
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+@pytest.mark.parametrize("name", ["protocol", "stand_in_protocol"])
+@pytest.mark.parametrize("value", ["rounds=3", ["rounds"], 3])
+def test_settings_that_are_no_object_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(SettingsError, match=rf"^{name} is .*, expected an object of settings\."):
+        FederationController(**{name: value})

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The global model: a step is added or refused as a whole, and a message that holds the old one keeps it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from fdg_plugins.controllers.global_model import GlobalModel, count_bytes, initial_model
+from fdg_plugins.core.layout import ParameterKind
+from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.models import build_model
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.storage import load_tensors
+
+KINDS = {"w": "trainable", "running": "float_buffer", "counter": "integer_buffer"}
+State = dict[str, torch.Tensor]
+
+
+def model() -> GlobalModel:
+    state = {"w": torch.tensor([[1.0, 2.0]]), "running": torch.tensor([0.5]), "counter": torch.tensor(3)}
+    return GlobalModel(state, KINDS)
+
+
+def step(w: list[float]) -> State:
+    return {"w": torch.tensor([w]), "running": torch.tensor([-0.25]), "counter": torch.tensor(2)}
+
+
+def test_a_step_is_added_and_every_dtype_kept() -> None:
+    moved = model()
+    moved.apply({name: value.double() for name, value in step([10.0, -2.0]).items()})
+    assert moved.state["w"].tolist() == [[11.0, 0.0]]
+    assert moved.state["running"].tolist() == [0.25]
+    assert int(moved.state["counter"]) == 5
+    dtypes = {name: value.dtype for name, value in moved.state.items()}
+    assert dtypes == {"w": torch.float32, "running": torch.float32, "counter": torch.int64}
+
+
+def test_a_step_of_arrays_is_a_step() -> None:
+    moved = model()
+    moved.apply({name: value.numpy() for name, value in step([10.0, -2.0]).items()})
+    assert moved.state["w"].tolist() == [[11.0, 0.0]]
+    assert (int(moved.state["counter"]), moved.state["counter"].dtype) == (5, torch.int64)
+
+
+def test_parameters_are_replaced_and_never_changed_in_place() -> None:
+    moved = model()
+    sent, kept = moved.state, {name: value.clone() for name, value in moved.state.items()}
+    moved.apply(step([10.0, -2.0]))
+    assert all(torch.equal(sent[name], value) for name, value in kept.items())
+    assert moved.state is not sent
+
+
+def test_the_model_owns_its_parameters() -> None:
+    given = {"w": torch.nn.Parameter(torch.arange(4.0).reshape(2, 2).t()), "running": torch.zeros(1)}
+    own = GlobalModel(given, KINDS)
+    with torch.no_grad():
+        given["w"].zero_()
+    assert own.state["w"].tolist() == [[0.0, 2.0], [1.0, 3.0]]
+    assert own.state["w"].is_contiguous()
+    assert not own.state["w"].requires_grad
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_a_step_out_of_the_finite_numbers_is_refused_by_name_and_changes_nothing(value: float) -> None:
+    moved = GlobalModel({"a": torch.tensor([1.0]), "b": torch.tensor([3e38])}, {"a": "trainable", "b": "trainable"})
+    before = moved.state
+    with pytest.raises(FDGError, match="parameter 'b' of the global model would not be finite"):
+        moved.apply({"a": torch.tensor([1.0]), "b": torch.tensor([value])})
+    assert moved.state is before
+    assert moved.state["a"].tolist() == [1.0]
+
+
+def test_the_layout_is_that_of_the_kinds_given() -> None:
+    assert {name: entry.kind for name, entry in model().layout.items()} == {
+        k: ParameterKind(v) for k, v in KINDS.items()
+    }
+
+
+def test_bytes_are_counted_for_tensors_and_arrays_of_any_width() -> None:
+    assert model().num_bytes == 2 * 4 + 4 + 8
+    tensors = {"half": torch.zeros(3, dtype=torch.bfloat16), "view": torch.zeros(10)[::2], "flag": torch.tensor(True)}
+    assert count_bytes(tensors) == 3 * 2 + 5 * 4 + 1
+    assert count_bytes({"array": torch.zeros(5, dtype=torch.float64).numpy()}) == 40
+    assert count_bytes({}) == 0
+
+
+def test_a_file_holds_the_parameters_and_their_description(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model().save(path, {"classes": '["dog"]', "after_round": "3"})
+    with safe_open(path, "pt") as file:
+        assert file.metadata() == {"classes": '["dog"]', "after_round": "3"}
+    loaded = load_tensors(path)
+    assert all(torch.equal(loaded[name], value) for name, value in model().state.items())
+
+
+# --- the model before round 1 -----------------------------------------------------------------------
+
+
+def test_the_initial_model_is_that_of_the_seed() -> None:
+    made, record = initial_model(Protocol(model="convnet", seed=3), 7)
+    expected = build_model("convnet", 7, seed=3).state_dict()
+    assert made.state.keys() == expected.keys()
+    assert all(torch.equal(made.state[name], value) for name, value in expected.items())
+    assert record.label == "from scratch"
+    assert made.layout["extractor.1.running_mean"].kind is ParameterKind.FLOAT_BUFFER
+    other, _ = initial_model(Protocol(model="convnet", seed=4), 7)
+    assert not torch.equal(made.state["classifier.weight"], other.state["classifier.weight"])
+
+
+def test_a_file_of_weights_that_is_named_but_not_there_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FDG_PRETRAINED_FILE", str(tmp_path / "none.pth"))
+    with pytest.raises(DataError, match=r"none\.pth"):
+        initial_model(Protocol(model="resnet18", pretrained="imagenet"), 7)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking sites through FLARE's own handling of results: every site ends with an answer or with a reason."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from federation_stubs import Engine, Line, context_of
+from nvflare.apis.client import Client
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.messages import HEADER_REASON, META_SITE, TASK_EVALUATE, TASK_TRAIN
+
+Reply = Callable[[str, str, Shareable], Shareable | None]
+
+
+class Asking(Messenger):
+    """A messenger whose workflow is the test."""
+
+    def run(self) -> None:
+        """Do nothing."""
+
+
+def answer(accuracy: float = 0.5) -> Shareable:
+    return DXO(DataKind.METRICS, data={"accuracy": accuracy}).to_shareable()
+
+
+def connect(folder: Path, reply: Reply) -> tuple[Asking, Line]:
+    messenger, line = Asking(poll=0.001), Line(reply)
+    messenger.set_communicator(line)
+    messenger.abort_signal = Signal()
+    messenger.start_controller(context_of(Engine(folder)))
+    return messenger, line
+
+
+def data() -> FLModel:
+    return FLModel(params_type=ParamsType.FULL, params={}, current_round=0)
+
+
+def ask(folder: Path, reply: Reply, *sites: str) -> tuple[dict[str, str], dict[str, FLModel]]:
+    """Return the failures of one request, and the answers by site."""
+    messenger, _ = connect(folder, reply)
+    answers: dict[str, FLModel] = {}
+    failures = messenger.ask([Request(TASK_EVALUATE, sites, data(), answers.__setitem__)], 9)
+    return failures, answers
+
+
+def test_every_site_is_asked_and_its_answer_is_keyed_by_the_name_flare_knows_it_by(tmp_path: Path) -> None:
+    def reply(site: str, task: str, request: Shareable) -> Shareable:
+        return DXO(DataKind.METRICS, data={"accuracy": len(site) / 10}, meta={META_SITE: "impostor"}).to_shareable()
+
+    failures, answers = ask(tmp_path, reply, "b", "ab")
+    assert failures == {}
+    assert {site: model.metrics for site, model in answers.items()} == {"b": {"accuracy": 0.1}, "ab": {"accuracy": 0.2}}
+
+
+def test_all_requests_are_sent_before_any_answer_is_waited_for(tmp_path: Path) -> None:
+    order: list[str] = []
+    messenger, line = connect(
+        tmp_path, lambda site, task, request: order.append(f"{len(line.sent)} {site}") or answer()
+    )
+    requests = [
+        Request(TASK_TRAIN, ("a", "b"), data(), lambda site, model: None),
+        Request(TASK_EVALUATE, ("c",), data(), lambda site, model: None),
+    ]
+    assert messenger.ask(requests, 9) == {}
+    assert line.sent == [(TASK_TRAIN, ("a", "b"), 9), (TASK_EVALUATE, ("c",), 9)]
+    assert order == ["2 a", "2 b", "2 c"]
+
+
+def test_a_site_without_an_answer_is_named_with_the_time_it_had(tmp_path: Path) -> None:
+    failures, answers = ask(tmp_path, lambda site, *_: None if site == "b" else answer(), "a", "b")
+    assert failures == {"b": "did not answer within 9 s."}
+    assert list(answers) == ["a"]
+
+
+def test_an_error_reply_is_a_failure_with_the_reason_that_the_site_gives(tmp_path: Path) -> None:
+    replies = {
+        "a": make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "data root /x is not a folder."}),
+        "b": make_reply(ReturnCode.TASK_UNKNOWN),
+        "c": answer(),
+    }
+    failures, answers = ask(tmp_path, lambda site, *_: replies[site], *replies)
+    assert failures == {
+        "a": "data root /x is not a folder.",
+        "b": f"answered with the error {ReturnCode.TASK_UNKNOWN}.",
+    }
+    assert list(answers) == ["c"]
+
+
+def test_a_refused_answer_is_a_failure_and_does_not_repeat_the_name_of_the_site(tmp_path: Path) -> None:
+    def refuse(site: str, model: FLModel) -> None:
+        if site == "a":
+            raise ContributionError("site a: parameter 'w' is missing.")
+
+    messenger, _ = connect(tmp_path, lambda *_: answer())
+    assert messenger.ask([Request(TASK_TRAIN, ("a", "b"), data(), refuse)], 9) == {"a": "parameter 'w' is missing."}
+
+
+def test_an_answer_that_breaks_its_reader_or_is_no_answer_at_all_is_a_failure_too(tmp_path: Path) -> None:
+    def break_on_a(site: str, model: FLModel) -> None:
+        if site == "a":
+            raise KeyError("unforeseen")
+
+    messenger, _ = connect(tmp_path, lambda site, *_: Shareable() if site == "b" else answer())
+    failures = messenger.ask([Request(TASK_TRAIN, ("a", "b", "c"), data(), break_on_a)], 9)
+    assert failures == dict.fromkeys("ab", "its answer cannot be used; the server's log says why.")
+
+
+def test_failures_are_sorted_logged_and_forgotten_with_the_next_question(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = {"c", "a"}
+    messenger, _ = connect(tmp_path, lambda site, *_: None if site in silent else answer())
+    request = Request(TASK_TRAIN, ("c", "b", "a"), data(), lambda site, model: None)
+    assert list(messenger.ask([request], 9)) == ["a", "c"]
+    assert "site a: did not answer within 9 s." in caplog.text
+    silent.clear()
+    assert messenger.ask([request], 9) == {}
+
+
+def test_an_abort_ends_the_wait_at_once_and_names_those_who_were_waited_for(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def reply(site: str, task: str, request: Shareable) -> Shareable:
+        asked.append(site)
+        if site == "b":
+            messenger.abort_signal.trigger(True)
+        return make_reply(ReturnCode.TASK_ABORTED) if site == "b" else answer()
+
+    messenger, _ = connect(tmp_path, reply)
+    with pytest.raises(Aborted, match=r"the job was aborted while it waited for c, d\.$"):
+        messenger.ask([Request(TASK_TRAIN, ("a", "b", "c", "d"), data(), lambda site, model: None)], 9)
+    assert asked == ["a", "b"]
+
+
+def test_an_abort_with_the_last_answer_is_an_abort_too(tmp_path: Path) -> None:
+    def reply(site: str, task: str, request: Shareable) -> Shareable:
+        messenger.abort_signal.trigger(True)
+        return answer()
+
+    messenger, _ = connect(tmp_path, reply)
+    with pytest.raises(Aborted, match="waited for nobody"):
+        messenger.ask([Request(TASK_TRAIN, ("a",), data(), lambda site, model: None)], 9)
+
+
+def test_an_answer_after_its_task_has_ended_is_logged_and_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    messenger, _ = connect(tmp_path, lambda *_: None)
+    failures = messenger.ask([Request(TASK_TRAIN, ("a",), data(), lambda site, model: pytest.fail("used"))], 9)
+    late = (Client("a", "token"), TASK_TRAIN, "id", answer(), context_of(Engine(tmp_path)))
+    messenger.process_result_of_unknown_task(*late)
+    assert "site a: its answer came after its task had ended, and is not used." in caplog.text
+    assert failures == {"a": "did not answer within 9 s."}
+
+
+def test_the_monitor_of_flare_looks_as_often_as_the_messenger(tmp_path: Path) -> None:
+    _, line = connect(tmp_path, lambda *_: None)
+    assert line._task_check_period == 0.001  # type: ignore[attr-defined]

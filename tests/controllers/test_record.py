@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a run: what is pooled, what is chosen, and what JSON makes of it."""
+
+import json
+import math
+
+import pytest
+from federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
+
+from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
+from fdg_plugins.controllers.record import AggregationRecord, domain_accuracies
+
+
+def choices(record: RunRecord) -> dict[str, int]:
+    return {choice.rule: choice.after_round for choice in record.choose({})}
+
+
+# --- means over domains -----------------------------------------------------------------------------
+
+
+def test_sites_of_one_domain_are_pooled_over_their_examples() -> None:
+    pooled = domain_accuracies(
+        {"photo-2": evaluation(1.0, 30), "photo-1": evaluation(0.0, 10), "cartoon": evaluation(0.5, 7)}, DOMAINS
+    )
+    assert pooled == {"cartoon": 0.5, "photo": 0.75}
+    assert list(pooled) == ["cartoon", "photo"]
+
+
+def test_means_are_over_domains_and_not_over_sites() -> None:
+    record = run_record()
+    made = record.add_evaluation(0, scores(cartoon=0.2, photo_1=0.8, photo_2=0.8, sketch=0.4))
+    assert made.domains == pytest.approx({"cartoon": 0.2, "photo": 0.8, "sketch": 0.4})
+    assert made.source_mean == pytest.approx(0.5)
+    assert made.source_worst == pytest.approx(0.2)
+    assert made.target == pytest.approx(0.4)
+    assert record.evaluations == [made]
+
+
+def test_the_order_of_answers_changes_nothing() -> None:
+    answers = scores(0.1, 0.2, 0.7, 0.3)
+    backwards = dict(reversed(answers.items()))
+    first, second = run_record().add_evaluation(1, answers), run_record().add_evaluation(1, backwards)
+    assert first.model_dump_json() == second.model_dump_json()
+
+
+def test_a_target_that_nobody_judged_is_none_and_not_zero() -> None:
+    made = run_record().add_evaluation(0, scores(0.2, 0.8, 0.8))
+    assert made.target is None
+    assert made.source_mean == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("missing", ["cartoon", "photo-1"])
+def test_a_mean_over_some_of_the_sources_is_no_mean(missing: str) -> None:
+    answers = scores(0.2, 0.8, 0.8, 0.4)
+    del answers[missing]
+    made = run_record().add_evaluation(0, answers)
+    assert (made.source_mean, made.source_worst) == (None, None)
+    assert made.target == pytest.approx(0.4)
+    assert missing not in made.sites
+
+
+# --- choices ----------------------------------------------------------------------------------------
+
+
+def test_each_rule_chooses_by_its_own_number() -> None:
+    record = run_record()
+    for after_round, (source, target) in enumerate([(0.1, 0.9), (0.7, 0.2), (0.5, 0.3)]):
+        record.add_evaluation(after_round, scores(source, source, source, target))
+    assert choices(record) == {"last": 2, "source_validation": 1, "oracle": 0}
+
+
+def test_the_earliest_model_wins_a_tie() -> None:
+    record = run_record()
+    for after_round, value in enumerate([0.1, 0.5, 0.5, 0.5]):
+        record.add_evaluation(after_round, scores(value, value, value, value))
+    assert choices(record) == {"last": 3, "source_validation": 1, "oracle": 1}
+
+
+def test_an_evaluation_with_missing_numbers_is_never_chosen_by_them() -> None:
+    record = run_record()
+    record.add_evaluation(0, scores(0.1, 0.1, 0.1))
+    record.add_evaluation(1, {"cartoon": evaluation(1.0), "sketch": evaluation(0.2)})
+    assert choices(record) == {"last": 1, "source_validation": 0, "oracle": 1}
+    empty = run_record()
+    empty.add_evaluation(0, {})
+    assert choices(empty) == {"last": 0}
+    assert run_record().choose({}) == []
+
+
+def test_models_are_compared_only_where_most_of_the_sources_judged_them() -> None:
+    record = run_record()
+    for after_round, (first, second) in enumerate([(0.2, 0.2), (0.9, None), (0.4, 0.4), (0.3, 0.3)]):
+        answers = {"cartoon": first, "photo-1": second}
+        record.add_evaluation(after_round, {site: evaluation(v) for site, v in answers.items() if v is not None})
+    assert choices(record) == {"last": 3, "source_validation": 2}
+    record.add_evaluation(4, scores(0.1, 0.1, 0.1))
+    assert choices(record) == {"last": 4, "source_validation": 4}
+
+
+def test_a_choice_names_its_file_and_the_oracle_has_none() -> None:
+    record = run_record()
+    record.add_evaluation(0, scores(0.1, 0.1, 0.1, 0.1))
+    files = {choice.rule: choice.file for choice in record.choose({"last": "a", "source_validation": "b"})}
+    assert files == {"last": "a", "source_validation": "b", "oracle": None}
+
+
+# --- aggregation ------------------------------------------------------------------------------------
+
+
+def test_lists_of_a_report_are_keyed_by_site_in_the_order_of_the_report() -> None:
+    numbers = ("weights", "coefficients", "update_norms", "cosines_with_mean", "cosines_with_direction")
+    report = {"sites": ["b", "a"], **{name: [1.0, 2.0] for name in numbers}, "mean_norm": 3.0, "direction_norm": 4.0}
+    record = AggregationRecord.from_report(report)
+    assert record.weights == record.cosines_with_direction == {"b": 1.0, "a": 2.0}
+    assert (record.gamma, record.objective, record.mean_norm) == (None, None, 3.0)
+    with pytest.raises(ValueError, match="shorter"):
+        AggregationRecord.from_report({**report, "weights": [1.0]})
+    with pytest.raises(ValueError, match="extra"):
+        AggregationRecord.from_report({**report, "unheard_of": 1.0})
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+def full_record() -> RunRecord:
+    record = run_record()
+    record.add_evaluation(0, scores(0.1, 0.2, 0.3, 0.4))
+    record.rounds += [round_record(1), round_record(2, aggregation=None, reason="too few came.")]
+    record.choices = record.choose({"last": "a"})
+    return record
+
+
+def test_a_record_round_trips_through_json() -> None:
+    record = full_record()
+    text = record.model_dump_json(indent=1)
+    assert RunRecord.model_validate_json(text) == record
+    assert json.loads(text)["schema_version"] == SCHEMA_VERSION == 1
+
+
+def test_losses_that_are_not_finite_are_null_in_json_and_can_be_read_back() -> None:
+    record = run_record()
+    record.add_evaluation(0, {"cartoon": evaluation(0.5, loss=math.nan), "photo-1": evaluation(0.5, loss=math.inf)})
+    finished = round_record(1)
+    finished.local["cartoon"].epoch_losses = (1.0, math.nan)
+    record.rounds.append(finished)
+    text = record.model_dump_json()
+    value = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert [site["loss"] for site in value["evaluations"][0]["sites"].values()] == [None, None]
+    assert value["rounds"][0]["local"]["cartoon"]["epoch_losses"] == [1.0, None]
+    again = RunRecord.model_validate_json(text)
+    assert math.isnan(again.evaluations[0].sites["cartoon"].loss)
+    assert again.model_dump_json() == text

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person reads: no number without its marks, and nothing missing is shown as zero."""
+
+import pytest
+from federation_stubs import evaluation, round_record, run_record, scores
+
+from fdg_plugins.controllers.record import RunRecord
+from fdg_plugins.controllers.report import duration, evaluation_line, final_table, marks, percent, round_line
+
+
+def finished_record(**changes: object) -> RunRecord:
+    record = run_record(**changes)  # type: ignore[arg-type]
+    record.add_evaluation(0, scores(0.1, 0.2, 0.2, 0.5))
+    record.add_evaluation(1, scores(0.75, 0.5, 1.0, 0.25))
+    record.add_evaluation(2, scores(0.5, 0.5, 0.5, 0.125))
+    record.rounds += [round_record(1), round_record(2)]
+    record.choices = record.choose({})
+    return record
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0.0 %"), (1.0, "100.0 %"), (0.8125, "81.2 %"), (2 / 3, "66.7 %"), (None, "missing")]
+)
+def test_fractions_are_shown_as_percent(value: float | None, text: str) -> None:
+    assert percent(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (41.4, "41 s"),
+        (59.6, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (360_000, "100 h 00 min"),
+    ],
+)
+def test_seconds_are_shown_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "label", "text"),
+    [
+        (False, "imagenet", ""),
+        (True, "imagenet", "STAND-IN"),
+        (False, "from scratch", "from scratch"),
+        (True, "from scratch", "STAND-IN, from scratch"),
+    ],
+)
+def test_a_run_is_marked_by_what_its_numbers_are_not(stand_in: bool, label: str, text: str) -> None:
+    assert marks(run_record(stand_in=stand_in, label=label)) == text
+
+
+# --- lines ------------------------------------------------------------------------------------------
+
+
+def test_the_line_of_a_round_says_who_took_part_how_good_the_model_was_and_how_long_is_left() -> None:
+    record = run_record(rounds=10)
+    received = record.add_evaluation(2, scores(0.75, 0.5, 1.0, 0.25))
+    record.rounds += [round_record(1, seconds=1000.0), *(round_record(number, seconds=20.0) for number in range(2, 7))]
+    assert round_line(record, record.rounds[-1], received) == (
+        "round 6/10 | sites 2/3 | train loss 1.2500 | model after round 2: source val 75.0 %, target sketch 25.0 % | "
+        "20.0 s | ETA 1 min 20 s"
+    )
+
+
+def test_the_line_of_a_round_calls_what_is_missing_missing() -> None:
+    record = run_record()
+    received = record.add_evaluation(0, {"cartoon": evaluation(0.5)})
+    record.rounds.append(round_record(1, local={}, sites=(), aggregation=None))
+    line = round_line(record, record.rounds[0], received)
+    assert "sites 0/3 | train loss missing | initial model: source val missing, target sketch missing" in line
+
+
+def test_the_line_of_an_evaluation_names_the_model_and_the_target() -> None:
+    received = run_record().add_evaluation(2, scores(0.75, 0.5, 1.0))
+    assert evaluation_line(run_record(), received) == ("model after round 2: source val 75.0 %, target sketch missing")
+
+
+# --- table ------------------------------------------------------------------------------------------
+
+
+def cells(line: str) -> list[str]:
+    return [cell for cell in line.split("  ") if cell.strip()]
+
+
+def test_the_table_shows_each_choice_with_its_round_and_its_accuracies() -> None:
+    title, method, head, rule, *rows, note = final_table(finished_record()).splitlines()
+    assert title == "Accuracy of the global model: PACS, convnet, 224 px, seed 0"
+    assert method == "FedOMGAggregator (kappa 0.5, server_lr 0.05), 2 rounds"
+    assert [cell.strip() for cell in cells(head)] == [
+        "model",
+        "cartoon",
+        "photo",
+        "source mean",
+        "worst source",
+        "target sketch",
+    ]
+    assert [[cell.strip() for cell in cells(row)] for row in rows] == [
+        ["last (round 2)", "50.0 %", "50.0 %", "50.0 %", "50.0 %", "12.5 %"],
+        ["selected by source validation (round 1)", "75.0 %", "75.0 %", "75.0 %", "75.0 %", "25.0 %"],
+        ["oracle: chosen on the target, not a result (round 0)", "10.0 %", "20.0 %", "15.0 %", "10.0 %", "50.0 %"],
+    ]
+    assert set(rule) == {"-"}
+    assert "validation splits, the target on all its images" in note
+
+
+def test_the_columns_of_the_table_are_aligned() -> None:
+    _, _, head, rule, *rows, _ = final_table(finished_record()).splitlines()
+    assert {len(line) for line in (head, rule, *rows)} == {len(head)}
+    ends = {
+        head.index(name) + len(name) for name in ("cartoon", "photo", "source mean", "worst source", "target sketch")
+    }
+    for row in rows:
+        assert {end for end in ends if row[end - 1] == "%"} == ends
+
+
+def test_the_table_carries_the_marks_of_the_run() -> None:
+    title = final_table(finished_record(stand_in=True, label="from scratch")).splitlines()[0]
+    assert title.startswith("Accuracy of the global model [STAND-IN, from scratch]: STAND-IN for PACS, ")
+
+
+def test_the_table_calls_what_is_missing_missing() -> None:
+    record = run_record()
+    record.add_evaluation(0, {"cartoon": evaluation(0.5)})
+    record.choices = record.choose({})
+    rows = final_table(record).splitlines()[4:-1]
+    assert [[cell.strip() for cell in cells(row)] for row in rows] == [
+        ["last (round 0)", "50.0 %", "missing", "missing", "missing", "missing"],
+        ["selected by source validation (round 0)", "50.0 %", "missing", "missing", "missing", "missing"],
+    ]

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds with real aggregators and scripted sites: the step, the selection, the record, and what goes wrong."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federation_stubs import HELD_OUT, SOURCES, evaluation, run_record, train_report
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from safetensors import safe_open
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel
+from fdg_plugins.controllers.messenger import Request
+from fdg_plugins.controllers.record import RunRecord
+from fdg_plugins.controllers.rounds import RESULTS_FILE, Rounds
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.messages import (
+    META_REPORT,
+    META_REQUEST,
+    META_SAMPLES,
+    META_SITE,
+    TASK_EVALUATE,
+    TASK_TRAIN,
+    TaskRequest,
+)
+from fdg_plugins.storage import load_tensors
+
+# Two trainable numbers, a running mean and a batch counter: 8 + 4 + 8 bytes.
+KINDS = {"w": "trainable", "bn.running_mean": "float_buffer", "bn.num_batches_tracked": "integer_buffer"}
+MODEL_BYTES = 20
+Answer = FLModel | str | None
+State = dict[str, torch.Tensor]
+
+
+def update(w: Iterable[float], mean: float = 0.0, batches: int = 4) -> State:
+    return {
+        "w": torch.tensor(list(w)),
+        "bn.running_mean": torch.tensor([mean]),
+        "bn.num_batches_tracked": torch.tensor(batches),
+    }
+
+
+def trained(
+    site: str, params: dict[str, Any], *, samples: Any = 8, accuracy: float = 0.5, report: Any = None
+) -> FLModel:
+    report = report if report is not None else train_report(accuracy).model_dump()
+    meta = {META_SITE: site, META_SAMPLES: samples, META_REPORT: report}
+    return FLModel(params_type=ParamsType.DIFF, params=params, meta=meta)
+
+
+def judged(accuracy: float, split: str = "test") -> FLModel:
+    return FLModel(metrics={**evaluation(0.0, split=split).model_dump(), "accuracy": accuracy})
+
+
+class Sites:
+    """A messenger whose sites answer by a script: ``script(task, site, number of the request, model sent)``.
+
+    A text is a failure, None is no answer. Before every request the record on disk is read, as a person might.
+    """
+
+    def __init__(self, folder: Path, script: Callable[[str, str, int, FLModel], Answer], reverse: bool = False) -> None:
+        self.folder = folder
+        self.script = script
+        self.reverse = reverse
+        self.asked: list[list[Request]] = []
+        self.timeouts: list[int] = []
+        self.warnings: list[str] = []
+        self.seen: list[Any] = []
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def ask(self, requests: Iterable[Request], timeout: int) -> dict[str, str]:
+        number = len(self.asked) + 1
+        self.asked.append(list(requests))
+        self.timeouts.append(timeout)
+        self.seen.append(read_strictly(self.folder) if number > 1 else None)
+        failures = {}
+        pairs = [(request, site) for request in self.asked[-1] for site in request.sites]
+        for request, site in reversed(pairs) if self.reverse else pairs:
+            answer = self.script(request.task, site, number, request.data)
+            if not isinstance(answer, FLModel):
+                failures[site] = answer or "did not answer."
+                continue
+            try:
+                request.on_answer(site, answer)
+            except ContributionError as error:
+                failures[site] = str(error)
+        return failures
+
+
+def read_strictly(folder: Path) -> Any:
+    """Return ``results.json``, in which nothing may stand that JSON does not know."""
+    text = (folder / RESULTS_FILE).read_text()
+    RunRecord.model_validate_json(text)
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def make_rounds(
+    folder: Path,
+    script: Callable[[str, str, int, FLModel], Answer],
+    aggregator: UpdateAggregator | None = None,
+    *,
+    reverse: bool = False,
+    **protocol: Any,
+) -> tuple[Rounds, Sites]:
+    sites = Sites(folder, script, reverse)
+    model = GlobalModel(update([0.0, 0.0], batches=0), KINDS)
+    record = run_record(**protocol)
+    return Rounds(sites, aggregator or FedAvgAggregator(), model, record, folder), sites  # type: ignore[arg-type]
+
+
+def run(rounds: Rounds, count: int) -> None:
+    for number in range(1, count + 1):
+        rounds.run_round(number)
+    rounds.evaluate_last()
+    rounds.record.status = "finished"
+    rounds.save()
+
+
+UPDATES = {"cartoon": update([1.0, 0.0], 1.0, 2), "photo-1": update([0.0, 4.0], 3.0, 5), "photo-2": update([4.0, 4.0])}
+SAMPLES = {"cartoon": 1, "photo-1": 2, "photo-2": 1}
+
+
+def all_well(source: Callable[[int], float] = lambda n: 0.5, target: Callable[[int], float] = lambda n: 0.5) -> Any:
+    """Return the script of sites that do their work; accuracies are functions of the number of the request."""
+
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task == TASK_TRAIN:
+            return trained(site, UPDATES[site], samples=SAMPLES[site], accuracy=source(number))
+        held_out = site in HELD_OUT
+        return judged(target(number)) if held_out else judged(source(number), "validation")
+
+    return script
+
+
+def description(path: Path) -> dict[str, str]:
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata())
+
+
+# --- a whole run ------------------------------------------------------------------------------------
+
+
+def test_two_rounds_of_federated_averaging_give_the_numbers_done_by_hand(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well())
+    finished, received = rounds.run_round(1)
+    # Weights 1/4, 2/4, 1/4: w = (1 + 0 + 4, 0 + 2 * 4 + 4) / 4; mean (1 + 2 * 3 + 0) / 4; counter the largest.
+    assert rounds.model.state["w"].tolist() == [1.25, 3.0]
+    assert rounds.model.state["bn.running_mean"].tolist() == [1.75]
+    assert int(rounds.model.state["bn.num_batches_tracked"]) == 5
+    assert received.after_round == 0
+    assert finished.aggregation is not None
+    assert finished.aggregation.weights == {"cartoon": 0.25, "photo-1": 0.5, "photo-2": 0.25}
+    assert (finished.round, finished.sites, finished.failures, finished.reason) == (1, SOURCES, {}, None)
+    rounds.run_round(2)
+    assert rounds.model.state["w"].tolist() == [2.5, 6.0]
+    assert int(rounds.model.state["bn.num_batches_tracked"]) == 10
+
+
+def test_fedomg_runs_in_the_same_rounds_and_its_report_is_recorded(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well(), FedOMGAggregator(kappa=0.5, server_lr=0.5))
+    finished, _ = rounds.run_round(1)
+    assert finished.aggregation is not None
+    assert finished.aggregation.gamma is not None
+    assert sum(finished.aggregation.gamma.values()) == pytest.approx(1.0)
+    assert sorted(finished.aggregation.gamma) == sorted(SOURCES)
+    length = float(rounds.model.state["w"].double().norm())
+    assert length == pytest.approx(0.5 * finished.aggregation.direction_norm, rel=1e-6)
+    plain, _ = make_rounds(tmp_path, all_well(), FedOMGAggregator(kappa=0.0))
+    plain.run_round(1)
+    torch.testing.assert_close(plain.model.state["w"], torch.tensor([5 / 3, 8 / 3]))
+
+
+def test_sites_get_the_model_the_round_and_the_protocol_each_with_its_own_task(tmp_path: Path) -> None:
+    rounds, sites = make_rounds(tmp_path, all_well(), task_timeout=77)
+    run(rounds, 2)
+    tasks = [[(request.task, request.sites) for request in asked] for asked in sites.asked]
+    in_a_round = [(TASK_TRAIN, SOURCES), (TASK_EVALUATE, HELD_OUT)]
+    assert tasks == [in_a_round, in_a_round, [(TASK_EVALUATE, (*SOURCES, *HELD_OUT))]]
+    assert sites.timeouts == [77] * 3
+    for number, asked in enumerate(sites.asked, start=1):
+        for request in asked:
+            assert (request.data.params_type, request.data.total_rounds) == (ParamsType.FULL, 2)
+            told = TaskRequest.model_validate(request.data.meta[META_REQUEST])
+            assert (told.protocol, told.stand_in) == (rounds.record.protocol, False)
+            # Rounds count from 0 on the wire. What was sent stays as it was though the model has moved since.
+            assert request.data.current_round == min(number, 2) - 1
+            assert request.data.params["w"].tolist() == [1.25 * (number - 1), 3.0 * (number - 1)]
+
+
+def test_the_order_of_answers_changes_no_bit_of_the_model_or_the_record(tmp_path: Path) -> None:
+    records = []
+    for reverse in (False, True):
+        rounds, _ = make_rounds(tmp_path, all_well(), FedOMGAggregator(), reverse=reverse)
+        run(rounds, 2)
+        records.append((rounds.model.state, timeless(rounds.record)))
+    assert all(torch.equal(records[0][0][name], value) for name, value in records[1][0].items())
+    assert records[0][1] == records[1][1]
+
+
+def timeless(record: RunRecord) -> str:
+    value = json.loads(record.model_dump_json())
+    value["seconds"] = 0
+    for entry in value["rounds"]:
+        entry["seconds"] = entry["aggregation_seconds"] = 0
+    return json.dumps(value)
+
+
+def test_bytes_are_those_of_the_model_sent_and_of_the_usable_updates(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        return "is away." if site == "photo-2" else all_well()(task, site, number, sent)
+
+    rounds, _ = make_rounds(tmp_path, script)
+    finished, _ = rounds.run_round(1)
+    assert finished.bytes_down == MODEL_BYTES * 4
+    assert finished.bytes_up == MODEL_BYTES * 2
+
+
+def test_updates_that_a_privacy_filter_turned_into_arrays_are_used_and_counted(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        answer = all_well()(task, site, number, sent)
+        if task == TASK_TRAIN:
+            answer.params = {name: value.numpy() for name, value in answer.params.items()}
+        return answer
+
+    rounds, _ = make_rounds(tmp_path, script)
+    finished, _ = rounds.run_round(1)
+    assert rounds.model.state["w"].tolist() == [1.25, 3.0]
+    assert isinstance(rounds.model.state["w"], torch.Tensor)
+    assert (finished.bytes_up, finished.failures) == (MODEL_BYTES * 3, {})
+
+
+# --- what goes wrong --------------------------------------------------------------------------------
+
+
+def spoiled(site: str, spoil: Callable[[FLModel], FLModel]) -> Any:
+    """Return the script in which one source's answer to training is changed by ``spoil``."""
+
+    def script(task: str, name: str, number: int, sent: FLModel) -> Answer:
+        answer = all_well()(task, name, number, sent)
+        return spoil(answer) if task == TASK_TRAIN and name == site else answer
+
+    return script
+
+
+def with_params(**changes: Any) -> Callable[[FLModel], FLModel]:
+    return lambda answer: trained("photo-1", {**answer.params, **changes})
+
+
+def with_report(**changes: Any) -> Callable[[FLModel], FLModel]:
+    return lambda answer: trained("photo-1", answer.params, report={**train_report().model_dump(), **changes})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (with_params(w=torch.tensor([float("nan"), 0.0])), "parameter 'w' has 1 values that are NaN or infinite"),
+        (with_params(w=torch.zeros(3)), r"parameter 'w' has shape \[3\], expected \[2\]"),
+        (with_params(more=torch.zeros(1)), "parameter 'more' is not in the global model"),
+        (lambda answer: trained("photo-1", {"w": answer.params["w"]}), r"parameter 'bn\..*' is missing"),
+        (lambda answer: trained("photo-1", answer.params, samples=-1), "number of samples is -1"),
+        (lambda answer: trained("photo-1", answer.params, samples=None), "did not say its number of samples"),
+        (with_report(steps=0), "report: steps is 0, but input should be greater than 0"),
+        (with_report(epoch_losses=()), r"report: epoch_losses is \(\), but "),
+        (with_report(secret=1), "report: unknown field 'secret'"),
+        (with_report(received={"accuracy": 1.0}), r"report: field 'received\.split' is missing"),
+        (lambda answer: trained("photo-1", answer.params, report="good"), "report: value is 'good', but "),
+    ],
+)
+def test_a_contribution_that_cannot_be_used_is_refused_by_name_and_the_round_goes_on(
+    tmp_path: Path, spoil: Callable[[FLModel], FLModel], reason: str
+) -> None:
+    rounds, _ = make_rounds(tmp_path, spoiled("photo-1", spoil))
+    finished, _ = rounds.run_round(1)
+    assert list(finished.failures) == ["photo-1"]
+    with pytest.raises(AssertionError, match=rf"^site photo-1: {reason}"):
+        raise AssertionError(finished.failures["photo-1"])
+    assert finished.sites == ("cartoon", "photo-2")
+    assert rounds.model.state["w"].tolist() == [2.5, 2.0]
+    assert finished.bytes_up == MODEL_BYTES * 2
+
+
+@pytest.mark.parametrize("answer", [judged(2.0), FLModel(metrics={"accuracy": 0.5}), FLModel(params={"w": 1})])
+def test_a_score_that_cannot_be_read_is_refused_and_the_target_is_missing(tmp_path: Path, answer: FLModel) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        return answer if site in HELD_OUT else all_well()(task, site, number, sent)
+
+    rounds, _ = make_rounds(tmp_path, script)
+    finished, received = rounds.run_round(1)
+    assert finished.failures["sketch"].startswith("site sketch: evaluation: ")
+    assert received.target is None
+    assert finished.aggregation is not None
+
+
+def test_too_few_updates_leave_the_model_and_the_record_says_why(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        return "is away." if number == 1 and site != "cartoon" else all_well()(task, site, number, sent)
+
+    rounds, sites = make_rounds(tmp_path, script, min_sites=2)
+    before = rounds.model.state
+    finished, _ = rounds.run_round(1)
+    assert rounds.model.state is before
+    assert finished.reason == "1 usable updates came, fewer than min_sites 2."
+    assert (finished.aggregation, finished.sites) == (None, ("cartoon",))
+    assert finished.failures == {"photo-1": "is away.", "photo-2": "is away.", "sketch": "is away."}
+    assert sites.warnings == [f"The model stays as it was: {finished.reason}"]
+    again, _ = rounds.run_round(2)
+    assert again.sites == SOURCES
+    assert rounds.model.state["w"].tolist() == [1.25, 3.0], "the lone update of round 1 must be forgotten"
+
+
+def test_a_round_in_which_nobody_answers_is_recorded(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, lambda *_: None)
+    finished, received = rounds.run_round(1)
+    assert finished.reason == "0 usable updates came, fewer than min_sites 2."
+    assert received.sites == {}
+    assert sorted(finished.failures) == sorted((*SOURCES, *HELD_OUT))
+
+
+def test_a_step_that_is_not_finite_leaves_the_model_and_the_record_says_why(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        answer = all_well()(task, site, number, sent)
+        return trained(site, update([3e38, 0.0])) if task == TASK_TRAIN else answer
+
+    rounds, _ = make_rounds(tmp_path, script)
+    first, _ = rounds.run_round(1)
+    assert first.aggregation is not None
+    kept = rounds.model.state
+    second, _ = rounds.run_round(2)
+    assert second.reason == "parameter 'w' of the global model would not be finite after this step."
+    assert rounds.model.state is kept
+
+
+# --- files ------------------------------------------------------------------------------------------
+
+
+def test_the_record_is_valid_after_every_round_and_losses_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    report = train_report(epoch_losses=(1.0, float("nan")), local=evaluation(0.5, loss=float("inf"))).model_dump()
+    script = spoiled("photo-1", lambda answer: trained("photo-1", answer.params, report=report))
+    rounds, sites = make_rounds(tmp_path, script)
+    run(rounds, 2)
+    assert [len(value["rounds"]) for value in sites.seen[1:]] == [1, 2]
+    assert {value["status"] for value in sites.seen[1:]} == {"running"}
+    value = read_strictly(tmp_path)
+    assert value["status"] == "finished"
+    assert value["rounds"][0]["local"]["photo-1"]["epoch_losses"] == [1.0, None]
+    assert value["rounds"][0]["local"]["photo-1"]["local"]["loss"] is None
+    assert [entry["after_round"] for entry in value["evaluations"]] == [0, 1, 2]
+
+
+def test_the_selected_file_holds_the_model_that_was_judged_best_and_not_the_one_after_the_step(tmp_path: Path) -> None:
+    accuracies = {1: 0.3, 2: 0.8, 3: 0.5, 4: 0.4}
+    rounds, _ = make_rounds(tmp_path, all_well(accuracies.__getitem__))
+    run(rounds, 3)
+    chosen = {choice.rule: (choice.after_round, choice.file) for choice in rounds.record.choices}
+    assert chosen["source_validation"] == (1, SELECTED_FILE)
+    assert chosen["last"] == (3, LAST_FILE)
+    assert load_tensors(tmp_path / SELECTED_FILE)["w"].tolist() == [1.25, 3.0]
+    assert load_tensors(tmp_path / LAST_FILE)["w"].tolist() == [3.75, 9.0]
+    assert description(tmp_path / SELECTED_FILE)["after_round"] == "1"
+    assert description(tmp_path / LAST_FILE)["after_round"] == "3"
+
+
+@pytest.mark.parametrize("best", [1, 2, 3])
+def test_the_selected_model_may_be_the_first_or_the_last(tmp_path: Path, best: int) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well(lambda number: float(number == best)))
+    run(rounds, 2)
+    assert load_tensors(tmp_path / SELECTED_FILE)["w"].tolist() == [1.25 * (best - 1), 3.0 * (best - 1)]
+    assert description(tmp_path / SELECTED_FILE)["after_round"] == str(best - 1)
+
+
+def test_a_tie_keeps_the_earlier_model(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well(lambda number: 0.5))
+    run(rounds, 2)
+    assert description(tmp_path / SELECTED_FILE)["after_round"] == "0"
+
+
+def test_the_score_on_the_held_out_domain_never_changes_the_selection(tmp_path: Path) -> None:
+    sources = {1: 0.3, 2: 0.8, 3: 0.5}
+    kept = []
+    for target in ({1: 0.0, 2: 0.5, 3: 1.0}, {1: 1.0, 2: 0.0, 3: 0.0}):
+        rounds, _ = make_rounds(tmp_path, all_well(sources.__getitem__, target.__getitem__))
+        run(rounds, 2)
+        chosen = {choice.rule: choice.after_round for choice in rounds.record.choices}
+        assert chosen["oracle"] == max(target, key=target.__getitem__) - 1
+        selected = load_tensors(tmp_path / SELECTED_FILE)["w"].tolist()
+        kept.append((chosen["source_validation"], selected, rounds.model.state["w"].tolist()))
+    assert kept[0] == kept[1]
+    assert kept[0] == (1, [1.25, 3.0], [2.5, 6.0])
+
+
+def test_a_model_file_says_what_it_is(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well())
+    rounds.run_round(1)
+    assert description(tmp_path / LAST_FILE) == {
+        "model": "convnet",
+        "classes": '["dog", "elephant"]',
+        "image_size": "224",
+        "dataset": "PACS",
+        "target": "sketch",
+        "after_round": "1",
+        "initial_weights": "imagenet",
+    }

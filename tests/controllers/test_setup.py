@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From job and environment to the plans of a run: whose word counts where, and which words are refused."""
+
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
+
+from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.controllers.census import Federation
+from fdg_plugins.controllers.record import InitialWeights
+from fdg_plugins.controllers.setup import Plans, make_plans, new_record
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.protocol import Protocol
+
+
+def plans(
+    job: dict[str, Any] | None = None,
+    stand_in: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+) -> Plans:
+    return make_plans(job or {}, stand_in or {}, environment or {}, FedOMGAggregator.setting_names())
+
+
+def test_without_any_setting_both_plans_are_the_default_protocol() -> None:
+    made = plans()
+    assert made.real == made.stand_in == (Protocol(), {})
+
+
+def test_the_stand_in_replaces_what_the_job_says_only_on_the_stand_in() -> None:
+    made = plans({"rounds": 100, "model": "resnet18", "seed": 5}, {"rounds": 4, "model": "convnet", "server_lr": 1.0})
+    assert (made.real.protocol.rounds, made.real.protocol.model, made.real.aggregator) == (100, "resnet18", {})
+    drawn = made.stand_in
+    assert (drawn.protocol.rounds, drawn.protocol.model, drawn.protocol.seed) == (4, "convnet", 5)
+    assert drawn.aggregator == {"server_lr": 1.0}
+
+
+def test_the_environment_wins_over_both_and_on_both() -> None:
+    environment = {"FDG_ROUNDS": "2", "FDG_SERVER_LR": "0.5", "FDG_KAPPA": "0.1", "FDG_DATA_ROOT": "/data"}
+    made = plans({"rounds": 100}, {"rounds": 4, "server_lr": 1.0}, environment)
+    for plan in made:
+        assert plan.protocol.rounds == 2
+        assert plan.aggregator == {"server_lr": "0.5", "kappa": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"job": {"round": 3}}, "config of the job, protocol: there is no setting 'round'; did you mean 'rounds'?"),
+        ({"job": {"kappa": 0.5}}, "config of the job, protocol: there is no setting 'kappa'"),
+        (
+            {"stand_in": {"kapa": 1}},
+            "config of the job, stand_in_protocol: there is no setting 'kapa'; did you mean 'k",
+        ),
+        (
+            {"environment": {"FDG_ROUND": "3"}},
+            "environment, FDG_*: there is no setting 'round'; did you mean 'rounds'?",
+        ),
+        ({"job": {"rounds": 0}}, "setting rounds (FDG_ROUNDS) is 0: "),
+        ({"stand_in": {"rounds": 0}}, "setting rounds (FDG_ROUNDS) is 0: "),
+        ({"environment": {"FDG_ROUNDS": "x"}}, "setting rounds (FDG_ROUNDS) is 'x': "),
+        (
+            {"environment": {"FDG_TARGET": "clipart"}},
+            "target (FDG_TARGET) is 'clipart', expected a domain of pacs: art_painting, cartoon, photo, sketch.",
+        ),
+        ({"job": {"dataset": "vlcs"}}, "data set 'vlcs' is unknown"),
+        ({"job": {"model": "vgg"}}, "model 'vgg' is unknown"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_where_it_stands(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        plans(**arguments)
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(("stand_in", "data"), [(False, "PACS"), (True, "STAND-IN for PACS")])
+def test_the_first_record_says_what_is_about_to_run(stand_in: bool, data: str) -> None:
+    replies = {site: census_reply(domain) for site, domain in DOMAINS.items()}
+    federation = Federation(SOURCES, HELD_OUT, CLASSES, stand_in, replies)
+    aggregator = FedOMGAggregator(kappa=0.25, server_lr=0.05)
+    record = new_record(federation, Protocol(target="sketch"), aggregator, InitialWeights(label="from scratch"))
+    assert (record.stand_in, record.data, record.status) == (stand_in, data, "running")
+    assert (record.sources, record.held_out, record.census) == (SOURCES, HELD_OUT, replies)
+    assert record.method.aggregator == "FedOMGAggregator"
+    assert record.method.settings == {"kappa": 0.25, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
+    assert record.versions["torch"] == version("torch")
+    assert record.started.endswith("+00:00")
+    assert (record.rounds, record.evaluations, record.choices) == ([], [], [])

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every number of a run becomes one analytics event, with its tag, its step and the mark of the stand-in."""
+
+from pathlib import Path
+
+import pytest
+from federation_stubs import Engine, Reporter, context_of, evaluation, round_record, run_record, scores
+from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData, AnalyticsDataType
+from nvflare.apis.dxo import from_shareable
+
+from fdg_plugins.controllers.record import EvaluationRecord, RoundRecord
+from fdg_plugins.controllers.tracking import Tracker, evaluation_scalars, round_scalars
+
+
+def judged() -> EvaluationRecord:
+    return run_record().add_evaluation(2, scores(0.25, 0.75, 0.75, 0.5))
+
+
+def sent(folder: Path, record: RoundRecord | EvaluationRecord, prefix: str = "") -> list[AnalyticsData]:
+    engine = Engine(folder)
+    tracker = Tracker(Reporter(), prefix)
+    if isinstance(record, RoundRecord):
+        tracker.round(record, context_of(engine))
+    else:
+        tracker.evaluation(record, context_of(engine))
+    assert {event for event, _ in engine.events} == {ANALYTIC_EVENT_TYPE}
+    return [AnalyticsData.from_dxo(from_shareable(data)) for data in engine.data_of(ANALYTIC_EVENT_TYPE)]
+
+
+def test_a_round_gives_its_losses_times_and_what_the_server_made_of_the_updates() -> None:
+    scalars = dict(round_scalars(round_record(3)))
+    assert scalars["round/seconds"] == 10.0
+    assert scalars["round/sites"] == 2.0
+    assert (scalars["train_loss/cartoon"], scalars["train_loss/photo-1"]) == (1.0, 1.5)
+    assert (scalars["weights/cartoon"], scalars["update_norms/photo-1"]) == (0.25, 4.0)
+    assert (scalars["server/mean_norm"], scalars["server/direction_norm"]) == (2.0, 2.5)
+    assert not any(tag.startswith(("gamma", "server/gamma", "server/objective")) for tag in scalars)
+
+
+def test_a_round_without_a_step_gives_no_number_of_one() -> None:
+    scalars = dict(round_scalars(round_record(3, aggregation=None)))
+    assert set(scalars) == {"round/seconds", "round/sites", "train_loss/cartoon", "train_loss/photo-1"}
+
+
+def test_an_evaluation_gives_the_scores_of_sites_and_the_means_over_domains() -> None:
+    scalars = dict(evaluation_scalars(judged()))
+    assert scalars["validation_accuracy/photo-1"] == 0.75
+    assert scalars["test_accuracy/sketch"] == 0.5
+    assert scalars["validation_loss/cartoon"] == 1.0
+    assert scalars["accuracy/source_mean"] == pytest.approx(0.5)
+    assert scalars["accuracy/source_worst"] == pytest.approx(0.25)
+    assert scalars["accuracy/target"] == pytest.approx(0.5)
+
+
+def test_a_missing_mean_gives_no_number() -> None:
+    scalars = dict(evaluation_scalars(run_record().add_evaluation(1, {"cartoon": evaluation(0.5)})))
+    assert set(scalars) == {"validation_accuracy/cartoon", "validation_loss/cartoon"}
+
+
+def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in(tmp_path: Path) -> None:
+    for record, step, expected in (
+        (judged(), 2, dict(evaluation_scalars(judged()))),
+        (round_record(3), 3, dict(round_scalars(round_record(3)))),
+    ):
+        events = sent(tmp_path, record, "STAND-IN/")
+        assert {event.tag.removeprefix("STAND-IN/"): event.value for event in events} == expected
+        assert len(events) == len(expected)
+        for event in events:
+            assert event.tag.startswith("STAND-IN/")
+            assert (event.data_type, event.step, type(event.value)) == (AnalyticsDataType.SCALAR, step, float)

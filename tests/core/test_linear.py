@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inner products, Gram matrices and combinations against float64 sums of numpy, in any blocks, order and dtype."""
+
+import math
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fdg_plugins.core import combine, gram_matrix, inner_product, linear
+
+REPEATABLE = settings(derandomize=True, deadline=None)
+SMALL_BLOCK, SMALL_CHUNK = 8, 32
+AROUND_SMALL_BLOCKS = (0, 1, 7, 8, 9, 31, 32, 33, 40, 41, 63, 64, 65, 100)
+AROUND_BLOCKS = (linear.BLOCK - 1, linear.BLOCK, linear.BLOCK + 1, linear.CHUNK + linear.BLOCK + 3)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "BLOCK", SMALL_BLOCK)
+    monkeypatch.setattr(linear, "CHUNK", SMALL_CHUNK)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Give the number of threads back after a test that changes it."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def vectors(size: int, count: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, generator=generator, dtype=torch.float64).to(dtype) for _ in range(count)]
+
+
+def products(first: torch.Tensor, second: torch.Tensor) -> np.ndarray:
+    return (first.double() * second.double()).numpy().reshape(-1)
+
+
+def assert_sum(value: float, terms: np.ndarray) -> None:
+    """``value`` is the sum of ``terms`` to a few roundings of float64 in the sum of their sizes."""
+    assert abs(value - math.fsum(terms)) <= 1e-14 * math.fsum(np.abs(terms))
+
+
+# --- inner products ---
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("size", AROUND_SMALL_BLOCKS)
+def test_an_inner_product_counts_every_element_once_whatever_the_blocks(size: int) -> None:
+    ones = torch.ones(size)
+    assert inner_product(ones, torch.arange(1.0, size + 1)) == size * (size + 1) / 2
+    first, second = vectors(size)
+    assert_sum(inner_product(first, second), products(first, second))
+
+
+@pytest.mark.parametrize("size", AROUND_BLOCKS)
+def test_an_inner_product_is_the_float64_sum_around_the_real_block_lengths(size: int) -> None:
+    first, second = vectors(size)
+    assert_sum(inner_product(first, second), products(first, second))
+
+
+def test_sums_of_blocks_are_added_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "BLOCK", 1)
+    # 1e16 + 1 is 1e16 in float64: added one after another, the one would be lost.
+    assert inner_product(torch.tensor([1e16, 1.0, -1e16], dtype=torch.float64), torch.ones(3)) == 1.0
+
+
+@pytest.mark.usefixtures("threads")
+def test_an_inner_product_has_the_same_bits_for_one_thread_and_two() -> None:
+    first, second = vectors(linear.CHUNK + linear.BLOCK + 3)
+    torch.set_num_threads(1)
+    alone = inner_product(first, second)
+    torch.set_num_threads(2)
+    assert inner_product(first, second) == alone
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_products_are_taken_in_float64_whatever_the_dtype(dtype: torch.dtype) -> None:
+    # In float16 300 * 300 overflows, and 1e5 terms added in float32 or less lose digits.
+    first, second = (100 * vector for vector in vectors(100_000, dtype=dtype))
+    assert_sum(inner_product(first, second), products(first, second))
+    assert inner_product(torch.full((9,), 300.0, dtype=dtype), torch.full((9,), 300.0, dtype=dtype)) == 9 * 300.0**2
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e-3, 1.0, 1e3, 1e10])
+def test_an_inner_product_is_exact_at_any_scale(scale: float) -> None:
+    first, second = (scale * vector for vector in vectors(1000))
+    value = inner_product(first, second)
+    assert_sum(value, products(first, second))
+    assert value != 0.0
+
+
+def test_shapes_and_strides_do_not_matter_to_an_inner_product() -> None:
+    first, second = vectors(60)
+    expected = inner_product(first, second)
+    assert inner_product(first.view(3, 4, 5), second.view(3, 4, 5)) == expected
+    transposed = first.view(6, 10).t().contiguous().t()  # the same values, laid out by columns
+    assert not transposed.is_contiguous()
+    assert inner_product(transposed, second.view(6, 10)) == expected
+
+
+def test_a_product_of_empty_tensors_is_zero() -> None:
+    assert inner_product(torch.empty(0), torch.empty(0)) == 0.0
+    assert inner_product({}, {}) == 0.0
+    assert (
+        inner_product({"a": torch.empty(0, 3), "b": torch.ones(2)}, {"a": torch.empty(0, 3), "b": torch.ones(2)}) == 2
+    )
+
+
+def test_a_product_of_mappings_is_the_sum_over_names_whatever_their_order() -> None:
+    first, second = vectors(50)
+    left = {"b": first[:20], "a": first[20:].view(5, 6)}
+    right = {"a": second[20:].view(5, 6), "b": second[:20]}
+    assert_sum(inner_product(left, right), products(first, second))
+    assert inner_product(left, right) == inner_product(dict(sorted(left.items())), right)
+
+
+def test_updates_that_do_not_match_are_refused_with_name_and_shape() -> None:
+    ones = torch.ones(3)
+    with pytest.raises(ValueError, match=r"'b' is in only one of them"):
+        inner_product({"a": ones}, {"a": ones, "b": ones})
+    with pytest.raises(ValueError, match=r"'a' is in only one of them"):
+        inner_product({"a": ones}, {"b": ones})
+    with pytest.raises(ValueError, match=r"differ in shape: \[3\] and \[1, 3\]"):
+        inner_product(ones, ones.view(1, 3))
+    with pytest.raises(ValueError, match=r"differ in shape: \[3\] and \[1\]"):
+        inner_product({"a": ones}, {"a": torch.ones(1)})
+    with pytest.raises(ValueError, match=r"one is a mapping"):
+        inner_product({"a": ones}, ones)
+
+
+def test_an_inner_product_leaves_its_inputs_as_they_were() -> None:
+    first, second = vectors(100)
+    copies = first.clone(), second.clone()
+    inner_product(first, second)
+    assert torch.equal(first, copies[0])
+    assert torch.equal(second, copies[1])
+
+
+# --- Gram matrices ---
+
+
+def test_a_gram_matrix_holds_the_product_of_every_pair() -> None:
+    updates = torch.stack(vectors(300, count=4, dtype=torch.float64))
+    gram = gram_matrix(updates)
+    assert gram.dtype == torch.float64
+    np.testing.assert_allclose(gram, updates.numpy() @ updates.numpy().T, rtol=1e-12, atol=1e-12)
+
+
+def test_a_gram_matrix_is_the_same_from_a_matrix_a_sequence_and_mappings() -> None:
+    rows = vectors(300, count=3)
+    expected = gram_matrix(torch.stack(rows))
+    assert torch.equal(gram_matrix(rows), expected)
+    assert torch.equal(gram_matrix([{"w": row.view(30, 10)} for row in rows]), expected)
+
+
+@REPEATABLE
+@given(seed=st.integers(0, 2**31), count=st.integers(1, 6), permuted=st.randoms(use_true_random=False))
+def test_a_gram_matrix_is_symmetric_and_permutes_with_its_sites_to_the_bit(
+    seed: int, count: int, permuted: Random
+) -> None:
+    rows = vectors(500, count, seed)
+    gram = gram_matrix(rows)
+    assert torch.equal(gram, gram.T)
+    order = list(range(count))
+    permuted.shuffle(order)
+    assert torch.equal(gram_matrix([rows[index] for index in order]), gram[order][:, order])
+
+
+@pytest.mark.parametrize("difference", [0.0, 1e-7, 1e-3, 1.0])
+def test_a_gram_matrix_has_no_negative_eigenvalue_beyond_rounding(difference: float) -> None:
+    common, *own = vectors(2000, count=6, dtype=torch.float64)
+    eigenvalues = torch.linalg.eigvalsh(gram_matrix([common + difference * vector for vector in own]))
+    assert eigenvalues.min() >= -1e-14 * eigenvalues.max()
+
+
+def test_a_gram_matrix_of_one_update_is_its_squared_length() -> None:
+    assert torch.equal(gram_matrix(torch.tensor([[3.0, 4.0]])), torch.tensor([[25.0]], dtype=torch.float64))
+
+
+# --- combinations ---
+
+
+def test_a_combination_pairs_each_coefficient_with_its_tensor() -> None:
+    tensors = [torch.tensor([1.0, 10.0]), torch.tensor([100.0, 1000.0]), torch.tensor([-1.0, 0.5])]
+    # 2 * 1 - 3 * 100 + 0.5 * (-1) = -298.5 and 2 * 10 - 3 * 1000 + 0.5 * 0.5 = -2979.75
+    total = combine(torch.tensor([2.0, -3.0, 0.5]), tensors)
+    assert torch.equal(total, torch.tensor([-298.5, -2979.75]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64(dtype: torch.dtype) -> None:
+    tensors = [vector.view(4, 25) for vector in vectors(100, count=5, dtype=dtype)]
+    coefficients = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)
+    total = combine(coefficients, tensors)
+    assert total.dtype == dtype
+    expected = sum(float(c) * tensor.double() for c, tensor in zip(coefficients, tensors, strict=True))
+    assert isinstance(expected, torch.Tensor)
+    # Half a unit in the last place of the dtype; of float64, in which the terms are added, a few units.
+    tolerance = 4 * torch.finfo(dtype).eps if dtype == torch.float64 else torch.finfo(dtype).eps / 2
+    torch.testing.assert_close(total.double(), expected, rtol=tolerance, atol=1e-15 if dtype != torch.float16 else 1e-7)
+
+
+def test_a_combination_that_cancels_keeps_what_is_left() -> None:
+    # In float32 1e8 + 1 is 1e8; the one survives in float64.
+    tensors = [torch.tensor([1e8]), torch.tensor([1.0]), torch.tensor([-1e8])]
+    assert combine(torch.ones(3), tensors).item() == 1.0
+
+
+def test_a_combination_of_scalars_and_of_empty_tensors_keeps_their_shape() -> None:
+    assert combine(torch.tensor([0.5, 0.5]), [torch.tensor(2.0), torch.tensor(4.0)]).item() == 3.0
+    assert combine(torch.tensor([1.0]), [torch.empty(0, 3)]).shape == (0, 3)
+
+
+def test_a_combination_leaves_its_inputs_as_they_were() -> None:
+    coefficients, tensors = torch.tensor([0.25, 0.75]), vectors(10)
+    copies = coefficients.clone(), [tensor.clone() for tensor in tensors]
+    combine(coefficients, tensors)
+    assert torch.equal(coefficients, copies[0])
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies[1], strict=True))
+
+
+def test_a_combination_of_unequal_counts_is_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        combine(torch.tensor([0.5, 0.5]), [torch.ones(2)])

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages made from the code are in step with it, and the README's links lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    """The script that makes the pages."""
+    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["settings", "record"])
+def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: str) -> None:
+    written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert written == getattr(tables, f"{page}_page")(), "run: make docs-tables"
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")) + [ROOT / "README.md"], ids=lambda page: page.name)
+def test_links_within_the_project_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nvflare simulator jobs/pacs_fedomg``, without flags, at toy size."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fdg_plugins.models import build_model
+from fdg_plugins.storage import load_tensors
+
+from .conftest import Simulation, Simulator
+
+
+JOB = "jobs/pacs_fedomg"
+TOY = {
+    "FDG_MODEL": "convnet",
+    "FDG_IMAGE_SIZE": "16",
+    "FDG_ROUNDS": "2",
+    "FDG_LOCAL_EPOCHS": "2",
+    "FDG_TARGET": "sketch",
+    "FDG_LEARNING_RATE": "0.02",
+    "FDG_SERVER_LR": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Simulation:
+    """The bare command: one thread, so every task of every site has a process of its own."""
+    simulator = Simulator(tmp_path_factory.mktemp("bare"))
+    return simulator.run(JOB, settings={**TOY, "FDG_DATA_ROOT": str(data_root)})
+
+
+@pytest.fixture(scope="module")
+def threaded(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Simulation:
+    """The same with four threads, so every site has one process for the whole run."""
+    simulator = Simulator(tmp_path_factory.mktemp("threaded"))
+    return simulator.run(JOB, "-t", "4", settings={**TOY, "FDG_DATA_ROOT": str(data_root)})
+
+
+def test_the_bare_command_ends_well_and_prints_a_line_per_round_and_epoch(bare: Simulation) -> None:
+    assert bare.returncode == 0, bare.log
+    assert len(bare.lines("round 1/2 |", "sites 3/3", "source val", "target sketch", "ETA")) == 1
+    assert len(bare.lines("round 2/2 |", "sites 3/3", "model after round 1")) == 1
+    for site in ("photo", "art_painting", "cartoon"):
+        assert len(bare.lines(f"site {site} |", "epoch", "train loss")) == 4
+    assert not bare.lines("site sketch |", "epoch"), "the held-out site trained"
+    assert len(bare.lines("selected by source validation (round")) == 1
+    assert not bare.lines("STAND-IN")
+
+
+def test_the_bare_command_does_not_bury_its_lines_under_warnings(bare: Simulation) -> None:
+    # From FLARE: the simulator is deprecated, no number of threads was given. From us: no ImageNet weights.
+    warnings = bare.lines("WARNING")
+    assert len(warnings) <= 3, "\n".join(warnings)
+    assert "Traceback" not in bare.log
+
+
+def test_the_record_tells_the_whole_run(bare: Simulation) -> None:
+    record = bare.record()
+    assert record.status == "finished"
+    assert not record.stand_in
+    assert record.protocol.target == "sketch"
+    assert record.method.settings["server_lr"] == 1.0
+    assert (record.sources, record.held_out) == (("art_painting", "cartoon", "photo"), ("sketch",))
+    assert [evaluation.after_round for evaluation in record.evaluations] == [0, 1, 2]
+    assert all(evaluation.target is not None for evaluation in record.evaluations)
+    for finished in record.rounds:
+        assert finished.failures == {}
+        assert finished.aggregation is not None
+        assert sum(finished.aggregation.gamma.values()) == pytest.approx(1)
+        assert 0 <= finished.aggregation.duality_gap < 1e-6
+        assert finished.bytes_up > 0
+        assert finished.bytes_down == pytest.approx(finished.bytes_up * 4 / 3)
+    assert {reply.split for reply in record.census.values()} == {"pacs/90-10@0"}
+
+
+def test_the_models_left_behind_load_into_the_network_they_name(bare: Simulation) -> None:
+    record = bare.record()
+    files = {choice.rule: choice.file for choice in record.choices}
+    assert files == {
+        "last": "global_model.safetensors",
+        "source_validation": "global_model_selected.safetensors",
+        "oracle": None,
+    }
+    for choice in record.choices[:2]:
+        path = bare.folder / str(choice.file)
+        build_model(record.protocol.model, len(record.classes), seed=1).load_state_dict(load_tensors(path))
+        with safe_open(path, framework="pt") as file:
+            assert int(file.metadata()["after_round"]) == choice.after_round
+
+
+def test_tensorboard_has_the_run_through_flares_own_receiver(bare: Simulation) -> None:
+    folders = [path.parent for path in (bare.folder / "tb_events").rglob("events.out.tfevents.*")]
+    tags: dict[str, int] = {}
+    for folder in folders:
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        tags.update({tag: len(events.Scalars(tag)) for tag in events.Tags()["scalars"]})
+    assert tags["accuracy/target"] == 3
+    assert tags["server/duality_gap"] == 2
+    assert tags["gamma/photo"] == 2
+
+
+def test_one_thread_and_four_threads_give_the_same_bits(bare: Simulation, threaded: Simulation) -> None:
+    assert threaded.returncode == 0, threaded.log
+    for name in ("global_model.safetensors", "global_model_selected.safetensors"):
+        one, four = load_tensors(bare.folder / name), load_tensors(threaded.folder / name)
+        assert one.keys() == four.keys()
+        for key, value in one.items():
+            assert torch.equal(value, four[key]), key
+    for one_round, four_round in zip(bare.record().rounds, threaded.record().rounds, strict=True):
+        assert one_round.aggregation == four_round.aggregation
+    assert bare.record().evaluations == threaded.record().evaluations
+
+
+def test_without_data_the_stand_in_is_used_and_said_in_every_line(simulator: Simulator, tmp_path: Path) -> None:
+    settings = {"FDG_ROUNDS": "1", "FDG_LOCAL_EPOCHS": "1", "FDG_CACHE": str(tmp_path / "cache")}
+    run = simulator.run(JOB, "-t", "4", settings=settings)
+    assert run.returncode == 0, run.log
+    assert run.record().stand_in
+    assert run.record().data == "STAND-IN for PACS"
+    for words in (["site", "epoch"], ["round 1/1 |"], ["Accuracy of the global model"], ["domain photo"]):
+        lines = run.lines(*words)
+        assert lines, words
+        assert all("STAND-IN" in line for line in lines), lines
+    with safe_open(run.folder / "global_model.safetensors", framework="pt") as file:
+        assert "STAND-IN" in file.metadata()["dataset"]
+    events = EventAccumulator(str(next((run.folder / "tb_events").rglob("events.out.tfevents.*")).parent))
+    events.Reload()
+    assert events.Tags()["scalars"]
+    assert all(tag.startswith("STAND-IN/") for tag in events.Tags()["scalars"])

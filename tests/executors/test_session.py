@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's work under one protocol, on a small data set: what it counts, trains, judges and refuses."""
+
+import math
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.data import PACS, DomainData
+from fdg_plugins.data.images import DomainImages
+from fdg_plugins.data.stand_in import ensure_stand_in
+from fdg_plugins.data.transforms import evaluation_transform
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.executors.session import SiteSession, find_data_root
+from fdg_plugins.executors.site_config import SiteConfig
+from fdg_plugins.executors.training import Arithmetic
+from fdg_plugins.messages import Evaluation, TrainReport
+from fdg_plugins.models import build_model
+from fdg_plugins.protocol import Protocol
+
+SETTINGS: dict[str, Any] = {
+    "model": "convnet",
+    "target": "sketch",
+    "image_size": 16,
+    "local_epochs": 2,
+    "batch_size": 8,
+    "learning_rate": 0.02,
+    "rounds": 10,
+}
+# 4 images of each of 7 classes; one of each class is for validation.
+TRAIN, VALIDATION, TEST = 21, 7, 28
+STEPS_PER_EPOCH = math.ceil(TRAIN / SETTINGS["batch_size"])
+State = dict[str, torch.Tensor]
+
+
+def session(root: Path, site: str = "photo", config: SiteConfig | None = None, **settings: Any) -> SiteSession:
+    return SiteSession(site, config or SiteConfig(device="cpu"), Protocol(**{**SETTINGS, **settings}), root)
+
+
+def initial_state(**settings: Any) -> State:
+    protocol = Protocol(**{**SETTINGS, **settings})
+    return build_model(protocol.model, len(PACS.classes), seed=protocol.seed).state_dict()
+
+
+def train(
+    site: SiteSession, state: State, round_number: int = 0, on_epoch: Callable[[int, float], None] | None = None
+) -> tuple[State, TrainReport]:
+    return site.train(state, round_number, lambda: False, on_epoch or (lambda epoch, loss: None))
+
+
+def judge(site: SiteSession, state: State, split: Literal["validation", "test"]) -> Evaluation:
+    return site.evaluate(site.load(state), split, lambda: False)
+
+
+# --- census -----------------------------------------------------------------------------------------
+
+
+def test_the_census_counts_what_is_there(data_root: Path) -> None:
+    reply = session(data_root).census()
+    assert (reply.domain, reply.dataset, reply.stand_in, reply.classes) == ("photo", "pacs", False, PACS.classes)
+    assert (reply.num_train, reply.num_validation, reply.num_test) == (TRAIN, VALIDATION, TEST)
+    assert reply.class_counts == (4,) * 7
+    assert (reply.split, len(reply.split_hash), reply.skipped) == ("pacs/90-10@0", 16, ())
+    assert (reply.role, reply.device) == (None, "cpu")
+    assert reply.versions["torch"] == version("torch")
+    assert {"fdg-plugins", "nvflare"} <= reply.versions.keys()
+
+
+def test_the_census_follows_the_site_and_the_protocol(data_root: Path) -> None:
+    config = SiteConfig(domain="cartoon", role="source", device="cpu")
+    reply = session(data_root, "hospital-1", config, max_samples_per_domain=14, seed=3).census()
+    assert (reply.domain, reply.role, reply.split) == ("cartoon", "source", "pacs/90-10@3/max14")
+    assert (reply.num_train, reply.num_validation, reply.num_test) == (7, 7, 14)
+    assert reply.class_counts == (2,) * 7
+    assert reply.split_hash != session(data_root).census().split_hash
+
+
+def test_the_census_looks_at_every_image(own_data_root: Path) -> None:
+    broken = own_data_root / "pacs" / "photo" / "horse" / "002.png"
+    broken.write_bytes(b"no image")
+    site = session(own_data_root)
+    with pytest.raises(DataError, match=r"image .*/photo/horse/002\.png cannot be read"):
+        site.census()
+
+
+# --- training ---------------------------------------------------------------------------------------
+
+
+def test_the_update_is_local_minus_received_exactly(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    placed: list[torch.nn.Module] = []
+    place = Arithmetic.place
+    monkeypatch.setattr(Arithmetic, "place", lambda self, model: placed.append(place(self, model)) or placed[-1])
+    received = initial_state()
+    kept = {name: value.clone() for name, value in received.items()}
+    update, _ = train(session(data_root), received)
+    local = placed[0].state_dict()
+    assert update.keys() == received.keys()
+    assert all(torch.equal(update[name], local[name] - received[name]) for name in received)
+    assert all(torch.equal(received[name], value) for name, value in kept.items()), "the model received was changed"
+    assert any(bool(value.any()) for value in update.values())
+    assert all(value.is_contiguous() and type(value) is torch.Tensor for value in update.values())
+
+
+def test_batch_counters_move_by_the_steps_taken(data_root: Path) -> None:
+    update, report = train(session(data_root), initial_state())
+    assert report.steps == 2 * STEPS_PER_EPOCH
+    counters = {int(value) for name, value in update.items() if name.endswith("num_batches_tracked")}
+    assert counters == {report.steps}
+
+
+def test_the_report_says_what_the_model_was_worth_before_and_after(data_root: Path) -> None:
+    site, received = session(data_root, learning_rate=0.05, local_epochs=6), initial_state()
+    heard: list[tuple[int, float]] = []
+    update, report = train(site, received, 0, lambda epoch, loss: heard.append((epoch, loss)))
+    local = {name: value + update[name] for name, value in received.items()}
+    assert report.domain == "photo"
+    assert report.received == judge(site, received, "validation")
+    after = judge(site, local, "validation")
+    assert (report.local.accuracy, report.local.count) == (after.accuracy, VALIDATION)
+    assert report.local.loss == pytest.approx(after.loss, abs=1e-4)
+    assert heard == list(enumerate(report.epoch_losses))
+    assert len(heard) == 6
+    assert report.epoch_losses[-1] < report.epoch_losses[0]
+
+
+@pytest.mark.parametrize(("round_number", "rate"), [(0, 0.02), (7, 0.02), (8, 0.002), (9, 0.002)])
+def test_the_learning_rate_is_that_of_the_round(data_root: Path, round_number: int, rate: float) -> None:
+    _, report = train(session(data_root, local_epochs=1), initial_state(), round_number)
+    assert report.learning_rate == pytest.approx(rate)
+
+
+def test_momentum_and_weight_decay_of_the_protocol_reach_the_optimizer(data_root: Path) -> None:
+    def update(**settings: Any) -> torch.Tensor:
+        return train(session(data_root, local_epochs=1, **settings), initial_state())[0]["classifier.weight"]
+
+    plain = update(momentum=0, weight_decay=0)
+    assert not torch.equal(plain, update(momentum=0.9, weight_decay=0))
+    assert not torch.equal(plain, update(momentum=0, weight_decay=0.1))
+
+
+def test_the_same_call_gives_the_same_bits_twice_and_in_another_session(data_root: Path) -> None:
+    site = session(data_root)
+    first, one = train(site, initial_state(), 3)
+    torch.rand(17)  # what others draw must not matter
+    for again, other in (train(site, initial_state(), 3), train(session(data_root), initial_state(), 3)):
+        assert all(torch.equal(first[name], again[name]) for name in first)
+        assert one.model_copy(update={"seconds": 0.0}) == other.model_copy(update={"seconds": 0.0})
+
+
+@pytest.mark.parametrize("change", ["round", "site", "seed"])
+def test_round_site_and_seed_each_give_another_order_of_images(data_root: Path, change: str) -> None:
+    def loss(site: str = "photo", round_number: int = 0, seed: int = 0) -> float:
+        config = SiteConfig(domain="photo", device="cpu")
+        # The initial model is that of seed 0 throughout, so only order and augmentation can differ.
+        return train(session(data_root, site, config, seed=seed), initial_state(), round_number)[1].epoch_losses[0]
+
+    changed = {"round": loss(round_number=1), "site": loss("elsewhere"), "seed": loss(seed=1)}
+    assert changed[change] != loss()
+
+
+def test_each_epoch_has_an_order_and_an_augmentation_of_its_own(data_root: Path) -> None:
+    # A model that stands still has the same loss on the same batches, and only on them.
+    still = session(data_root, local_epochs=3, learning_rate=1e-30, momentum=0, weight_decay=0)
+    _, report = train(still, initial_state())
+    assert len(set(report.epoch_losses)) == 3
+
+
+def test_the_held_out_domain_never_trains(data_root: Path) -> None:
+    with pytest.raises(SettingsError, match="domain 'sketch' is held out in this run and never trains"):
+        train(session(data_root, "sketch"), initial_state())
+    with pytest.raises(SettingsError, match="domain 'sketch' is held out"):
+        train(session(data_root, "site-1", SiteConfig(domain="sketch")), initial_state())
+
+
+# --- splits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("split", "count"), [("validation", VALIDATION), ("test", TEST)])
+def test_each_split_is_judged_on_its_own_images_without_augmentation(
+    data_root: Path, split: Literal["validation", "test"], count: int
+) -> None:
+    site, state = session(data_root), initial_state()
+    data: DomainData = site.data
+    images = DomainImages(data.folder, getattr(data, split), evaluation_transform(16), seed=0, scope=())
+    pixels = torch.stack([image for image, _ in images])  # type: ignore[attr-defined]
+    labels = torch.tensor([sample.label for sample in getattr(data, split)])
+    model = site.load(state).eval()
+    with torch.no_grad():
+        logits = model(pixels)
+    evaluation = judge(site, state, split)
+    assert (evaluation.split, evaluation.count) == (split, count)
+    assert evaluation.loss == pytest.approx(cross_entropy(logits, labels).item(), abs=1e-5)
+    assert evaluation.accuracy == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
+
+
+# --- the model received -----------------------------------------------------------------------------
+
+
+def test_a_parameter_of_another_shape_is_refused_by_name(data_root: Path) -> None:
+    state = initial_state()
+    state["classifier.weight"] = torch.zeros(8, 128)
+    with pytest.raises(
+        SettingsError, match=r"'classifier\.weight' .* has shape \(8, 128\), but 'convnet' here has \(7, "
+    ):
+        session(data_root).load(state)
+
+
+def test_a_missing_and_an_unknown_parameter_are_refused_by_name(data_root: Path) -> None:
+    state = initial_state()
+    del state["classifier.bias"]
+    with pytest.raises(SettingsError, match=r"'classifier\.bias' .* has shape None, but 'convnet' here has \(7,\)"):
+        session(data_root).load(state)
+    with pytest.raises(SettingsError, match=r"'another' .* has shape \(1,\), but 'convnet' here has None"):
+        session(data_root).load({**initial_state(), "another": torch.zeros(1)})
+
+
+def test_the_parameters_received_are_those_of_the_model(data_root: Path) -> None:
+    state = initial_state(seed=5)
+    loaded = session(data_root).load(state).state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in state.items())
+    assert any(not torch.equal(value, initial_state()[name]) for name, value in state.items())
+
+
+def test_an_unknown_model_is_refused(data_root: Path) -> None:
+    with pytest.raises(SettingsError, match="model 'vgg' is unknown"):
+        session(data_root, model="vgg").load(initial_state())
+
+
+# --- data root and stand-in -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick_stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
+    """Draw two pictures per class only; return the caches that were asked for."""
+    caches: list[Path | None] = []
+
+    def ensure(cache: Path | None) -> Path:
+        caches.append(cache)
+        return ensure_stand_in(cache, images_per_class=2)
+
+    monkeypatch.setattr("fdg_plugins.executors.session.ensure_stand_in", ensure)
+    return caches
+
+
+def test_a_site_that_names_no_root_draws_the_stand_in_into_the_cache(
+    tmp_path: Path, quick_stand_in: list[Path | None]
+) -> None:
+    root = find_data_root(SiteConfig(), tmp_path)
+    assert root.is_relative_to(tmp_path)
+    assert quick_stand_in == [tmp_path]
+    reply = session(root).census()
+    assert (reply.stand_in, reply.num_test) == (True, 14)
+
+
+def test_a_named_root_is_taken_and_nothing_is_drawn(data_root: Path, quick_stand_in: list[Path | None]) -> None:
+    assert find_data_root(SiteConfig(data_root=data_root), None) == data_root
+    assert quick_stand_in == []
+    assert session(data_root).census().stand_in is False
+
+
+@pytest.mark.parametrize("what", ["missing", "file"])
+def test_a_named_root_that_is_no_folder_is_an_error_and_nothing_is_drawn(
+    tmp_path: Path, quick_stand_in: list[Path | None], what: str
+) -> None:
+    if what == "file":
+        (tmp_path / "root").touch()
+    with pytest.raises(DataError, match=r"data root .*/root is not a folder; FDG_DATA_ROOT or fdg_site\.json names it"):
+        find_data_root(SiteConfig(data_root=tmp_path / "root"), tmp_path)
+    assert quick_stand_in == []

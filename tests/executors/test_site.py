@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor as FLARE calls it: each task answered, each error with its reason, each process as good as another."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.fuel.utils import fobs
+from PIL import Image
+
+from fdg_plugins.data import PACS
+from fdg_plugins.data.stand_in import ensure_stand_in
+from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.executors.session import SiteSession
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    META_REPORT,
+    META_REQUEST,
+    META_SAMPLES,
+    TASK_CENSUS,
+    TASK_EVALUATE,
+    TASK_TRAIN,
+    CensusReply,
+    Evaluation,
+    TrainReport,
+)
+from fdg_plugins.models import build_model
+from fdg_plugins.protocol import Protocol
+
+PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=2, batch_size=8, rounds=10)
+LOOKS_OF_A_TRAINING = 1 + 2 * 3 + 1  # one batch before, three in each of two epochs, one after
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+
+class Workspace:
+    """The part of FLARE's workspace that a site uses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get_run_dir(self, job_id: str) -> str:
+        (self.folder / job_id).mkdir(exist_ok=True)
+        return str(self.folder / job_id)
+
+    def get_file_path_in_site_config(self, name: str) -> str:
+        return str(self.folder / "local" / name)
+
+
+class CountedSignal(Signal):
+    """A signal that is given from the look after ``looks`` looks on, and counts all of them."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+        self.count = 0
+
+    @property
+    def triggered(self) -> bool:
+        self.count += 1
+        return self.count > self.looks
+
+    @triggered.setter
+    def triggered(self, value: bool) -> None:
+        pass
+
+
+class Site:
+    """One site's folder and its executor, which :meth:`restart` replaces as a new process would."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.executor = SiteExecutor()
+
+    def restart(self) -> None:
+        self.executor = SiteExecutor()
+
+    def configure(self, **entry: Any) -> None:
+        (self.folder / "local").mkdir(exist_ok=True)
+        (self.folder / "local" / "fdg_site.json").write_text(json.dumps({self.name: entry}))
+
+    def context(self) -> FLContext:
+        context = FLContext()
+        context.set_prop(ReservedKey.IDENTITY_NAME, self.name, private=False, sticky=False)
+        context.set_prop(ReservedKey.RUN_NUM, "job", private=False, sticky=False)
+        workspace = Workspace(self.folder)
+        engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, context: None)
+        context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+        return context
+
+    def ask(self, task: str, shareable: Shareable, signal: Signal | None = None) -> Shareable:
+        """Return the reply as the server gets it: request and reply both cross the wire."""
+        sent = fobs.loads(fobs.dumps(shareable))
+        return fobs.loads(fobs.dumps(self.executor.execute(task, sent, self.context(), signal or Signal())))
+
+
+@pytest.fixture
+def make_site(tmp_path: Path, data_root: Path) -> Callable[..., Site]:
+    def make(name: str = "photo", root: Path = data_root) -> Site:
+        folder = tmp_path / f"site-{name}"
+        folder.mkdir()
+        site = Site(name, folder)
+        site.configure(data_root=str(root), device="cpu")
+        return site
+
+    return make
+
+
+@pytest.fixture
+def photo(make_site: Callable[..., Site]) -> Site:
+    return make_site()
+
+
+def census_request(protocol: Protocol = PROTOCOL, stand_in: Protocol = PROTOCOL) -> Shareable:
+    request = {"protocol": protocol.model_dump(mode="json"), "stand_in_protocol": stand_in.model_dump(mode="json")}
+    return DXO(DataKind.WEIGHTS, data={}, meta={META_REQUEST: request}).to_shareable()
+
+
+def task_request(
+    protocol: Protocol = PROTOCOL, *, classes: int = 7, round_number: int = 0, stand_in: bool = False
+) -> Shareable:
+    request = {"protocol": protocol.model_dump(mode="json"), "stand_in": stand_in}
+    state = build_model("convnet", classes, seed=protocol.seed).state_dict()
+    shareable = DXO(DataKind.WEIGHTS, data=dict(state), meta={META_REQUEST: request}).to_shareable()
+    shareable.set_header(AppConstants.CURRENT_ROUND, round_number)
+    return shareable
+
+
+def reason(reply: Shareable) -> str:
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    text = reply.get_header(HEADER_REASON)
+    assert isinstance(text, str)
+    assert text
+    assert "\n" not in text
+    return text
+
+
+def counted(site: Site) -> CensusReply:
+    reply = site.ask(TASK_CENSUS, census_request())
+    assert reply.get_return_code() == ReturnCode.OK
+    dxo = from_shareable(reply)
+    assert dxo.data_kind == DataKind.METRICS
+    return CensusReply.model_validate(dxo.data)
+
+
+# --- the tasks --------------------------------------------------------------------------------------
+
+
+def test_the_census_is_answered_with_what_the_site_holds(photo: Site) -> None:
+    reply = counted(photo)
+    assert (reply.domain, reply.classes, reply.stand_in) == ("photo", PACS.classes, False)
+    assert (reply.num_train, reply.num_validation, reply.num_test) == (21, 7, 28)
+
+
+def test_training_is_answered_with_update_report_and_number_of_samples(photo: Site) -> None:
+    counted(photo)
+    reply = photo.ask(TASK_TRAIN, task_request(round_number=9))
+    assert reply.get_return_code() == ReturnCode.OK
+    dxo = from_shareable(reply)
+    assert dxo.data_kind == DataKind.WEIGHT_DIFF
+    expected = build_model("convnet", 7, seed=0).state_dict()
+    assert {name: value.shape for name, value in dxo.data.items()} == {n: v.shape for n, v in expected.items()}
+    assert int(dxo.data["extractor.1.num_batches_tracked"]) == 6
+    report = TrainReport.model_validate(dxo.meta[META_REPORT])
+    assert (report.domain, report.steps, report.received.split) == ("photo", 6, "validation")
+    assert report.learning_rate == pytest.approx(0.1 * PROTOCOL.learning_rate), (
+        "the header names the tenth of ten rounds"
+    )
+    assert dxo.meta[META_SAMPLES] == 21
+    assert dxo.meta[MetaKey.INITIAL_METRICS] == {"val_accuracy": report.received.accuracy}
+
+
+@pytest.mark.parametrize(("name", "split", "count"), [("photo", "validation", 7), ("sketch", "test", 28)])
+def test_sources_are_judged_on_their_validation_split_and_the_held_out_domain_on_all(
+    make_site: Callable[..., Site], name: str, split: str, count: int
+) -> None:
+    site = make_site(name)
+    counted(site)
+    reply = site.ask(TASK_EVALUATE, task_request())
+    assert reply.get_return_code() == ReturnCode.OK
+    dxo = from_shareable(reply)
+    assert dxo.data_kind == DataKind.METRICS
+    evaluation = Evaluation.model_validate(dxo.data)
+    assert (evaluation.split, evaluation.count) == (split, count)
+
+
+def test_a_new_process_after_the_census_trains_to_the_same_bits(photo: Site) -> None:
+    counted(photo)
+    first = from_shareable(photo.ask(TASK_TRAIN, task_request(round_number=2)))
+    photo.restart()
+    torch.rand(5)
+    second = from_shareable(photo.ask(TASK_TRAIN, task_request(round_number=2)))
+    assert first.data.keys() == second.data.keys()
+    assert all(torch.equal(value, second.data[name]) for name, value in first.data.items())
+    one, other = (TrainReport.model_validate(dxo.meta[META_REPORT]) for dxo in (first, second))
+    assert one.model_copy(update={"seconds": 0.0}) == other.model_copy(update={"seconds": 0.0})
+
+
+def test_the_data_are_opened_once_for_all_tasks_of_a_process(photo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    init = SiteSession.__init__
+    monkeypatch.setattr(
+        SiteSession, "__init__", lambda self, site, *rest: opened.append(site) or init(self, site, *rest)
+    )
+    counted(photo)
+    photo.ask(TASK_EVALUATE, task_request())
+    photo.ask(TASK_EVALUATE, task_request(round_number=1))
+    assert opened == ["photo"]
+    photo.ask(TASK_EVALUATE, task_request(PROTOCOL.model_copy(update={"seed": 1})))
+    assert opened == ["photo", "photo"], "another protocol is another session"
+
+
+def test_threads_of_the_site_config_are_set(photo: Site, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    photo.configure(data_root=str(data_root), threads=3)
+    counted(photo)
+    assert asked == [3]
+
+
+def test_on_the_stand_in_its_own_protocol_counts(tmp_path: Path, photo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FDG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "fdg_plugins.executors.session.ensure_stand_in", lambda cache: ensure_stand_in(cache, images_per_class=3)
+    )
+    photo.configure(device="cpu")
+    drawn = PROTOCOL.model_copy(update={"seed": 4})
+    reply = CensusReply.model_validate(from_shareable(photo.ask(TASK_CENSUS, census_request(stand_in=drawn))).data)
+    assert (reply.stand_in, reply.num_test, reply.split) == (True, 21, "pacs/90-10@4")
+    assert any((tmp_path / "cache").iterdir())
+    accepted = photo.ask(TASK_EVALUATE, task_request(drawn, stand_in=True))
+    assert accepted.get_return_code() == ReturnCode.OK
+    assert reason(photo.ask(TASK_EVALUATE, task_request(drawn))).startswith(
+        "the data changed between the real data set"
+    )
+
+
+# --- abort ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("looks", [0, 1, 3, 5, LOOKS_OF_A_TRAINING - 1])
+def test_an_aborted_training_ends_at_the_very_next_batch(photo: Site, looks: int) -> None:
+    counted(photo)
+    signal = CountedSignal(looks)
+    reply = photo.ask(TASK_TRAIN, task_request(), signal)
+    assert reply.get_return_code() == ReturnCode.TASK_ABORTED
+    assert signal.count == looks + 1
+
+
+def test_the_signal_is_looked_at_before_every_batch(photo: Site) -> None:
+    counted(photo)
+    signal = CountedSignal(1000)
+    assert photo.ask(TASK_TRAIN, task_request(), signal).get_return_code() == ReturnCode.OK
+    assert signal.count == LOOKS_OF_A_TRAINING
+
+
+def test_an_aborted_evaluation_ends_before_its_first_batch(photo: Site) -> None:
+    counted(photo)
+    signal = Signal()
+    signal.trigger(True)
+    assert photo.ask(TASK_EVALUATE, task_request(), signal).get_return_code() == ReturnCode.TASK_ABORTED
+
+
+# --- errors -----------------------------------------------------------------------------------------
+
+
+def test_an_unknown_task_is_answered_as_such(photo: Site) -> None:
+    reply = photo.ask("validate", task_request())
+    assert reply.get_return_code() == ReturnCode.TASK_UNKNOWN
+    assert reply.get_header(HEADER_REASON) == "unknown task 'validate'."
+
+
+def test_an_unknown_model_is_answered_with_its_name(photo: Site) -> None:
+    counted(photo)
+    reply = photo.ask(TASK_TRAIN, task_request(PROTOCOL.model_copy(update={"model": "vgg"})))
+    assert reason(reply).startswith("model 'vgg' is unknown")
+
+
+def test_a_missing_data_root_is_answered_with_its_path(photo: Site, tmp_path: Path) -> None:
+    photo.configure(data_root=str(tmp_path / "nowhere"))
+    text = reason(photo.ask(TASK_CENSUS, census_request()))
+    assert text.startswith(f"data root {tmp_path / 'nowhere'} is not a folder")
+
+
+def test_a_wrong_site_config_is_answered_with_its_field(photo: Site) -> None:
+    photo.configure(device="abacus")
+    assert "site photo: config fdg_site.json" in reason(photo.ask(TASK_CENSUS, census_request()))
+
+
+def test_a_class_that_the_data_set_does_not_have_is_answered_with_its_folder(
+    make_site: Callable[..., Site], own_data_root: Path
+) -> None:
+    (own_data_root / "pacs" / "photo" / "unicorn").mkdir()
+    text = reason(make_site(root=own_data_root).ask(TASK_CENSUS, census_request()))
+    assert "unexpected class folder unicorn" in text
+
+
+def test_a_model_with_another_number_of_classes_is_answered_with_its_parameter(photo: Site) -> None:
+    counted(photo)
+    text = reason(photo.ask(TASK_TRAIN, task_request(classes=8)))
+    assert text.startswith("parameter 'classifier.bias' of the model received has shape (8,)")
+
+
+@pytest.mark.parametrize("task", [TASK_TRAIN, TASK_EVALUATE])
+def test_an_image_that_breaks_after_the_census_is_answered_with_its_name(
+    make_site: Callable[..., Site], own_data_root: Path, task: str
+) -> None:
+    site = make_site(root=own_data_root)
+    counted(site)
+    for path in (own_data_root / "pacs" / "photo" / "dog").iterdir():
+        Image.effect_noise((64, 64), 50).save(path)
+        path.write_bytes(path.read_bytes()[:200])  # a sound header, half the pixels
+    assert "/photo/dog/" in reason(site.ask(task, task_request()))
+
+
+def test_images_that_come_after_the_census_are_refused_by_a_new_process_and_ignored_by_the_old_one(
+    make_site: Callable[..., Site], own_data_root: Path
+) -> None:
+    site = make_site(root=own_data_root)
+    census = counted(site)
+    folder = own_data_root / "pacs" / "photo" / "dog"
+    shutil.copy(folder / "000.png", folder / "900.png")
+    reply = from_shareable(site.ask(TASK_TRAIN, task_request()))
+    assert reply.meta[META_SAMPLES] == census.num_train
+    site.restart()
+    text = reason(site.ask(TASK_TRAIN, task_request()))
+    assert text.endswith(f"but the census counted {census.split_hash}: the data folder has changed.")
+
+
+def test_a_task_before_the_census_is_refused(photo: Site) -> None:
+    assert "fdg_census.json cannot be read" in reason(photo.ask(TASK_TRAIN, task_request()))
+
+
+def test_real_data_are_not_trained_on_where_the_server_expects_the_stand_in(photo: Site) -> None:
+    counted(photo)
+    text = reason(photo.ask(TASK_TRAIN, task_request(stand_in=True)))
+    assert text == "the data changed between the real data set and the STAND-IN since the census."
+
+
+def test_the_held_out_domain_refuses_to_train(make_site: Callable[..., Site]) -> None:
+    sketch = make_site("sketch")
+    counted(sketch)
+    assert reason(sketch.ask(TASK_TRAIN, task_request())) == "domain 'sketch' is held out in this run and never trains."
+
+
+@pytest.mark.parametrize("task", [TASK_CENSUS, TASK_TRAIN, TASK_EVALUATE])
+def test_a_request_that_cannot_be_read_is_answered_with_the_field(photo: Site, task: str) -> None:
+    shareable = DXO(DataKind.WEIGHTS, data={}, meta={META_REQUEST: {"protocol": {"rounds": 0}}}).to_shareable()
+    assert "request: protocol.rounds is 0, but " in reason(photo.ask(task, shareable))
+    shareable = DXO(DataKind.WEIGHTS, data={}).to_shareable()
+    assert "request: value is None, but " in reason(photo.ask(task, shareable))
+
+
+def test_something_else_than_a_model_is_refused_by_its_kind(photo: Site) -> None:
+    counted(photo)
+    shareable = task_request()
+    dxo = from_shareable(shareable)
+    dxo.data_kind = DataKind.WEIGHT_DIFF
+    text = reason(photo.ask(TASK_TRAIN, dxo.update_shareable(shareable)))
+    assert text == f"the server sent {DataKind.WEIGHT_DIFF}, expected the global model (WEIGHTS)."
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(RuntimeError("first line\nsecond line"), "RuntimeError: first line"), (KeyError(), "KeyError: no message")],
+)
+def test_an_unexpected_error_is_answered_with_its_kind_and_first_line(
+    photo: Site, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    counted(photo)
+    monkeypatch.setattr(SiteSession, "train", fail)
+    assert reason(photo.ask(TASK_TRAIN, task_request())) == text
+    monkeypatch.undo()
+    assert photo.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK, "the site must go on"
+
+
+def test_a_message_that_is_no_task_at_all_is_answered_with_a_reason(photo: Site) -> None:
+    assert reason(photo.ask(TASK_TRAIN, Shareable()))
+
+
+# --- start of a run ---------------------------------------------------------------------------------
+
+
+def test_the_start_of_a_run_teaches_the_serializer_about_tensors_and_quietens_the_console(
+    photo: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr("fdg_plugins.executors.site.fobs.register", lambda kind: done.append(kind.__name__))
+    monkeypatch.setattr("fdg_plugins.executors.site.quiet_console", lambda: done.append("quiet"))
+    photo.executor.handle_event(EventType.END_RUN, photo.context())
+    assert done == []
+    photo.executor.handle_event(EventType.START_RUN, photo.context())
+    assert done == ["TensorDecomposer", "quiet"]

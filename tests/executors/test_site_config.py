@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's own config: its file wins over the environment, and every mistake is named with the site."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.executors import SiteConfig, read_site_config
+
+ENVIRONMENT = {"FDG_DATA_ROOT": "/env", "FDG_DEVICE": "cpu", "FDG_WORKERS": "2", "FDG_THREADS": "3"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "fdg_site.json"
+
+
+def write(file: Path, content: Any) -> Path:
+    file.write_text(json.dumps(content))
+    return file
+
+
+def test_without_file_and_environment_a_site_takes_the_defaults() -> None:
+    config = read_site_config("photo", None, {})
+    assert config == SiteConfig(data_root=None, domain=None, role=None, device="auto", workers=0, threads=None)
+
+
+def test_the_environment_is_read_and_its_empty_variables_are_not() -> None:
+    config = read_site_config("photo", None, ENVIRONMENT)
+    assert (config.data_root, config.device, config.workers, config.threads) == (Path("/env"), "cpu", 2, 3)
+    assert read_site_config("photo", None, dict.fromkeys(ENVIRONMENT, " ")) == SiteConfig()
+
+
+def test_the_environment_of_the_server_and_the_job_says_nothing_about_a_site() -> None:
+    assert read_site_config("photo", None, {"FDG_DOMAIN": "sketch", "FDG_ROLE": "source"}) == SiteConfig()
+
+
+def test_the_file_wins_over_the_environment_field_by_field(file: Path) -> None:
+    write(file, {"photo": {"data_root": "/file", "workers": 0, "domain": "sketch", "role": "held_out"}})
+    config = read_site_config("photo", file, ENVIRONMENT)
+    assert (config.data_root, config.workers, config.domain, config.role) == (Path("/file"), 0, "sketch", "held_out")
+    assert (config.device, config.threads) == ("cpu", 3)
+
+
+def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) -> None:
+    write(file, {"sketch": {"data_root": "/sketch", "device": "abacus", "nonsense": 1}, "cartoon": None})
+    assert read_site_config("photo", file, {}) == SiteConfig()
+    with pytest.raises(SettingsError, match="site sketch"):
+        read_site_config("sketch", file, {})
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"dataroot": "/data"}, r"unknown field 'dataroot'\.$"),
+        ({"path": "/data"}, r"unknown field 'path'\.$"),
+        ({"device": "abacus"}, "device is 'abacus', but string should match pattern"),
+        ({"device": "cuda:x"}, "device is 'cuda:x', but "),
+        ({"device": "cpu\n"}, "device is 'cpu.n', but "),
+        ({"workers": -1}, "workers is -1, but input should be greater than or equal to 0"),
+        ({"threads": 0}, "threads is 0, but "),
+        ({"role": "judge"}, "role is 'judge', but "),
+        ({"domain": 3}, "domain is 3, but "),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_site_file_and_field(file: Path, entry: dict[str, Any], problem: str) -> None:
+    write(file, {"photo": entry})
+    with pytest.raises(SettingsError, match=rf"^site photo: config fdg_site\.json or environment: {problem}"):
+        read_site_config("photo", file, {})
+
+
+def test_a_wrong_variable_is_refused_by_field() -> None:
+    with pytest.raises(SettingsError, match=r"site photo: .* workers is 'many', but "):
+        read_site_config("photo", None, {"FDG_WORKERS": "many"})
+
+
+@pytest.mark.parametrize("content", [[], "photo", 3, None, {"photo": []}, {"photo": "/data"}, {"photo": None}])
+def test_a_file_of_another_form_is_refused(file: Path, content: Any) -> None:
+    write(file, content)
+    with pytest.raises(SettingsError, match=r"site photo: config .*fdg_site\.json must map site names to objects"):
+        read_site_config("photo", file, {})
+
+
+def test_a_file_that_is_not_json_is_refused_by_name(file: Path) -> None:
+    file.write_text("{'photo': {}}")
+    with pytest.raises(DataError, match=r"fdg_site\.json is not valid JSON"):
+        read_site_config("photo", file, {})
+
+
+# --- device -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_cuda")
+def test_auto_is_the_cpu_where_there_is_no_cuda() -> None:
+    assert SiteConfig().torch_device() == SiteConfig(device="cpu").torch_device() == torch.device("cpu")
+
+
+def test_auto_is_cuda_where_there_is_one_and_a_name_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert SiteConfig().torch_device() == torch.device("cuda")
+    assert SiteConfig(device="cuda:1").torch_device() == torch.device("cuda:1")
+    assert SiteConfig(device="cpu").torch_device() == torch.device("cpu")
+
+
+@pytest.mark.usefixtures("no_cuda")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_cuda_is_refused_on_a_machine_without(device: str) -> None:
+    with pytest.raises(SettingsError, match=f"device is '{device}', but this machine has no CUDA device"):
+        SiteConfig(device=device).torch_device()

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local training and evaluation without FLARE: what is summed, when it stops, what it leaves behind."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.executors.session import make_update
+from fdg_plugins.executors.training import Arithmetic, LocalTraining, Score, Stopped, evaluate, train_locally
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.randomness import seeded, torch_generator
+
+CPU = torch.device("cpu")
+CLASSES = 3
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def never() -> bool:
+    return False
+
+
+def after(looks: int) -> Callable[[], bool]:
+    """Return a signal that is given at the look after ``looks`` looks."""
+    seen = iter(range(looks))
+    return lambda: next(seen, None) is None
+
+
+def small_model() -> ExtractorClassifier:
+    with seeded(1, "model"):
+        layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return ExtractorClassifier(nn.Sequential(*layers), nn.Linear(8, CLASSES))
+
+
+def toy_batches(sizes: Iterable[int]) -> list[Batch]:
+    """Return batches of those sizes; the class of an image is its strongest colour."""
+    with seeded(2, "data"):
+        batches = []
+        for size in sizes:
+            labels = torch.arange(size) % CLASSES
+            images = torch.randn(size, 3, 6, 6) + 2 * nn.functional.one_hot(labels, 3).float()[:, :, None, None]
+            batches.append((images, labels))
+    return batches
+
+
+def train(
+    model: ExtractorClassifier,
+    epochs: list[list[Batch]],
+    *,
+    arithmetic: Arithmetic | None = None,
+    should_stop: Callable[[], bool] = never,
+    lr: float = 0.1,
+    on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
+) -> LocalTraining:
+    arithmetic = arithmetic or Arithmetic(CPU)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    return train_locally(arithmetic.place(model), epochs, optimizer, arithmetic, should_stop, on_epoch)  # type: ignore[arg-type]
+
+
+def count_forwards(model: nn.Module) -> list[int]:
+    """Return a list that grows by the batch size at every forward pass of the model."""
+    sizes: list[int] = []
+    model.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
+    return sizes
+
+
+def logits_of(model: ExtractorClassifier, batches: list[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+    model.eval()
+    with torch.no_grad():
+        return model(torch.cat([images for images, _ in batches])), torch.cat([labels for _, labels in batches])
+
+
+# --- training ---------------------------------------------------------------------------------------
+
+
+def test_the_loss_falls_on_a_learnable_set_and_the_model_learns_it() -> None:
+    model, batches = small_model(), toy_batches([16, 16])
+    before = evaluate(model, batches, Arithmetic(CPU), never)
+    training = train(model, [batches] * 12)
+    after_training = evaluate(model, batches, Arithmetic(CPU), never)
+    assert training.epoch_losses[-1] < training.epoch_losses[0] / 2
+    assert after_training.accuracy > 0.9 > before.accuracy
+    assert training.steps == 24
+    assert training.seconds > 0
+
+
+def test_the_mean_loss_is_over_examples_and_not_over_batches() -> None:
+    # With a learning rate of almost zero the model stands still, and in training mode each batch is
+    # normalised by itself: the loss of a batch can be computed beforehand.
+    model, batches = small_model(), toy_batches([12, 12, 3])
+    model.train()
+    losses = [cross_entropy(model(images), labels).item() for images, labels in batches]
+    training = train(model, [batches], lr=1e-12)
+    expected = (12 * losses[0] + 12 * losses[1] + 3 * losses[2]) / 27
+    assert training.epoch_losses[0] == pytest.approx(expected, abs=1e-5)
+    assert abs(sum(losses) / 3 - expected) > 1e-3, "the two means must differ for this test to tell them apart"
+
+
+def test_each_epoch_is_reported_once_with_its_number_and_its_loss() -> None:
+    heard: list[tuple[int, float]] = []
+    training = train(small_model(), [toy_batches([8])] * 3, on_epoch=lambda epoch, loss: heard.append((epoch, loss)))
+    assert heard == list(enumerate(training.epoch_losses))
+    assert len(heard) == 3
+
+
+def test_one_step_is_one_step_of_plain_gradient_descent() -> None:
+    model, reference, batches = small_model(), small_model(), toy_batches([8])
+    train(model, [batches], lr=0.5)
+    reference.train()
+    cross_entropy(reference(batches[0][0]), batches[0][1]).backward()
+    for (name, moved), start in zip(model.named_parameters(), reference.parameters(), strict=True):
+        assert start.grad is not None
+        torch.testing.assert_close(moved, start - 0.5 * start.grad, msg=name)
+
+
+def test_gradients_do_not_pile_up_from_step_to_step() -> None:
+    twice, once = small_model(), small_model()
+    batches = toy_batches([8])
+    train(twice, [batches, batches], lr=1e-9)
+    train(once, [batches], lr=1e-9)
+    for first, second in zip(twice.parameters(), once.parameters(), strict=True):
+        torch.testing.assert_close(first.grad, second.grad)
+
+
+def test_batch_normalisation_counts_training_batches_only() -> None:
+    model, batches = small_model(), toy_batches([8, 8, 8])
+    evaluate(model, batches, Arithmetic(CPU), never)
+    assert int(model.state_dict()["extractor.1.num_batches_tracked"]) == 0
+    train(model, [batches, batches])
+    mean = model.state_dict()["extractor.1.running_mean"].clone()
+    evaluate(model, batches, Arithmetic(CPU), never)
+    assert int(model.state_dict()["extractor.1.num_batches_tracked"]) == 6
+    assert torch.equal(model.state_dict()["extractor.1.running_mean"], mean)
+
+
+@pytest.mark.parametrize("batches_done", [0, 1, 4, 5])
+def test_training_stops_within_one_batch_of_the_signal_also_in_a_later_epoch(batches_done: int) -> None:
+    model = small_model()
+    forwards = count_forwards(model)
+    with pytest.raises(Stopped):
+        train(model, [toy_batches([8, 8, 8])] * 2, should_stop=after(batches_done))
+    assert len(forwards) == batches_done
+
+
+def test_a_signal_given_during_a_batch_lets_no_further_batch_be_computed() -> None:
+    model = small_model()
+    forwards = count_forwards(model)
+    with pytest.raises(Stopped):
+        train(model, [toy_batches([8] * 10)], should_stop=lambda: len(forwards) >= 3)
+    assert len(forwards) == 3
+
+
+# --- evaluation -------------------------------------------------------------------------------------
+
+
+def test_a_score_equals_the_plain_computation_over_all_examples() -> None:
+    model, batches = small_model(), toy_batches([8, 8, 3])
+    train(model, [batches])
+    logits, labels = logits_of(model, batches)
+    score = evaluate(model, batches, Arithmetic(CPU), never)
+    assert score.loss == pytest.approx(float(cross_entropy(logits, labels)), abs=1e-6)
+    assert score.accuracy == float((logits.argmax(dim=1) == labels).double().mean())
+    assert score.count == 19
+
+
+def test_a_score_does_not_depend_on_the_size_of_batches_or_on_the_mode_of_the_model() -> None:
+    model, batches = small_model(), toy_batches([12])
+    images, labels = batches[0]
+    single = [(images[i : i + 1], labels[i : i + 1]) for i in range(12)]
+    one = evaluate(model.eval(), batches, Arithmetic(CPU), never)
+    other = evaluate(model.train(), single, Arithmetic(CPU), never)
+    assert (other.accuracy, other.count) == (one.accuracy, one.count)
+    assert other.loss == pytest.approx(one.loss, abs=1e-6)
+
+
+def test_a_loss_that_is_not_finite_is_a_value_and_no_error() -> None:
+    model, batches = small_model(), toy_batches([4])
+    nn.init.constant_(model.classifier.bias, float("nan"))
+    score = evaluate(model, batches, Arithmetic(CPU), never)
+    assert score.loss != score.loss
+    assert isinstance(score, Score)
+
+
+@pytest.mark.parametrize("batches_done", [0, 2])
+def test_evaluation_stops_within_one_batch_of_the_signal(batches_done: int) -> None:
+    model = small_model()
+    forwards = count_forwards(model)
+    with pytest.raises(Stopped):
+        evaluate(model, toy_batches([4] * 5), Arithmetic(CPU), after(batches_done))
+    assert len(forwards) == batches_done
+
+
+# --- arithmetic -------------------------------------------------------------------------------------
+
+
+def test_bfloat16_is_used_in_forward_passes_while_parameters_stay_float32() -> None:
+    model, batches = small_model(), toy_batches([16, 16])
+    dtypes: set[torch.dtype] = set()
+    model.register_forward_hook(lambda module, inputs, output: dtypes.add(output.dtype))
+    training = train(model, [batches] * 12, arithmetic=Arithmetic(CPU, bfloat16=True))
+    score = evaluate(model, batches, Arithmetic(CPU, bfloat16=True), never)
+    assert dtypes == {torch.bfloat16}
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
+    assert training.epoch_losses[-1] < training.epoch_losses[0] / 2
+    assert score.accuracy > 0.9
+
+
+def test_channels_last_changes_the_layout_but_not_the_result_and_the_update_is_contiguous() -> None:
+    received = small_model().state_dict()
+    updates = []
+    for channels_last in (False, True):
+        model = small_model()
+        arithmetic = Arithmetic(CPU, channels_last=channels_last)
+        train(model, [toy_batches([8, 8])], arithmetic=arithmetic)
+        weight = model.extractor[0].weight
+        assert weight.is_contiguous(memory_format=torch.channels_last) is channels_last
+        updates.append(make_update(model.state_dict(), received))
+    assert all(value.is_contiguous() for value in updates[1].values())
+    torch.testing.assert_close(updates[0], updates[1], rtol=1e-4, atol=1e-6)
+
+
+def test_an_update_is_local_minus_received_with_dtype_kept_and_its_inputs_unchanged() -> None:
+    local = {"w": torch.tensor([[3.0, 5.0]]).t(), "counter": torch.tensor(7)}
+    received = {"w": torch.tensor([[1.0], [1.0]]), "counter": torch.tensor(3)}
+    update = make_update(local, received)
+    assert update["w"].tolist() == [[2.0], [4.0]]
+    assert (int(update["counter"]), update["counter"].dtype) == (4, torch.int64)
+    assert not any(value.requires_grad for value in update.values())
+    assert (int(local["counter"]), int(received["counter"])) == (7, 3)
+
+
+def test_an_update_is_contiguous_whatever_the_layout_of_both_models() -> None:
+    weights = torch.randn(4, 3, 2, 2, generator=torch_generator(1)).to(memory_format=torch.channels_last)
+    update = make_update({"w": 2 * weights}, {"w": weights})
+    assert update["w"].is_contiguous()
+    assert torch.equal(update["w"], weights)

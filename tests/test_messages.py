@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages survive FLARE's serializer and JSON, and a wrong one is refused by its origin and its field."""
+
+import math
+from typing import Any, Literal
+
+import pytest
+from nvflare.fuel.utils import fobs
+
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.messages import (
+    CensusReply,
+    CensusRequest,
+    Checked,
+    Evaluation,
+    TaskRequest,
+    TrainReport,
+    shorten,
+)
+from fdg_plugins.protocol import Protocol
+
+EVALUATION = Evaluation(split="validation", loss=1.25, accuracy=0.5, count=8)
+REPORT = TrainReport(
+    domain="photo",
+    received=EVALUATION,
+    local=EVALUATION,
+    epoch_losses=(2.0, 1.5),
+    steps=4,
+    learning_rate=0.001,
+    seconds=1.5,
+)
+CENSUS = CensusReply(
+    domain="photo",
+    dataset="pacs",
+    stand_in=False,
+    classes=("dog", "cat"),
+    class_counts=(4, 5),
+    num_train=7,
+    num_validation=2,
+    num_test=9,
+    split="pacs/90-10@0",
+    split_hash="0123456789abcdef",
+    skipped=("photo/dog/1.jpg",),
+    role="source",
+    device="cpu",
+    versions={"torch": "2.0"},
+)
+PROTOCOL = Protocol(rounds=3, max_samples_per_domain=20, learning_rate=1e-5)
+
+# Every message in the mode in which the code sends it.
+SENT: list[tuple[Checked, Literal["json", "python"]]] = [
+    (CensusRequest(protocol=PROTOCOL, stand_in_protocol=Protocol(model="convnet")), "json"),
+    (CENSUS, "json"),
+    (CENSUS.model_copy(update={"role": None, "skipped": ()}), "json"),
+    (TaskRequest(protocol=PROTOCOL, stand_in=True), "json"),
+    (EVALUATION, "python"),
+    (REPORT, "python"),
+]
+
+
+@pytest.mark.usefixtures("wire")
+@pytest.mark.parametrize(("message", "mode"), SENT, ids=lambda value: type(value).__name__)
+def test_every_message_round_trips_through_flare(message: Checked, mode: Literal["json", "python"]) -> None:
+    received = fobs.loads(fobs.dumps(message.model_dump(mode=mode)))
+    assert type(message).read(received, "site photo", FDGError) == message
+
+
+@pytest.mark.parametrize(("message", "mode"), SENT, ids=lambda value: type(value).__name__)
+def test_every_message_round_trips_through_json(message: Checked, mode: str) -> None:
+    assert type(message).model_validate_json(message.model_dump_json()) == message
+
+
+def test_messages_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        EVALUATION.loss = 0.0
+
+
+# --- refusals ---------------------------------------------------------------------------------------
+
+
+def refusal(kind: type[Checked], value: Any, error: type[FDGError] = ContributionError) -> str:
+    with pytest.raises(error) as caught:
+        kind.read(value, "site photo: report", error)
+    text = str(caught.value)
+    assert text.startswith("site photo: report: ")
+    assert text.endswith(".")
+    assert "\n" not in text
+    return text.removeprefix("site photo: report: ")
+
+
+def changed(message: Checked, **fields: Any) -> dict[str, Any]:
+    return {**message.model_dump(), **fields}
+
+
+def without(message: Checked, field: str) -> dict[str, Any]:
+    return {name: value for name, value in message.model_dump().items() if name != field}
+
+
+@pytest.mark.parametrize("message", [message for message, _ in SENT[1:]], ids=lambda value: type(value).__name__)
+def test_an_unknown_field_is_refused_by_name(message: Checked) -> None:
+    assert refusal(type(message), changed(message, extra=1)) == "unknown field 'extra'."
+
+
+@pytest.mark.parametrize("field", ["domain", "received", "local", "epoch_losses", "steps", "learning_rate", "seconds"])
+def test_a_missing_field_of_a_report_is_refused_by_name(field: str) -> None:
+    assert refusal(TrainReport, without(REPORT, field)) == f"field '{field}' is missing."
+
+
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [
+        ({"steps": 0}, "steps is 0, but input should be greater than 0"),
+        ({"steps": "many"}, "steps is 'many', but input should be a valid integer"),
+        ({"epoch_losses": ()}, "epoch_losses is (), but tuple should have at least 1 item"),
+        ({"epoch_losses": (1.0, "x")}, "epoch_losses.1 is 'x', but input should be a valid number"),
+        ({"received": None}, "received is None, but input should be a valid dictionary"),
+        ({"received": {**EVALUATION.model_dump(), "accuracy": 2}}, "received.accuracy is 2, but input should be less"),
+        ({"domain": 3}, "domain is 3, but input should be a valid string"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0, but input should be greater than 0"),
+    ],
+)
+def test_a_wrong_field_of_a_report_is_refused_by_name_and_value(fields: dict[str, Any], start: str) -> None:
+    assert refusal(TrainReport, changed(REPORT, **fields)).startswith(start)
+
+
+@pytest.mark.parametrize("value", [None, 3, "report", [1, 2]])
+def test_something_that_is_no_message_is_refused(value: Any) -> None:
+    assert refusal(TrainReport, value).startswith(f"value is {value!r}, but input should be a valid dictionary")
+
+
+@pytest.mark.parametrize("accuracy", [-0.01, 1.01, math.nan, math.inf])
+def test_an_accuracy_outside_zero_and_one_is_refused(accuracy: float) -> None:
+    assert refusal(Evaluation, changed(EVALUATION, accuracy=accuracy)).startswith(f"accuracy is {accuracy!r}, but ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [
+        ({"num_train": -1}, "num_train is -1, but "),
+        ({"role": "judge"}, "role is 'judge', but "),
+        ({"class_counts": (1, -1)}, "class_counts.1 is -1, but "),
+        ({"stand_in": "perhaps"}, "stand_in is 'perhaps', but "),
+    ],
+)
+def test_a_wrong_census_is_refused_by_field(fields: dict[str, Any], start: str) -> None:
+    assert refusal(CensusReply, changed(CENSUS, **fields)).startswith(start)
+
+
+def test_a_site_refuses_a_request_whose_protocol_is_out_of_range_or_from_another_version() -> None:
+    request = TaskRequest(protocol=PROTOCOL, stand_in=False).model_dump(mode="json")
+    wrong = {**request, "protocol": {**request["protocol"], "rounds": 0}}
+    assert refusal(TaskRequest, wrong, SettingsError).startswith("protocol.rounds is 0, but ")
+    newer = {**request, "protocol": {**request["protocol"], "temperature": 1.0}}
+    assert refusal(TaskRequest, newer, SettingsError) == "unknown field 'protocol.temperature'."
+
+
+def test_an_error_of_the_kind_asked_for_is_raised() -> None:
+    with pytest.raises(SettingsError, match=r"^census request: value is None, but "):
+        CensusRequest.read(None, "census request", SettingsError)
+
+
+# --- losses that are not finite ---------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("wire")
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_crosses_the_wire_and_becomes_null_in_json(loss: float) -> None:
+    report = REPORT.model_copy(
+        update={"epoch_losses": (1.0, loss), "local": EVALUATION.model_copy(update={"loss": loss})}
+    )
+    received = fobs.loads(fobs.dumps(report.model_dump(mode="python")))
+    read = TrainReport.read(received, "site photo", ContributionError)
+    assert repr(read.local.loss) == repr(read.epoch_losses[1]) == repr(loss)
+    text = read.model_dump_json()
+    assert '"loss":null' in text
+    assert '"epoch_losses":[1.0,null]' in text
+    again = TrainReport.model_validate_json(text)
+    assert math.isnan(again.local.loss)
+    assert math.isnan(again.epoch_losses[1])
+    assert again.epoch_losses[0] == 1.0
+
+
+def test_long_values_are_cut_and_mappings_counted_in_refusals() -> None:
+    assert shorten("x" * 200) == "'" + "x" * 76 + "..."
+    assert shorten({"a": 1, "b": 2}) == "a mapping of 2 keys"
+    assert len(refusal(TrainReport, changed(REPORT, steps="9" * 10_000))) < 300

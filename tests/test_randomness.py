@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeds are a contract between machines: they depend on seed and scope, on every bit of them, and on nothing else."""
+
+import hashlib
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fdg_plugins.randomness import derive_seed, numpy_generator, seeded, torch_generator
+
+REPEATABLE = settings(derandomize=True, deadline=None)
+WORDS = st.text(st.characters(min_codepoint=32), max_size=8)
+SCOPES = st.lists(WORDS | st.integers(), max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("seed", "scope", "text"),
+    [
+        (0, (), "0"),
+        (0, ("a", "b"), "0\x1fstr:a\x1fstr:b"),
+        (7, ("photo", 3, "shuffle"), "7\x1fstr:photo\x1fint:3\x1fstr:shuffle"),
+    ],
+)
+def test_the_seed_is_63_bits_of_the_sha256_of_seed_and_scope(
+    seed: int, scope: tuple[str | int, ...], text: str
+) -> None:
+    assert derive_seed(seed, *scope) == int(hashlib.sha256(text.encode()).hexdigest()[:16], 16) // 2
+
+
+def test_seeds_stay_as_they_were_when_results_were_published() -> None:
+    assert derive_seed(0) == 3456079177858693020
+    assert derive_seed(0, "a", "b") == 5941802273801422478
+    assert derive_seed(7, "photo", 3, "shuffle") == 7111308297627247509
+
+
+@REPEATABLE
+@given(seed=st.integers(-(2**70), 2**70), scope=SCOPES)
+def test_seeds_lie_in_the_range_that_torch_and_numpy_take(seed: int, scope: list[str | int]) -> None:
+    assert 0 <= derive_seed(seed, *scope) < 2**63
+
+
+@REPEATABLE
+@given(first=SCOPES, second=SCOPES)
+def test_scopes_that_differ_give_seeds_that_differ(first: list[str | int], second: list[str | int]) -> None:
+    assert (derive_seed(1, *first) == derive_seed(1, *second)) == (first == second)
+
+
+def test_changes_that_are_easily_lost_change_the_seed() -> None:
+    scopes: list[tuple[str | int, ...]] = [
+        (),
+        ("",),
+        ("", ""),
+        ("a", "b"),
+        ("b", "a"),
+        ("ab",),
+        ("a b",),
+        ("a", "b", ""),
+        ("1",),
+        (1,),
+        (11,),
+        (1, 1),
+        ("int:1",),
+    ]
+    assert len({derive_seed(1, *scope) for scope in scopes}) == len(scopes)
+    assert derive_seed(1, "a") != derive_seed(2, "a")
+    assert derive_seed(1, 2) != derive_seed(2, 1) != derive_seed(12)
+
+
+def test_a_generator_repeats_itself_and_differs_by_purpose() -> None:
+    def draws(*scope: str | int) -> tuple[list[float], list[float]]:
+        return torch.rand(4, generator=torch_generator(3, *scope)).tolist(), numpy_generator(3, *scope).random(
+            4
+        ).tolist()
+
+    assert draws("photo", 1) == draws("photo", 1)
+    for one, other in zip(draws("photo", 1), draws("photo", 2), strict=True):
+        assert set(one).isdisjoint(other)
+
+
+def test_generators_leave_the_global_state_alone() -> None:
+    before = torch.get_rng_state()
+    torch.rand(4, generator=torch_generator(3, "a"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeded_draws_what_its_scope_says_and_restores_the_global_state() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with seeded(3, "crop"):
+        first = torch.rand(4)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(100)
+    with seeded(3, "crop"):
+        assert torch.equal(torch.rand(4), first)
+    assert torch.equal(torch.rand(4, generator=torch_generator(3, "crop")), first)
+    with seeded(3, "flip"):
+        assert not torch.equal(torch.rand(4), first)
+
+
+def test_seeded_restores_the_global_state_after_an_error() -> None:
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="inside"), seeded(3, "a"):
+        raise ValueError("inside")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeded_blocks_nest() -> None:
+    with seeded(3, "outer"):
+        expected = torch.rand(4)
+    with seeded(3, "outer"):
+        with seeded(3, "inner"):
+            torch.rand(4)
+        assert torch.equal(torch.rand(4), expected)
+
+
+def test_seeded_never_seeds_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("an accelerator was seeded")
+
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", refuse)
+    monkeypatch.setattr(torch.cuda, "manual_seed", refuse)
+    with seeded(3, "a"):
+        torch.rand(1)
+    with pytest.raises(AssertionError, match="accelerator"):
+        torch.manual_seed(0)

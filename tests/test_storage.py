@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files are replaced whole or not at all, and what is read back is what was written."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.storage import load_tensors, read_json, save_tensors, write_bytes, write_json
+
+
+class Trap:
+    """An object whose unpickling leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.trace),)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- replacement ------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "file"
+    write_bytes(path, b"old")
+    write_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert names(path.parent) == ["file"]
+
+
+def test_a_file_can_be_read_by_everyone_whatever_the_umask(tmp_path: Path) -> None:
+    previous = os.umask(0o077)
+    try:
+        write_bytes(tmp_path / "file", b"")
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failing_write_leaves_the_old_file_and_no_leftovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    write_bytes(tmp_path / "file", b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_bytes(tmp_path / "file", b"new" * 1000)
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_until_the_whole_content_is_written_a_reader_meets_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bytes(tmp_path / "file", b"old")
+    seen: list[bytes] = []
+    real = os.fsync
+
+    def look(handle: int) -> None:
+        seen.append((tmp_path / "file").read_bytes())
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", look)
+    write_bytes(tmp_path / "file", b"new")
+    assert seen == [b"old"]
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+def test_json_round_trips(tmp_path: Path) -> None:
+    value = {"name": "Zürich", "numbers": [1, 2.5, None], "deep": {"true": True}}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_json_refuses_numbers_it_has_no_word_for_and_keeps_the_old_file(tmp_path: Path, number: float) -> None:
+    write_json(tmp_path / "a.json", {"loss": 1.0})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(tmp_path / "a.json", {"loss": number})
+    assert read_json(tmp_path / "a.json") == {"loss": 1.0}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{'a': 1}", b"\xff\xfe{}"])
+def test_a_file_that_is_not_json_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "broken.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"file .*/broken\.json is not valid JSON: "):
+        read_json(tmp_path / "broken.json")
+
+
+def test_a_missing_json_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"file .*/none\.json cannot be read: No such file or directory\."):
+        read_json(tmp_path / "none.json")
+
+
+# --- tensors ----------------------------------------------------------------------------------------
+
+TENSORS = {
+    "float": torch.arange(6.0).reshape(2, 3),
+    "bfloat16": torch.tensor([1.0, -0.5, 3.0e38]).bfloat16(),
+    "counter": torch.tensor(7),
+    "mask": torch.tensor([True, False]),
+    "empty": torch.zeros(0, 3),
+    "special": torch.tensor([float("nan"), float("inf"), -0.0]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TENSORS))
+def test_tensors_round_trip_with_dtype_shape_and_every_bit(tmp_path: Path, name: str) -> None:
+    save_tensors(tmp_path / "a.safetensors", {name: TENSORS[name]})
+    loaded = load_tensors(tmp_path / "a.safetensors")
+    assert list(loaded) == [name]
+    torch.testing.assert_close(loaded[name], TENSORS[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_views_of_any_memory_layout_round_trip_by_value(tmp_path: Path) -> None:
+    images = torch.arange(48.0).reshape(1, 3, 4, 4)
+    views = {
+        "transposed": torch.arange(6.0).reshape(2, 3).t(),
+        "every_second": torch.arange(10)[::2],
+        "channels_last": images.to(memory_format=torch.channels_last),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+    }
+    assert not any(views[name].is_contiguous() for name in ("transposed", "every_second", "channels_last"))
+    save_tensors(tmp_path / "a.safetensors", views)
+    loaded = load_tensors(tmp_path / "a.safetensors")
+    assert all(torch.equal(loaded[name], value) for name, value in views.items())
+    assert all(value.is_contiguous() and not value.requires_grad for value in loaded.values())
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 64])
+def test_a_file_that_holds_no_tensors_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "broken.safetensors").write_bytes(content)
+    with pytest.raises(DataError, match=r"file .*/broken\.safetensors is not a safetensors file: "):
+        load_tensors(tmp_path / "broken.safetensors")
+
+
+def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "short.safetensors"
+    save_tensors(path, {"a": torch.zeros(100)})
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(DataError, match=r"short\.safetensors is not a safetensors file"):
+        load_tensors(path)
+
+
+def test_a_missing_file_of_tensors_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.safetensors cannot be read: No such file"):
+        load_tensors(tmp_path / "none.safetensors")
+
+
+def test_a_pickle_is_refused_and_never_executed(tmp_path: Path) -> None:
+    torch.save({"a": Trap(tmp_path / "sprung")}, tmp_path / "model.pth")
+    with pytest.raises(DataError, match=r"model\.pth is not a safetensors file"):
+        load_tensors(tmp_path / "model.pth")
+    assert not (tmp_path / "sprung").exists()
+    torch.load(tmp_path / "model.pth", weights_only=False)
+    assert (tmp_path / "sprung").exists(), "the trap itself must work"
