@@ -14,68 +14,71 @@ from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Protocol
 
 DOCS = Path(__file__).parent
 
+SETTINGS = """# Settings
+
+<!-- Made by docs/make_tables.py from the code. -->
+
+## The protocol, fixed by the server
+
+Defaults are the FedOMG paper's for PACS, or the authors' code's where the paper is silent. A job's config may set any
+field under `protocol` (and under `stand_in_protocol` what replaces it on the stand-in); the variable in the environment
+of the server wins over both. Settings of the job's aggregator answer to variables in the same way: `FDG_KAPPA`,
+`FDG_SERVER_LR`, `FDG_RESCALE`, `FDG_WEIGHTING`. A `FDG_` variable that names no setting stops the job, so that a
+misspelt one cannot pass unnoticed.
+
+{protocol}
+
+## Other variables
+
+{others}
+
+## A site's own config
+
+`local/fdg_site.json` in a site's folder (in the simulator: in the workspace's `local/`), keyed by site name; no job can
+change it. What it leaves out comes from the environment of the site's process.
+
+```json
+{site}
+```
+
+{fields}
+"""
+
+RECORD = """# The record of a run: `results.json`
+
+<!-- Made by docs/make_tables.py from the code. -->
+
+Written to the server's run folder after every round, atomically: it is valid JSON at every moment. Rounds count from 1;
+an evaluation is of the global model after a round, 0 being the initial one. Accuracies are fractions, sizes bytes of
+tensors (parameters and buffers, without the envelope), times seconds. A loss that is not finite is null. `gamma`,
+`objective` and `duality_gap` are null for methods without them.
+
+```python
+from fdg_plugins.controllers import RunRecord
+record = RunRecord.model_validate_json(open("results.json").read())
+```
+"""
+
 
 def settings_page() -> str:
     """Return the page of all settings."""
-    return "\n".join(
-        [
-            "# Settings",
-            "",
-            "<!-- Made by docs/make_tables.py from the code. -->",
-            "",
-            "## The protocol, fixed by the server",
-            "",
-            "Defaults are the FedOMG paper's for PACS, or the authors' code's where the paper is silent. A job's config",
-            "may set any field under `protocol` (and under `stand_in_protocol` what replaces it on the stand-in); the",
-            "variable in the environment of the server wins over both. Settings of the job's aggregator answer to",
-            "variables in the same way: `FDG_KAPPA`, `FDG_SERVER_LR`, `FDG_RESCALE`, `FDG_WEIGHTING`.",
-            "A `FDG_` variable that names no setting stops the job, so that a misspelt one cannot pass unnoticed.",
-            "",
-            *_table(("variable", "field", "default", "what it is"), _protocol_rows()),
-            "",
-            "## Other variables",
-            "",
-            *_table(("variable", "what it is"), ((f"`{name}`", text) for name, text in OTHER_VARIABLES.items())),
-            "",
-            "## A site's own config",
-            "",
-            "`local/fdg_site.json` in a site's folder (in the simulator: in the workspace's `local/`), keyed by site name;",
-            "no job can change it. What it leaves out comes from the environment of the site's process.",
-            "",
-            "```json",
-            json.dumps({"photo": {"data_root": "/data", "domain": "photo", "device": "cuda:0"}}),
-            "```",
-            "",
-            *_table(("field", "default", "what it is"), _site_rows()),
-            "",
-        ]
-    )
+    site = {"photo": {"data_root": "/data", "domain": "photo", "device": "cuda:0"}}
+    protocol = _table(("variable", "field", "default", "what it is"), _protocol_rows())
+    others = _table(("variable", "what it is"), ((f"`{name}`", text) for name, text in OTHER_VARIABLES.items()))
+    fields = _table(("field", "default", "what it is"), _site_rows())
+    return SETTINGS.format(protocol=protocol, others=others, site=json.dumps(site), fields=fields)
 
 
 def record_page() -> str:
     """Return the page that documents ``results.json``."""
     schema = RunRecord.model_json_schema(mode="serialization")
     parts = {"RunRecord": schema, **schema["$defs"]}
-    lines = [
-        "# The record of a run: `results.json`",
-        "",
-        "<!-- Made by docs/make_tables.py from the code. -->",
-        "",
-        "Written to the server's run folder after every round, atomically: it is valid JSON at every moment. Rounds count",
-        "from 1; an evaluation is of the global model after a round, 0 being the initial one. Accuracies are fractions,",
-        "sizes bytes of tensors (parameters and buffers, without the envelope), times seconds. A loss that is not finite",
-        "is null. `gamma`, `objective` and `duality_gap` are null for methods without them.",
-        "",
-        "```python",
-        "from fdg_plugins.controllers import RunRecord",
-        'record = RunRecord.model_validate_json(open("results.json").read())',
-        "```",
-    ]
+    pages = [RECORD]
     for name, part in parts.items():
         if "properties" in part:
             text = " ".join(str(part.get("description", "")).split())
-            lines += ["", f"## {name}", "", text, "", *_table(("field", "type"), _record_rows(part))]
-    return "\n".join([*lines, ""])
+            pages.append(f"## {name}\n\n{text}\n\n{_table(('field', 'type'), _record_rows(part))}\n")
+    return "\n".join(pages)
 
 
 def _protocol_rows() -> Iterator[tuple[str, ...]]:
@@ -111,9 +114,9 @@ def _default(field: pydantic.fields.FieldInfo) -> str:
     return "" if field.default is None else f"`{field.default}`"
 
 
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

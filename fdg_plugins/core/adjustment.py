@@ -92,7 +92,7 @@ def adjust_weights(
 
     Raises ``ValueError`` for weights off the simplex, gaps of other sites, a negative step or another normalizer.
 
-    >>> adjust_weights({"art": 0.5, "photo": 0.5}, {"art": 0.3, "photo": 0.1}, 0.25)
+    >>> adjust_weights({"art": 0.5, "photo": 0.5}, {"art": 3.0, "photo": 1.0}, 0.25)
     {'art': 0.75, 'photo': 0.25}
     """
     if isinstance(weights, Mapping) and isinstance(gaps, Mapping):

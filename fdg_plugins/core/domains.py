@@ -2,7 +2,7 @@
 r"""Domains over sites: how many sites each domain gets, and which of its samples each of them holds.
 
 Reference: Guo, Guo, Cao, Wu, Chang, "Out-of-Distribution Generalization of Federated Learning via Implicit
-Invariant Relationships" (FedIIR), ICML 2023; FedDIM (IJCAI 2025) splits in the same way.
+Invariant Relationships" (FedIIR), ICML 2023, whose protocol FedDIM (IJCAI 2025) follows.
 
 Equations: Algorithm 2, every domain one site, the next to the domain with most samples per site
 -> :func:`allot_sites`; each domain at random into its number of sites -> :func:`split_indices`.

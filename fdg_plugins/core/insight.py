@@ -26,8 +26,7 @@ no site has had so far is not present, and its samples are not penalised. A batc
 
 Differences. The paper's Eq. 5 divides by the number of sites; here a class is averaged over the sites that
 have it, which is the same if all do. The paper prints the cross-entropy beside Eq. 7 as a sum over the batch;
-the penalty is a mean, and so should the cross-entropy be for lambda to have one scale.
-The authors' code is not public: none compared.
+the penalty is a mean, and so should the cross-entropy be, for lambda to have one scale. No code of the authors was compared.
 """
 
 from collections.abc import Iterable
@@ -121,11 +120,11 @@ def insight_penalty(
     ``global_insight [Y, D, Y]`` is held fixed, and finite also where not ``present [Y]``; samples of such classes
     add nothing, but count in B. Multiplied by a strength of zero it leaves the loss as it was.
 
-    The expanded square loses what it cancels: in float32 its error is about ``1e-7 (|I_i| + |J|)^2``, far below
-    any distance worth a penalty, but enough to turn a sample at its target negative. The value of such a
-    sample is raised to zero and its gradient, which has an error of its own of that relative size, is passed
-    on as it is; cutting it off would leave half of the samples near their target without any pull. Lower precisions
-    and autocast are not used.
+    The expanded square loses what it cancels: in float32 a value is off by a few times ``1e-7 (|I_i| + |J|)^2``,
+    which hides distances below a thousandth of the norms and would turn samples at their target negative.
+    Such a value is raised to zero. Its gradient is passed on as it is, for it has an error of its own, of the
+    same relative size: cut off with the value, it would leave half of those samples without a pull. Precisions
+    below float32, and autocast, are not used.
     """
     z, w, target = (x.to(_working_dtype(features, weight)) for x in (features, weight, global_insight.detach()))
     with torch.autocast(features.device.type, enabled=False):

@@ -57,7 +57,9 @@ def test_the_model_owns_its_parameters() -> None:
     own = GlobalModel(given, KINDS)
     with torch.no_grad():
         given["w"].zero_()
+        given["running"].fill_(9.0)
     assert own.state["w"].tolist() == [[0.0, 2.0], [1.0, 3.0]]
+    assert own.state["running"].tolist() == [0.0]
     assert own.state["w"].is_contiguous()
     assert not own.state["w"].requires_grad
 

@@ -142,6 +142,14 @@ def problems(draw: st.DrawFn, largest: int = 6) -> tuple[torch.Tensor, torch.Ten
     return updates, on_simplex(seed, count), draw(st.sampled_from(KAPPAS))
 
 
+def direction_of(
+    updates: torch.Tensor, p: torch.Tensor | list[float], kappa: float, rescale: bool = False
+) -> torch.Tensor:
+    direction = invariant_direction(updates, p, kappa, rescale)
+    assert isinstance(direction, torch.Tensor)
+    return direction
+
+
 # --- the minimiser ---
 
 
@@ -311,8 +319,7 @@ def test_the_direction_lies_at_the_radius_from_the_mean_update(
     updates, p, kappa = problem
     mean = p @ updates
     matched = invariant_weights(gram_matrix(updates), p, kappa) @ updates
-    direction = invariant_direction(updates, p, kappa)
-    assert isinstance(direction, torch.Tensor)
+    direction = direction_of(updates, p, kappa)
     if matched.norm() > 1e-5 * updates.norm(dim=1).max():
         assert (direction - mean).norm().item() == pytest.approx(kappa * mean.norm().item(), rel=1e-6)
         torch.testing.assert_close(
@@ -334,8 +341,8 @@ def test_a_hand_sized_example_of_two_sites() -> None:
     np.testing.assert_allclose(solved.weights, [4 / 7, 3 / 7], atol=1e-6)
     assert solved.objective == pytest.approx(49.0, rel=1e-10)
     assert solved.gap <= 1e-9
-    np.testing.assert_allclose(invariant_direction(updates, p, 1.0), [7.0, 7.0], atol=1e-5)
-    np.testing.assert_allclose(invariant_direction(updates, p, 1.0, rescale=True), [3.5, 3.5], atol=1e-5)  # 1 + 1**2
+    np.testing.assert_allclose(direction_of(updates, p, 1.0), [7.0, 7.0], atol=1e-5)
+    np.testing.assert_allclose(direction_of(updates, p, 1.0, rescale=True), [3.5, 3.5], atol=1e-5)  # 1 + 1**2
     # Exact at gamma = (4/7, 3/7): p + kappa * 5 / 5 * gamma = (1, 1).
     coefficients = invariant_coefficients(gram, p, 1.0, [float(Fraction(4, 7)), float(Fraction(3, 7))])
     np.testing.assert_allclose(coefficients, [1.0, 1.0], rtol=1e-12)
@@ -346,7 +353,7 @@ def test_the_site_that_disagrees_gets_all_the_weight_within_a_small_radius() -> 
     # in [-1, 2]; for kappa = 1/2 least at x = -1, so gamma = (0, 1) and d = 1/2 + 1/2 * 1/2 * (-1) = 1/4.
     updates = torch.tensor([[2.0, 0.0], [-1.0, 0.0]])
     np.testing.assert_allclose(invariant_weights(gram_matrix(updates), [0.5, 0.5], 0.5), [0.0, 1.0], atol=1e-9)
-    np.testing.assert_allclose(invariant_direction(updates, [0.5, 0.5], 0.5), [0.25, 0.0], atol=1e-7)
+    np.testing.assert_allclose(direction_of(updates, [0.5, 0.5], 0.5), [0.25, 0.0], atol=1e-7)
 
 
 # --- degenerate cases ---
@@ -357,8 +364,7 @@ def test_a_radius_of_zero_is_fedavg(sampler: Sampler) -> None:
     updates, p = sampler(3, 5), on_simplex(3, 5)
     solved = match(gram_matrix(updates), p, 0.0)
     assert torch.equal(invariant_coefficients(gram_matrix(updates), p, 0.0, solved.weights), p)
-    direction = invariant_direction(updates, p, 0.0)
-    assert isinstance(direction, torch.Tensor)
+    direction = direction_of(updates, p, 0.0)
     assert torch.equal(direction, combine(p, list(updates)))
     # F is linear: its minimum is at a corner, and the gap is exact.
     assert solved.objective == pytest.approx((updates @ (p @ updates)).min().item(), rel=1e-9, abs=1e-9)
@@ -377,7 +383,7 @@ def test_a_single_site_moves_by_its_update_times_one_plus_kappa(kappa: float) ->
     assert solved.weights.tolist() == [1.0]
     assert solved.gap == 0.0
     assert solved.objective == pytest.approx((1 + kappa) * update.square().sum().item(), rel=1e-12)
-    direction = invariant_direction(update, [1.0], kappa)
+    direction = direction_of(update, [1.0], kappa)
     torch.testing.assert_close(direction, (1 + kappa) * update[0], rtol=1e-12, atol=0.0)
 
 
@@ -385,14 +391,14 @@ def test_a_single_site_moves_by_its_update_times_one_plus_kappa(kappa: float) ->
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_equal_updates_move_by_that_update_times_one_plus_kappa(count: int, kappa: float) -> None:
     update = independent(5, 1)
-    direction = invariant_direction(update.repeat(count, 1), on_simplex(5, count), kappa)
+    direction = direction_of(update.repeat(count, 1), on_simplex(5, count), kappa)
     torch.testing.assert_close(direction, (1 + kappa) * update[0], rtol=1e-9, atol=0.0)
 
 
 @pytest.mark.parametrize("kappa", KAPPAS)
 def test_nearly_equal_updates_move_as_equal_ones(kappa: float) -> None:
     updates = nearly_equal(5, 4)
-    direction = invariant_direction(updates, on_simplex(5, 4), kappa)
+    direction = direction_of(updates, on_simplex(5, 4), kappa)
     torch.testing.assert_close(direction, (1 + kappa) * updates[0], rtol=1e-5, atol=1e-5)
 
 
@@ -406,7 +412,7 @@ def test_opposite_updates_cancel_and_leave_the_mean_update(p: list[float], kappa
     solved = match(gram_matrix(updates), p, kappa)
     np.testing.assert_allclose(solved.weights, [0.5, 0.5], atol=1e-7)
     assert solved.gap <= 1e-9
-    direction = invariant_direction(updates, p, kappa)
+    direction = direction_of(updates, p, kappa)
     torch.testing.assert_close(direction, (p[0] - p[1]) * update[0], rtol=1e-12, atol=1e-12)
 
 
@@ -415,15 +421,13 @@ def test_a_mean_update_of_zero_gives_no_step(kappa: float) -> None:
     updates = torch.tensor([[1.0, 2.0], [-1.0, 0.0], [0.0, -2.0]])
     p = [1 / 3] * 3
     assert match(gram_matrix(updates), p, kappa).weights.tolist() == pytest.approx(p)
-    direction = invariant_direction(updates, p, kappa)
-    assert isinstance(direction, torch.Tensor)
+    direction = direction_of(updates, p, kappa)
     assert direction.norm() <= 1e-7
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_updates_that_are_all_zero_give_no_step(count: int) -> None:
-    direction = invariant_direction(torch.zeros(count, 3), on_simplex(0, count), 0.5)
-    assert isinstance(direction, torch.Tensor)
+    direction = direction_of(torch.zeros(count, 3), on_simplex(0, count), 0.5)
     assert direction.tolist() == [0.0, 0.0, 0.0]
     assert match(torch.zeros(count, count), on_simplex(0, count), 0.5).gap == 0.0
 
@@ -433,7 +437,7 @@ def test_a_site_with_a_zero_update_is_legal() -> None:
     # d is then g_FL = g / 2.
     updates = torch.tensor([[0.0, 0.0], [2.0, 4.0]])
     np.testing.assert_allclose(invariant_weights(gram_matrix(updates), [0.5, 0.5], 0.5), [1.0, 0.0], atol=1e-7)
-    np.testing.assert_allclose(invariant_direction(updates, [0.5, 0.5], 0.5), [1.0, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(direction_of(updates, [0.5, 0.5], 0.5), [1.0, 2.0], rtol=1e-6)
 
 
 def test_a_slightly_indefinite_gram_matrix_is_legal() -> None:
@@ -454,8 +458,7 @@ def test_permuting_the_sites_permutes_gamma_and_leaves_the_direction(seed: int, 
     gamma = invariant_weights(gram_matrix(updates), p, kappa)
     permuted = invariant_weights(gram_matrix(updates[order]), p[order], kappa)
     np.testing.assert_allclose(permuted, gamma[order], atol=1e-5)
-    before, after = invariant_direction(updates, p, kappa), invariant_direction(updates[order], p[order], kappa)
-    assert isinstance(before, torch.Tensor)
+    before, after = direction_of(updates, p, kappa), direction_of(updates[order], p[order], kappa)
     torch.testing.assert_close(after, before, rtol=0.0, atol=1e-5 * before.norm().item())
 
 
@@ -463,25 +466,20 @@ def test_permuting_the_sites_permutes_gamma_and_leaves_the_direction(seed: int, 
 @pytest.mark.parametrize("sampler", [independent, agreeing, nearly_equal, with_a_zero])
 def test_scaling_all_updates_scales_the_direction(sampler: Sampler, scale: float) -> None:
     updates, p = sampler(9, 4), on_simplex(9, 4)
-    direction, scaled = (invariant_direction(factor * updates, p, 0.5) for factor in (1.0, scale))
-    assert isinstance(direction, torch.Tensor)
-    assert isinstance(scaled, torch.Tensor)
+    direction, scaled = (direction_of(factor * updates, p, 0.5) for factor in (1.0, scale))
     torch.testing.assert_close(scaled / scale, direction, rtol=0.0, atol=1e-5 * direction.norm().item())
 
 
 @pytest.mark.parametrize("kappa", [0.0, *KAPPAS])
 def test_rescaling_divides_the_direction_by_one_plus_kappa_squared(kappa: float) -> None:
     updates, p = independent(2, 4), on_simplex(2, 4)
-    direction, rescaled = (invariant_direction(updates, p, kappa, rescale) for rescale in (False, True))
-    assert isinstance(direction, torch.Tensor)
-    assert isinstance(rescaled, torch.Tensor)
+    direction, rescaled = (direction_of(updates, p, kappa, rescale) for rescale in (False, True))
     torch.testing.assert_close(rescaled * (1 + kappa**2), direction, rtol=1e-12, atol=1e-12)
 
 
 def test_a_positive_radius_is_not_fedavg() -> None:
     updates, p = independent(2, 4), on_simplex(2, 4)
-    direction = invariant_direction(updates, p, 0.1)
-    assert isinstance(direction, torch.Tensor)
+    direction = direction_of(updates, p, 0.1)
     assert (direction - p @ updates).norm() > 0.05 * (p @ updates).norm()
 
 
@@ -517,7 +515,7 @@ def test_inputs_stay_as_they_were() -> None:
     solved = match(gram, p, 0.5)
     invariant_coefficients(gram, p, 0.5, solved.weights)[0] = 7.0  # nor does the result share their memory
     match(gram[:1, :1], torch.ones(1, dtype=torch.float64), 0.5).weights[0] = 7.0
-    invariant_direction(updates, p, 0.5)
+    direction_of(updates, p, 0.5)
     assert torch.equal(gram, kept)
     assert torch.equal(updates, before[0])
     assert torch.equal(p, before[1])

@@ -13,7 +13,6 @@ from fdg_plugins.storage import load_tensors
 
 from .conftest import Simulation, Simulator
 
-
 JOB = "jobs/pacs_fedomg"
 TOY = {
     "FDG_MODEL": "convnet",
@@ -116,6 +115,7 @@ def test_one_thread_and_four_threads_give_the_same_bits(bare: Simulation, thread
     assert bare.record().evaluations == threaded.record().evaluations
 
 
+@pytest.mark.slow
 def test_without_data_the_stand_in_is_used_and_said_in_every_line(simulator: Simulator, tmp_path: Path) -> None:
     settings = {"FDG_ROUNDS": "1", "FDG_LOCAL_EPOCHS": "1", "FDG_CACHE": str(tmp_path / "cache")}
     run = simulator.run(JOB, "-t", "4", settings=settings)

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 SECONDS = 240
 ROUNDS = 2
 SAMPLES = {"site-1": 10, "site-2": 30, "site-3": 60}
-FEDOMG = {"kappa": 0.5, "server_lr": 0.8, "rescale": True, "weighting": "uniform"}
-FEDAVG = {"weighting": "samples", "server_lr": 0.5}
+FEDOMG: dict[str, Any] = {"kappa": 0.5, "server_lr": 0.8, "rescale": True, "weighting": "uniform"}
+FEDAVG: dict[str, Any] = {"weighting": "samples", "server_lr": 0.5}
 
 # What the sites and the server load from the job: a site whose update depends on the model it received, so that the
 # second round shows whether the first one's step was taken, and a persistor of several arrays.

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classifier gradients: squared distances that can be trained on, and a mean that forgets at the stated rate."""
+
+from itertools import permutations
+
+import pytest
+import torch
+from torch import nn
+
+from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
+
+FACTOR = 0.7
+
+
+class Network(nn.Module):
+    """A smooth extractor of two layers and a linear or two-layer classifier, in float64."""
+
+    def __init__(self, layers: int = 1) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(layers)
+            self.extractor = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh())
+            head = [nn.Linear(5, 3)] if layers == 1 else [nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)]
+            self.classifier = nn.Sequential(*head)
+        self.double()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.extractor(images))
+
+    def loss(self) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(1)
+        images = torch.randn(7, 4, generator=generator, dtype=torch.float64)
+        return nn.functional.cross_entropy(self(images), torch.randint(3, (7,), generator=generator))
+
+    def omega(self) -> dict[str, torch.Tensor]:
+        return dict(self.classifier.named_parameters())
+
+
+def like(parameters: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(value.shape, generator=generator, dtype=value.dtype) for name, value in parameters.items()
+    }
+
+
+# --- the penalty ---
+
+
+def test_the_gradient_of_a_linear_classifier_by_hand() -> None:
+    # One sample z = (1, 2) of class 0, W = 0: softmax is 1/2 each, so dL/do = (-1/2, 1/2), dL/dW = dL/do z'.
+    weight, bias = torch.zeros(2, 2, requires_grad=True), torch.zeros(2, requires_grad=True)
+    loss = nn.functional.cross_entropy(torch.tensor([[1.0, 2.0]]) @ weight.t() + bias, torch.tensor([0]))
+    gradient = classifier_gradient(loss, {"weight": weight, "bias": bias})
+    assert gradient["weight"].tolist() == [[-0.5, -1.0], [0.5, 1.0]]
+    assert gradient["bias"].tolist() == [-0.5, 0.5]
+
+
+def test_the_penalty_by_hand() -> None:
+    # loss = w^2 e with w = 3, e = 2: dloss/dw = 2 w e = 12. Against g = 10 the penalty is (2 w e - g)^2 = 4, with
+    # derivatives 2 (2 w e - g) 2 e = 16 in w and 2 (2 w e - g) 2 w = 24 in e.
+    w, e = torch.tensor(3.0, requires_grad=True), torch.tensor(2.0, requires_grad=True)
+    penalty = gradient_alignment_penalty(w**2 * e, {"w": w}, {"w": torch.tensor(10.0)})
+    assert penalty.item() == 4.0
+    assert [float(part) for part in torch.autograd.grad(penalty, (w, e))] == [16.0, 24.0]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_penalty_is_the_squared_distance_of_all_classifier_parameters(layers: int) -> None:
+    network = Network(layers)
+    mean = like(network.omega(), 2)
+    omega = network.omega()
+    found = dict(zip(omega, torch.autograd.grad(network.loss(), list(omega.values())), strict=True))
+    expected = sum(float((found[name] - mean[name]).square().sum()) for name in omega)
+    assert gradient_alignment_penalty(network.loss(), network.omega(), mean).item() == pytest.approx(
+        expected, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_whole_objective_has_the_gradient_of_finite_differences_in_every_parameter(layers: int) -> None:
+    network = Network(layers)
+    mean = like(network.omega(), 2)
+
+    def objective() -> torch.Tensor:
+        loss = network.loss()
+        return loss + FACTOR * gradient_alignment_penalty(loss, network.omega(), mean)
+
+    objective().backward()
+    for parameter in network.parameters():
+        assert parameter.grad is not None
+        for position in range(parameter.numel()):
+            entry = parameter.data.view(-1)
+            kept, step = entry[position].item(), 1e-5
+            entry[position] = kept + step
+            above = objective().item()
+            entry[position] = kept - step
+            below = objective().item()
+            entry[position] = kept
+            assert parameter.grad.view(-1)[position].item() == pytest.approx((above - below) / (2 * step), abs=1e-8)
+
+
+def test_the_penalty_reaches_the_extractor() -> None:
+    network = Network()
+    gradient_alignment_penalty(network.loss(), network.omega(), like(network.omega(), 2)).backward()
+    assert all(value.grad is not None and value.grad.abs().max() > 0 for value in network.extractor.parameters())
+
+
+def test_at_the_mean_the_penalty_and_its_gradient_are_zero() -> None:
+    network = Network()
+    mean = classifier_gradient(network.loss(), network.omega())
+    penalty = gradient_alignment_penalty(network.loss(), network.omega(), mean)
+    penalty.backward()
+    assert penalty.item() == 0.0
+    assert all(value.grad is not None and value.grad.abs().max() == 0 for value in network.parameters())
+
+
+def test_a_factor_of_zero_leaves_loss_and_gradients_to_the_bit() -> None:
+    plain, aligned = Network(), Network()
+    plain.loss().backward()
+    loss = aligned.loss()
+    total = loss + 0.0 * gradient_alignment_penalty(loss, aligned.omega(), like(aligned.omega(), 2))
+    total.backward()
+    assert total.item() == plain.loss().item()
+    for first, second in zip(plain.parameters(), aligned.parameters(), strict=True):
+        assert first.grad is not None
+        assert second.grad is not None
+        assert torch.equal(first.grad, second.grad)
+
+
+def test_the_mean_gradient_is_held_fixed_and_taken_in_the_gradients_dtype() -> None:
+    network = Network()
+    mean = {name: value.float().requires_grad_() for name, value in like(network.omega(), 2).items()}
+    penalty = gradient_alignment_penalty(network.loss(), network.omega(), mean)
+    penalty.backward()
+    assert penalty.dtype == torch.float64
+    assert all(value.grad is None for value in mean.values())
+
+
+def test_the_gradient_needs_no_graph_unless_asked_and_leaves_what_is_accumulated() -> None:
+    network = Network()
+    gradient = classifier_gradient(network.loss(), network.omega())
+    kept = classifier_gradient(network.loss(), network.omega(), create_graph=True)
+    assert not any(value.requires_grad for value in gradient.values())
+    assert all(value.requires_grad for value in kept.values())
+    assert all(value.grad is None for value in network.parameters())
+    assert list(gradient) == sorted(network.omega())
+
+
+def test_a_parameter_the_loss_does_not_depend_on_is_refused_by_name() -> None:
+    network = Network()
+    other = nn.Parameter(torch.ones(2))
+    with pytest.raises(ValueError, match="does not depend on the classifier's parameter 'spare'"):
+        classifier_gradient(network.loss(), {**network.omega(), "spare": other})
+
+
+def test_a_frozen_classifier_is_refused_by_name() -> None:
+    network = Network()
+    network.classifier.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"\['0.bias', '0.weight'\] without gradient"):
+        classifier_gradient(network.loss(), network.omega())
+    with pytest.raises(ValueError, match="none given"):
+        classifier_gradient(network.loss(), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"0.bias": None}, "mean gradient: parameter '0.bias' is missing"),
+        ({"extra": torch.ones(1)}, "mean gradient: parameter 'extra' of the gradient is not one of"),
+        ({"0.weight": torch.ones(5, 3)}, r"'0.weight' has shape \[5, 3\], expected \[3, 5\]"),
+    ],
+)
+def test_a_mean_gradient_of_other_parameters_is_refused_by_name(
+    change: dict[str, torch.Tensor | None], message: str
+) -> None:
+    network = Network()
+    mean = {name: value for name, value in {**like(network.omega(), 2), **change}.items() if value is not None}
+    with pytest.raises(ValueError, match=message):
+        gradient_alignment_penalty(network.loss(), network.omega(), mean)
+
+
+# --- the mean over sites and rounds ---
+
+
+def single(value: float) -> dict[str, torch.Tensor]:
+    return {"w": torch.tensor([value], dtype=torch.float64)}
+
+
+def test_the_mean_gradient_by_hand() -> None:
+    # Sites 2 and 4 have the mean 3; with v = 0.75 and a start of zero 0.25 * 3 = 0.75, then 0.75 * 0.75 + 0.75.
+    sites = {"a": single(2.0), "b": single(4.0)}
+    first = update_mean_gradient(None, sites, 0.75)
+    assert first["w"].item() == 0.75
+    assert update_mean_gradient(first, sites, 0.75)["w"].item() == 1.3125
+
+
+def test_a_constant_gradient_is_reached_up_to_the_decay_to_the_number_of_rounds() -> None:
+    mean = None
+    for number in range(1, 51):
+        mean = update_mean_gradient(mean, {"a": single(2.0), "b": single(4.0)}, 0.95)
+        assert mean["w"].item() == pytest.approx(3 * (1 - 0.95**number), rel=1e-12)
+
+
+def test_a_decay_of_zero_is_the_mean_of_the_round_and_of_one_site_its_gradient() -> None:
+    assert update_mean_gradient(single(9.0), {"a": single(2.0), "b": single(5.0)}, 0.0)["w"].item() == 3.5
+    gradient = like(Network().omega(), 1)
+    updated = update_mean_gradient(None, {"a": gradient}, 0.0)
+    assert all(torch.equal(updated[name], gradient[name]) for name in gradient)
+
+
+def test_a_decay_of_one_takes_nothing_in() -> None:
+    assert update_mean_gradient(None, {"a": single(2.0)}, 1.0)["w"].item() == 0.0
+    assert update_mean_gradient(single(9.0), {"a": single(2.0)}, 1.0)["w"].item() == 9.0
+
+
+def test_a_start_of_none_is_a_start_of_zero() -> None:
+    gradient = like(Network().omega(), 1)
+    zero = {name: torch.zeros_like(value) for name, value in gradient.items()}
+    for first, second in zip(
+        update_mean_gradient(None, {"a": gradient}, 0.95).values(),
+        update_mean_gradient(zero, {"a": gradient}, 0.95).values(),
+        strict=True,
+    ):
+        assert torch.equal(first, second)
+
+
+def test_the_order_in_which_sites_and_parameters_arrived_does_not_matter_to_the_bit() -> None:
+    omega = Network(2).omega()
+    sites = {f"site-{number}": like(omega, number) for number in range(4)}
+    first = update_mean_gradient(like(omega, 9), sites, 0.3)
+    for order in permutations(sites):
+        shuffled = {site: dict(reversed(sites[site].items())) for site in order}
+        other = update_mean_gradient(like(omega, 9), shuffled, 0.3)
+        assert list(other) == sorted(omega)
+        assert all(torch.equal(other[name], first[name]) for name in first)
+
+
+@pytest.mark.parametrize("scale", [1e-10, 3.0, 1e10])
+def test_scaling_all_gradients_scales_the_mean(scale: float) -> None:
+    omega = Network().omega()
+    sites = {site: like(omega, number) for number, site in enumerate("abc")}
+    scaled = {site: {name: scale * value for name, value in gradient.items()} for site, gradient in sites.items()}
+    plain = update_mean_gradient(None, sites, 0.95)
+    for name, value in update_mean_gradient(None, scaled, 0.95).items():
+        torch.testing.assert_close(value, scale * plain[name], rtol=1e-12, atol=1e-14 * scale)
+
+
+def test_sums_are_taken_in_float64_and_handed_out_in_the_gradients_dtype() -> None:
+    # In float32, 1e8 + 1 is 1e8, and the mean of the three would be 0.
+    sites = {site: {"w": torch.tensor([value])} for site, value in (("a", 1e8), ("b", 3.0), ("c", -1e8))}
+    updated = update_mean_gradient(None, sites, 0.0)["w"]
+    assert updated.dtype == torch.float32
+    assert updated.item() == pytest.approx(1.0, rel=1e-6)
+
+
+def test_inputs_stay_as_they_were() -> None:
+    previous, sites = single(1.0), {"a": single(2.0), "b": single(4.0)}
+    for value in update_mean_gradient(previous, sites, 0.5).values():
+        value.fill_(7.0)
+    update_mean_gradient(None, {"a": sites["a"]}, 0.0)["w"].fill_(7.0)
+    assert [previous["w"].item(), sites["a"]["w"].item(), sites["b"]["w"].item()] == [1.0, 2.0, 4.0]
+
+
+WHOLE = {"w": torch.ones(2), "b": torch.ones(1)}
+
+
+@pytest.mark.parametrize(
+    ("previous", "gradients", "decay", "message"),
+    [
+        (None, {"a": WHOLE}, -0.1, r"\[0, 1\], got -0.1"),
+        (None, {"a": WHOLE}, 1.5, r"\[0, 1\], got 1.5"),
+        (None, {"a": WHOLE}, float("nan"), r"\[0, 1\], got nan"),
+        (None, {}, 0.95, "at least one site"),
+        (WHOLE, {"a": WHOLE, "z": {"w": torch.ones(2)}}, 0.95, "site z: parameter 'b' is missing"),
+        (None, {"a": WHOLE, "z": {"w": torch.ones(2)}}, 0.95, "site z: parameter 'b' is missing"),
+        (WHOLE, {"a": {**WHOLE, "c": torch.ones(1)}}, 0.95, "site a: parameter 'c' of the gradient is not one of"),
+        (
+            WHOLE,
+            {"a": {**WHOLE, "w": torch.ones(3)}},
+            0.95,
+            r"site a: the gradient of 'w' has shape \[3\], expected \[2\]",
+        ),
+        (
+            WHOLE,
+            {"a": {**WHOLE, "w": torch.tensor([1.0, float("nan")])}},
+            0.95,
+            "site a: the gradient of 'w' has a value",
+        ),
+    ],
+)
+def test_gradients_that_do_not_fit_are_refused_by_site_and_parameter(
+    previous: dict[str, torch.Tensor] | None,
+    gradients: dict[str, dict[str, torch.Tensor]],
+    decay: float,
+    message: str,
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        update_mean_gradient(previous, gradients, decay)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Domains over sites: sites go where most samples wait, and each sample goes to one site."""
+
+import doctest
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fdg_plugins.core import domains
+from fdg_plugins.core.domains import allot_sites, split_indices
+
+REPEATABLE = settings(derandomize=True, deadline=None)
+SIZES = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.integers(1, 40), min_size=1, max_size=5)
+
+
+@REPEATABLE
+@given(sizes=SIZES, data=st.data())
+def test_every_domain_has_a_site_and_no_site_is_without_samples(sizes: dict[str, int], data: st.DataObject) -> None:
+    num_sites = data.draw(st.integers(len(sizes), sum(sizes.values())))
+    allotted = allot_sites(sizes, num_sites)
+    assert list(allotted) == sorted(sizes)
+    assert sum(allotted.values()) == num_sites
+    assert all(1 <= count <= sizes[domain] for domain, count in allotted.items())
+
+
+@REPEATABLE
+@given(sizes=SIZES, data=st.data())
+def test_one_site_more_goes_to_the_domain_with_most_samples_per_site(
+    sizes: dict[str, int], data: st.DataObject
+) -> None:
+    num_sites = data.draw(st.integers(len(sizes), sum(sizes.values()) - 1)) if sum(sizes.values()) > len(sizes) else 0
+    if num_sites:
+        before, after = allot_sites(sizes, num_sites), allot_sites(sizes, num_sites + 1)
+        gained = [domain for domain in sizes if after[domain] != before[domain]]
+        assert len(gained) == 1
+        assert all(sizes[gained[0]] * before[other] >= sizes[other] * before[gained[0]] for other in sizes)
+
+
+def test_sites_are_allotted_by_hand() -> None:
+    # Samples per site: a 90, b 40, c 10. The 4th site goes to a (45), the 5th to a (30), the 6th to b (20).
+    sizes = {"c": 10, "a": 90, "b": 40}
+    assert [allot_sites(sizes, count) for count in (3, 4, 5, 6)] == [
+        {"a": 1, "b": 1, "c": 1},
+        {"a": 2, "b": 1, "c": 1},
+        {"a": 3, "b": 1, "c": 1},
+        {"a": 3, "b": 2, "c": 1},
+    ]
+
+
+@pytest.mark.parametrize("sizes", [{"b": 30, "a": 30, "c": 30}, {"a": 30, "b": 30, "c": 30}])
+def test_ties_go_by_name_whatever_the_order(sizes: dict[str, int]) -> None:
+    assert allot_sites(sizes, 4) == {"a": 2, "b": 1, "c": 1}
+    assert allot_sites(sizes, 5) == {"a": 2, "b": 2, "c": 1}
+
+
+def test_what_is_a_tie_is_decided_without_rounding() -> None:
+    large = 2**60  # float64 cannot tell it from its successor
+    assert allot_sites({"a": large, "b": large + 1}, 3) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_sites", "message"),
+    [
+        ({"a": 5, "b": 5}, 1, "each of 2 domains and at most one for each of 10 samples, got 1 sites"),
+        ({"a": 1, "b": 1}, 3, "each of 2 samples, got 3 sites"),
+        ({"a": 5, "b": 0}, 2, "domain b: has 0 samples"),
+        ({"a": 5, "b": -1}, 2, "domain b: has -1 samples"),
+        ({}, 0, "got 0 sites"),
+    ],
+)
+def test_too_few_or_too_many_sites_are_refused(sizes: dict[str, int], num_sites: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        allot_sites(sizes, num_sites)
+
+
+def test_the_sizes_stay_as_they_were() -> None:
+    sizes = {"b": 3, "a": 9}
+    allot_sites(sizes, 4)
+    assert list(sizes.items()) == [("b", 3), ("a", 9)]
+
+
+@REPEATABLE
+@given(count=st.integers(1, 200), seed=st.integers(0, 100), data=st.data())
+def test_a_split_is_disjoint_complete_and_even(count: int, seed: int, data: st.DataObject) -> None:
+    parts = split_indices(count, data.draw(st.integers(1, count)), np.random.default_rng(seed))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+    sizes = [len(part) for part in parts]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) - min(sizes) <= 1
+    assert all(part.tolist() == sorted(part.tolist()) for part in parts)
+
+
+def test_a_split_is_random_and_repeatable() -> None:
+    first, again, other = (
+        np.concatenate(split_indices(100, 3, np.random.default_rng(seed))).tolist() for seed in (0, 0, 1)
+    )
+    assert first == again
+    assert first != other
+    assert first != list(range(100))
+
+
+def test_each_sample_is_as_likely_in_each_part() -> None:
+    generator = np.random.default_rng(0)
+    hits = np.zeros(10)
+    for _ in range(2000):
+        hits[split_indices(10, 2, generator)[0]] += 1
+    # Of 2000 draws half are expected, with a standard deviation of 22.
+    assert np.abs(hits - 1000).max() < 110
+
+
+def test_one_part_is_everything() -> None:
+    assert split_indices(5, 1, np.random.default_rng(0))[0].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("count", "parts"), [(5, 0), (5, -1), (5, 6), (0, 1)])
+def test_parts_without_samples_are_refused(count: int, parts: int) -> None:
+    with pytest.raises(ValueError, match=f"between 1 and {count} parts of {count} samples, got {parts}"):
+        split_indices(count, parts, np.random.default_rng(0))
+
+
+def test_the_example_holds() -> None:
+    outcome = doctest.testmod(domains)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
