@@ -24,6 +24,8 @@ META_SAMPLES = MetaKey.NUM_STEPS_CURRENT_ROUND
 META_SITE = "client_name"  # set by the receiving end from the authenticated peer, never read from the sender
 META_REQUEST = "fdg_request"
 META_REPORT = "fdg_report"
+META_GAP = "fdg_gap"
+META_CHECKED_REPORTS = "fdg_checked_reports"  # written by the server's filters, over whatever a site wrote
 HEADER_REASON = "fdg_reason"
 
 Message = TypeVar("Message", bound="Checked")

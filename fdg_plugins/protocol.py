@@ -53,7 +53,7 @@ class Protocol(pydantic.BaseModel):
     lr_decay_factor: float = Field(0.1, gt=0, le=1, description="factor by which it falls (authors' code)")
     image_size: int = Field(224, ge=16, le=1024, description="side of the square input images, pixels")
     max_samples_per_domain: int | None = Field(
-        None, ge=14, description="seeded, stratified subsample of each domain; unset: all images"
+        None, ge=14, description="seeded, stratified subsample of each domain; unset or `none`: all images"
     )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast in forward passes")
@@ -63,10 +63,16 @@ class Protocol(pydantic.BaseModel):
         14400, ge=1, description="seconds after which a site that has not answered is left behind"
     )
 
+    @pydantic.field_validator("max_samples_per_domain", mode="before")
+    @classmethod
+    def _none_as_text(cls, value: Any) -> Any:
+        # The environment knows only text, and must be able to lift a limit that the job sets.
+        return None if isinstance(value, str) and value.strip().lower() == "none" else value
+
     def learning_rate_at(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 0."""
-        decayed = round_number >= int(self.lr_decay_at * self.rounds)
-        return self.learning_rate * (self.lr_decay_factor if decayed and self.rounds > 1 else 1.0)
+        decayed = round_number >= max(1, int(self.lr_decay_at * self.rounds))
+        return self.learning_rate * (self.lr_decay_factor if decayed else 1.0)
 
 
 class Overrides(NamedTuple):

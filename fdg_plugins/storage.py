@@ -14,6 +14,15 @@ from safetensors.torch import load, save
 from fdg_plugins.errors import DataError
 
 
+def user_path(text: str, environment: Mapping[str, str]) -> Path:
+    """Return the path that a user wrote in the environment; a relative one is relative to the user's own folder.
+
+    FLARE's processes change their working folder, and ``PWD`` still names the one they were started from.
+    """
+    path = Path(text).expanduser()
+    return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content``: a reader, or a crash at any moment, meets the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)

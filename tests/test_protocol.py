@@ -145,3 +145,11 @@ def test_the_learning_rate_never_falls_in_a_single_round_or_at_the_end_of_all() 
     assert Protocol(rounds=1, learning_rate=0.5).learning_rate_at(0) == 0.5
     protocol = Protocol(rounds=5, learning_rate=0.5, lr_decay_at=1.0)
     assert {protocol.learning_rate_at(number) for number in range(5)} == {0.5}
+
+
+def test_the_environment_can_lift_a_limit_on_samples_and_the_rate_never_falls_in_the_first_round() -> None:
+    limited = {"max_samples_per_domain": 100, "rounds": 5, "lr_decay_at": 0.1}
+    protocol = make_protocol([limited, {"max_samples_per_domain": "none"}])
+    assert protocol.max_samples_per_domain is None
+    rates = [protocol.learning_rate_at(number) for number in range(5)]
+    assert rates == pytest.approx([1e-3, 1e-4, 1e-4, 1e-4, 1e-4])

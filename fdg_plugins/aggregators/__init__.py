@@ -9,14 +9,24 @@ They run in this package's controller and in FLARE's own FedAvg and ScatterAndGa
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
+from fdg_plugins.aggregators.fedga import FedGAAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
-from fdg_plugins.aggregators.weightings import WEIGHTINGS, Weighting, make_weighting
+from fdg_plugins.aggregators.weightings import (
+    WEIGHTINGS,
+    GeneralizationAdjustment,
+    RoundOf,
+    Weighting,
+    make_weighting,
+)
 
 __all__ = [
     "WEIGHTINGS",
     "Contribution",
     "FedAvgAggregator",
+    "FedGAAggregator",
     "FedOMGAggregator",
+    "GeneralizationAdjustment",
+    "RoundOf",
     "UpdateAggregator",
     "Weighting",
     "make_weighting",

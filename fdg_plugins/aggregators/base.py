@@ -18,11 +18,13 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution
-from fdg_plugins.aggregators.weightings import Weighting, make_weighting
+from fdg_plugins.aggregators.weightings import RoundOf, Weighting, make_weighting
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SITE
+
+STATE_VERSION = 1
 
 
 class Direction(NamedTuple):
@@ -49,6 +51,7 @@ class UpdateAggregator(ModelAggregator):
         self.server_lr = server_lr
         self._layout: ModelLayout | None = None
         self._sites: frozenset[str] | None = None
+        self._round_of: RoundOf | None = None
         self.reset_stats()
         self._validate()
 
@@ -86,11 +89,29 @@ class UpdateAggregator(ModelAggregator):
 
     # --- one round ---
 
-    def begin_round(self, layout: ModelLayout, sites: Iterable[str]) -> None:
-        """Drop what is left of the last round; accept only updates of ``layout`` from ``sites`` from now on."""
+    def begin_round(
+        self, layout: ModelLayout, sites: Iterable[str], round_number: int = 0, total_rounds: int = 1
+    ) -> None:
+        """Drop what is left of the last round; accept only updates of ``layout`` from ``sites`` from now on.
+
+        Rounds count from 0, as in FLARE.
+        """
         self.reset_stats()
         self._layout = layout
         self._sites = frozenset(sites)
+        self._round_of = RoundOf(round_number, total_rounds, tuple(sorted(self._sites)))
+
+    def state(self) -> dict[str, Any]:
+        """Return what must survive the round, as a value for JSON."""
+        return {"version": STATE_VERSION, "weighting": self._weigh.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state` returned; raise ``SettingsError`` for another version."""
+        if state.get("version") != STATE_VERSION:
+            raise SettingsError(
+                f"state of the aggregator has version {state.get('version')}, expected {STATE_VERSION}."
+            )
+        self._weigh.restore(state["weighting"])
 
     def accept_model(self, model: FLModel) -> None:
         """Take one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
@@ -100,7 +121,7 @@ class UpdateAggregator(ModelAggregator):
             raise ContributionError(f"site {site}: sent an update but does not train in this round.")
         if site in self._contributions:
             raise ContributionError(f"site {site}: sent a second update in the same round.")
-        self._weigh([contribution])  # a contribution that cannot be weighed is refused alone, not with its round
+        self._weigh.check(contribution)
         if not self._contributions:
             self._round_layout = self._layout or self._reference() or ModelLayout.of(contribution.update)
         self.on_arrival(contribution)
@@ -113,13 +134,14 @@ class UpdateAggregator(ModelAggregator):
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions = [self._contributions[site] for site in sorted(self._contributions)]
-        weights = self._weigh(contributions)
+        weights = self._weigh(contributions, self._round_of or self._round_in_context())
         direction = self.direction(weights, contributions)
         step = self._step(weights, direction.coefficients, contributions)
         report = {
             "sites": [contribution.site for contribution in contributions],
             "weights": weights.tolist(),
             "coefficients": direction.coefficients.tolist(),
+            **self._weigh.report(contributions),
             **direction.report,
         }
         arrays = all(contribution.arrays for contribution in contributions)
@@ -162,6 +184,12 @@ class UpdateAggregator(ModelAggregator):
             self.warning(f"Contribution refused: {error}")
             return False
         return True
+
+    def _round_in_context(self) -> RoundOf:
+        """Return the round that a stock workflow shows in its context."""
+        number = self.fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0) if self.fl_ctx else 0
+        total = self.fl_ctx.get_prop(AppConstants.NUM_ROUNDS, number + 1) if self.fl_ctx else 1
+        return RoundOf(number, max(total, number + 1))
 
     def _reference(self) -> ModelLayout | None:
         """Return the layout of the global model that a stock workflow shows in its context, or that of the round."""

@@ -2,7 +2,7 @@
 """One site's contribution to a round, and the checks that an untrusted one must pass."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import META_SAMPLES, META_SITE, shorten
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, META_SITE, shorten
 
 MOST_SAMPLES = 2**53  # beyond it a float64 weight no longer counts single samples
 LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overflows
@@ -22,13 +22,15 @@ LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overfl
 class Contribution:
     """A checked update, local minus global, with the number of training samples behind it (None: not said).
 
-    ``arrays`` says that the update came as arrays, none of it as tensors.
+    ``arrays`` says that the update came as arrays, none of it as tensors; ``reports`` holds what the server's
+    filters checked of what the site reported beside it.
     """
 
     site: str
     update: dict[str, torch.Tensor]
     num_samples: int | None
     arrays: bool = False
+    reports: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contribution:
@@ -51,7 +53,9 @@ def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contributio
     _check_names(site, update, layout)
     checked = {name: _checked(site, name, update[name], entry) for name, entry in layout.items()}
     arrays = not any(isinstance(value, torch.Tensor) for value in values.values())
-    return Contribution(site, checked, _read_samples(site, meta.get(META_SAMPLES)), arrays)
+    reports = meta.get(META_CHECKED_REPORTS)
+    samples = _read_samples(site, meta.get(META_SAMPLES))
+    return Contribution(site, checked, samples, arrays, reports if isinstance(reports, Mapping) else {})
 
 
 def _loaded(site: str, name: object, value: Any) -> Any:

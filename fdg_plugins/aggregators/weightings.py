@@ -1,43 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weightings by name: from a round's contributions to reference weights p on the simplex."""
+"""Weightings by name: from a round's contributions to reference weights p on the simplex.
 
-from collections.abc import Callable, Mapping, Sequence
+A weighting may learn from round to round. What it has learned is its *state*: a value that it hands out and
+takes back, which the server saves after every round.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import ContributionError, SettingsError
 
-Weighting = Callable[[Sequence[Contribution]], torch.Tensor]
+REPORT_GAP = "gap"
 
 
-class Uniform:
+@dataclass(frozen=True)
+class RoundOf:
+    """Where a round stands: its number, counted from 0, the total, and the sites that train in it."""
+
+    number: int = 0
+    total: int = 1
+    sites: tuple[str, ...] = ()
+
+
+class Weighting(ABC):
+    """A rule for p. Called once per round, with the contributions in the sorted order of their sites."""
+
+    @abstractmethod
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
+        """Return the weights, float64 ``[U]``, in the order of the contributions."""
+
+    def check(self, contribution: Contribution) -> None:  # noqa: B027 - most rules need nothing of a contribution
+        """Raise ``ContributionError`` for a contribution that could not be weighed, so that it is refused alone."""
+
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
+        """Return what the weights followed from, beyond what every contribution has; lists in the order given."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return what must survive the round, as a value for JSON."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most rules learn nothing
+        """Take back what :meth:`state` returned."""
+
+
+class Uniform(Weighting):
     """``1/U`` for every site of the round (FedIIR; FedOMG's Algorithm 1)."""
 
-    def __call__(self, contributions: Sequence[Contribution]) -> torch.Tensor:
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
         """Return the weights, float64 ``[U]``."""
         return uniform_weights(len(contributions))
 
 
-class Samples:
+class Samples(Weighting):
     """Number of training samples over the round's total (FedAvg; FedOMG's section 4.2)."""
 
-    def __call__(self, contributions: Sequence[Contribution]) -> torch.Tensor:
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
         """Return the weights, float64 ``[U]``."""
-        return sample_weights([self.check(contribution) for contribution in contributions])
+        for contribution in contributions:
+            self.check(contribution)
+        return sample_weights([contribution.num_samples or 0 for contribution in contributions])
 
-    def check(self, contribution: Contribution) -> int:
-        """Return the number of samples of a contribution; refuse one that does not say it."""
+    def check(self, contribution: Contribution) -> None:
+        """Refuse a contribution that does not say its number of samples."""
         if contribution.num_samples is None:
             raise ContributionError(
                 f"site {contribution.site}: did not say its number of samples, which gives its weight."
             )
-        return contribution.num_samples
 
 
-WEIGHTINGS: dict[str, Callable[..., Weighting]] = {"uniform": Uniform, "samples": Samples}
+class GeneralizationAdjustment(Weighting):
+    """Weights that follow the sites' generalization gaps (FedDG-GA, CVPR 2023); usable under any direction.
+
+    A site whose gap is missing or was refused keeps its weight, and so does one that is absent from the round.
+
+    Args:
+        step_size: d >= 0, the most that a weight gains in round 0; falls linearly to nothing. 0.05 in the paper,
+            0.2 in its code; zero keeps uniform weights for ever.
+        normalizer: ``"max"``, the largest deviation from the mean gap (paper), or ``"max_abs"``, the largest gap
+            (released code).
+    """
+
+    def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:
+        if isinstance(step_size, bool) or not isinstance(step_size, int | float) or not 0 <= step_size < math.inf:
+            raise SettingsError(f"step_size is {step_size!r}, expected a finite number of at least 0.")
+        if normalizer not in NORMALIZERS:
+            raise SettingsError(f"normalizer is {normalizer!r}, expected one of {', '.join(sorted(NORMALIZERS))}.")
+        self.step_size = step_size
+        self.normalizer = normalizer
+        self._weights: dict[str, float] = {}
+
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
+        """Adjust the weights of all known sites (Eq. 3); return those of the round's, rescaled to one."""
+        sites = [contribution.site for contribution in contributions]
+        known = with_new_sites(self._weights, [*round_of.sites, *sites])
+        gaps = {contribution.site: contribution.reports.get(REPORT_GAP) for contribution in contributions}
+        step = decayed_step(self.step_size, round_of.number, round_of.total)
+        self._weights = adjust_weights(known, gaps, step, self.normalizer)
+        of_round = weights_of_round(self._weights, sites)
+        return torch.tensor([of_round[site] for site in sites], dtype=torch.float64)
+
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
+        """Return the gaps that were reported; None where there was none."""
+        return {"gaps": [contribution.reports.get(REPORT_GAP) for contribution in contributions]}
+
+    def state(self) -> dict[str, Any]:
+        """Return the weights of all known sites."""
+        return {"weights": dict(self._weights)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back the weights of all known sites."""
+        self._weights = {str(site): float(weight) for site, weight in state["weights"].items()}
+
+
+WEIGHTINGS: dict[str, type[Weighting]] = {
+    "uniform": Uniform,
+    "samples": Samples,
+    "ga": GeneralizationAdjustment,
+}
 
 
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:

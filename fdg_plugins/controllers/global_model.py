@@ -12,7 +12,7 @@ from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import FDGError
 from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
 from fdg_plugins.protocol import Protocol
-from fdg_plugins.storage import save_tensors
+from fdg_plugins.storage import save_tensors, user_path
 
 LAST_FILE = "global_model.safetensors"
 SELECTED_FILE = "global_model_selected.safetensors"
@@ -50,7 +50,11 @@ def initial_model(protocol: Protocol, num_classes: int) -> tuple[GlobalModel, Pr
     file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
     sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
     record = load_pretrained(
-        model, protocol.model, protocol.pretrained, file=Path(file) if file else None, sha256=sha256 or None
+        model,
+        protocol.model,
+        protocol.pretrained,
+        file=user_path(file, os.environ) if file else None,
+        sha256=sha256 or None,
     )
     return GlobalModel(model.state_dict(), parameter_kinds(model)), record
 

@@ -55,6 +55,7 @@ class AggregationRecord(Recorded):
     weights: dict[str, float]
     coefficients: dict[str, float]
     gamma: dict[str, float] | None = None
+    gaps: dict[str, float | None] | None = None
     update_norms: dict[str, float]
     cosines_with_mean: dict[str, float]
     cosines_with_direction: dict[str, float]
@@ -146,23 +147,13 @@ class RunRecord(Recorded):
         self.evaluations.append(record)
         return record
 
-    def _comparable(self) -> list[EvaluationRecord]:
-        """Return the evaluations in which most sources answered, the only ones that selection compares, in order."""
-        counts = [sum(site in evaluation.sites for site in self.sources) for evaluation in self.evaluations]
-        most = max(counts, default=0)
-        return [e for e, count in zip(self.evaluations, counts, strict=True) if count == most > 0]
-
-    def _source_accuracy(self, evaluation: EvaluationRecord) -> float:
-        sources = [value for domain, value in evaluation.domains.items() if domain != self.protocol.target]
-        return sum(sources) / len(sources)
-
     def choose(self, files: Mapping[str, str]) -> list[Choice]:
         """Return the choice of each selection rule among the evaluated models, with the file that ``files`` names for
         the rule; the earliest model wins a tie."""
         judged = [evaluation for evaluation in self.evaluations if evaluation.target is not None]
         chosen = {
             "last": self.evaluations[-1] if self.evaluations else None,
-            "source_validation": max(self._comparable(), key=self._source_accuracy, default=None),
+            "source_validation": self._selected(),
             "oracle": max(judged, key=lambda evaluation: evaluation.target or 0.0, default=None),
         }
         return [
@@ -170,6 +161,21 @@ class RunRecord(Recorded):
             for rule, model in chosen.items()
             if model is not None
         ]
+
+    def _selected(self) -> EvaluationRecord | None:
+        """Return the model with the highest mean accuracy over the source domains.
+
+        For a domain that did not judge a model its last known accuracy counts: a site that misses a round does not
+        decide it, and one that is gone for good does not end the selection.
+        """
+        known: dict[str, float] = {}
+        best: tuple[float, EvaluationRecord | None] = (-1.0, None)
+        for evaluation in self.evaluations:
+            sources = {domain: value for domain, value in evaluation.domains.items() if domain != self.protocol.target}
+            known.update(sources)
+            if sources and (mean := sum(known.values()) / len(known)) > best[0]:
+                best = (mean, evaluation)
+        return best[1]
 
 
 def domain_accuracies(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, float]:

@@ -24,9 +24,10 @@ from fdg_plugins.messages import (
     TaskRequest,
     TrainReport,
 )
-from fdg_plugins.storage import write_bytes
+from fdg_plugins.storage import write_bytes, write_json
 
 RESULTS_FILE = "results.json"
+STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
 
 
@@ -56,7 +57,7 @@ class Rounds:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model it started from."""
         started = time.perf_counter()
         record, answers = self.record, Answers()
-        self.aggregator.begin_round(self.model.layout, record.sources)
+        self.aggregator.begin_round(self.model.layout, record.sources, number - 1, record.protocol.rounds)
         requests = [
             Request(TASK_TRAIN, record.sources, self._task(number), self._on_update(answers)),
             Request(TASK_EVALUATE, record.held_out, self._task(number), self._on_score(answers)),
@@ -92,8 +93,10 @@ class Rounds:
         return self._judge(len(record.rounds), answers)
 
     def save(self) -> None:
-        """Write the last model and the record, each atomically."""
-        self.model.save(self.folder / LAST_FILE, self._description(len(self.record.rounds)))
+        """Write the last model, the server's state and the record, each atomically."""
+        after_round = len(self.record.rounds)
+        self.model.save(self.folder / LAST_FILE, self._description(after_round))
+        write_json(self.folder / STATE_FILE, {"after_round": after_round, "aggregator": self.aggregator.state()})
         self.save_record()
 
     def save_record(self) -> None:

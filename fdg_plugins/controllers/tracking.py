@@ -23,7 +23,7 @@ def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
         return
     for name, value in finished.aggregation:
         if isinstance(value, dict):
-            yield from ((f"{name}/{site}", number) for site, number in value.items())
+            yield from ((f"{name}/{site}", number) for site, number in value.items() if number is not None)
         elif value is not None:
             yield f"server/{name}", value
 

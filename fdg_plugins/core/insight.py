@@ -26,7 +26,8 @@ no site has had so far is not present, and its samples are not penalised. A batc
 
 Differences. The paper's Eq. 5 divides by the number of sites; here a class is averaged over the sites that
 have it, which is the same if all do. The paper prints the cross-entropy beside Eq. 7 as a sum over the batch;
-the penalty is a mean, and so should the cross-entropy be, for lambda to have one scale. No code of the authors was compared.
+the penalty is a mean, and so should the cross-entropy be, for lambda to have one scale.
+No code of the authors was compared.
 """
 
 from collections.abc import Iterable

@@ -34,7 +34,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.quiet import quiet_console
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import read_json, user_path, write_json
 
 CENSUS_FILE = "fdg_census.json"
 
@@ -136,7 +136,7 @@ class SiteExecutor(Executor):
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             cache = os.environ.get("FDG_CACHE", "").strip()
-            root = find_data_root(config, Path(cache) if cache else None)
+            root = find_data_root(config, user_path(cache, os.environ) if cache else None)
             self._session = SiteSession(site, config, protocol, root)
         return self._session
 

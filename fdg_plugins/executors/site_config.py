@@ -15,7 +15,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import first_problem
-from fdg_plugins.storage import read_json
+from fdg_plugins.storage import read_json, user_path
 
 FILE_NAME = "fdg_site.json"
 
@@ -32,6 +32,13 @@ class SiteConfig(pydantic.BaseModel):
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
     threads: int | None = pydantic.Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
 
+    @pydantic.field_validator("data_root")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError("it must be an absolute path")
+        return value
+
     def torch_device(self) -> torch.device:
         """Return the device to compute on."""
         available = torch.cuda.is_available()
@@ -47,6 +54,8 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
         for field in ("data_root", "device", "workers", "threads")
         if environment.get(variable := f"FDG_{field.upper()}", "").strip()
     }
+    if "data_root" in values:
+        values["data_root"] = user_path(values["data_root"], environment)
     if path is not None:
         values.update(_entry(site, path))
     try:

@@ -10,6 +10,7 @@ import torch
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from safetensors import SafetensorError
 
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout
@@ -143,6 +144,14 @@ def test_every_broken_contribution_is_refused_with_site_and_reason(
         read_contribution(model, layout)
     assert isinstance(caught.value, FDGError)
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("error", [OSError, KeyError, ValueError, RuntimeError, SafetensorError])
+def test_a_reference_that_cannot_be_loaded_is_refused(
+    make_reference: Callable[[Any], Any], error: type[Exception]
+) -> None:
+    with pytest.raises(ContributionError, match="site photo: parameter 'w' cannot be loaded: .*gone"):
+        read_contribution(single(make_reference(error("gone"))), None)
 
 
 def test_without_a_layout_an_update_is_checked_against_itself() -> None:

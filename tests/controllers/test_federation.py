@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from federation_stubs import Engine, Line, context_of
-from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE
+from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData
+from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -86,6 +87,12 @@ class Job:
         return self.engine.data_of(EventType.FATAL_SYSTEM_ERROR)
 
     @property
+    def tags(self) -> set[str]:
+        """The tags of all numbers sent for TensorBoard."""
+        events = self.engine.data_of(ANALYTIC_EVENT_TYPE)
+        return {AnalyticsData.from_dxo(from_shareable(event)).tag for event in events}
+
+    @property
     def record(self) -> RunRecord:
         return RunRecord.model_validate_json((self.folder / RESULTS_FILE).read_text())
 
@@ -143,7 +150,7 @@ def test_a_run_goes_from_the_census_to_a_finished_record_and_two_models(
     assert job.asked.count((TASK_CENSUS, "sketch")) == 1
     assert "Accuracy of the global model [from scratch]: PACS, convnet, 16 px, seed 0" in caplog.text
     assert [event for event, _ in job.engine.events].count(AppEventType.ROUND_STARTED) == 2
-    assert len(job.engine.data_of(ANALYTIC_EVENT_TYPE)) > 50
+    assert {"accuracy/target", "gamma/photo", "round/seconds", "validation_loss/cartoon"} <= job.tags
 
 
 @pytest.mark.usefixtures("real_data")
@@ -181,6 +188,8 @@ def test_without_data_the_run_uses_the_stand_in_its_own_settings_and_says_so(
     lines = [line for line in caplog.messages if "round 1/1" in line and "source val" in line]
     assert len(lines) == 1
     assert "STAND-IN, from scratch | round 1/1" in lines[0]
+    assert "STAND-IN/accuracy/target" in job.tags
+    assert all(tag.startswith("STAND-IN/") for tag in job.tags)
 
 
 @pytest.mark.usefixtures("real_data")

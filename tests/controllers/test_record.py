@@ -76,25 +76,28 @@ def test_the_earliest_model_wins_a_tie() -> None:
     assert choices(record) == {"last": 3, "source_validation": 1, "oracle": 1}
 
 
-def test_an_evaluation_with_missing_numbers_is_never_chosen_by_them() -> None:
-    record = run_record()
-    record.add_evaluation(0, scores(0.1, 0.1, 0.1))
-    record.add_evaluation(1, {"cartoon": evaluation(1.0), "sketch": evaluation(0.2)})
-    assert choices(record) == {"last": 1, "source_validation": 0, "oracle": 1}
+def test_nothing_is_chosen_from_no_numbers() -> None:
     empty = run_record()
     empty.add_evaluation(0, {})
     assert choices(empty) == {"last": 0}
     assert run_record().choose({}) == []
 
 
-def test_models_are_compared_only_where_most_of_the_sources_judged_them() -> None:
+def test_a_source_that_misses_a_round_counts_with_its_last_known_accuracy() -> None:
     record = run_record()
-    for after_round, (first, second) in enumerate([(0.2, 0.2), (0.9, None), (0.4, 0.4), (0.3, 0.3)]):
+    for after_round, (first, second) in enumerate([(0.4, 0.8), (0.5, None), (0.9, None), (0.6, 0.6)]):
         answers = {"cartoon": first, "photo-1": second}
         record.add_evaluation(after_round, {site: evaluation(v) for site, v in answers.items() if v is not None})
+    # Means over both domains: 0.6, (0.5 + 0.8) / 2, (0.9 + 0.8) / 2, 0.6.
     assert choices(record) == {"last": 3, "source_validation": 2}
-    record.add_evaluation(4, scores(0.1, 0.1, 0.1))
-    assert choices(record) == {"last": 4, "source_validation": 4}
+
+
+def test_a_source_that_is_gone_for_good_does_not_end_the_selection() -> None:
+    record = run_record()
+    record.add_evaluation(0, scores(0.1, 0.1, 0.1))
+    for after_round in (1, 2, 3):
+        record.add_evaluation(after_round, {"cartoon": evaluation(0.2 * after_round)})
+        assert choices(record)["source_validation"] == after_round
 
 
 def test_a_choice_names_its_file_and_the_oracle_has_none() -> None:

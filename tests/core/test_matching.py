@@ -374,6 +374,11 @@ def test_a_radius_of_zero_is_fedavg(sampler: Sampler) -> None:
 def test_sites_that_tie_at_a_radius_of_zero_share_the_weight() -> None:
     updates = torch.tensor([[1.0, 1.0], [1.0, -1.0], [3.0, 0.0]])  # <g_u, g_FL> is 5/3, 5/3 and 5
     assert invariant_weights(gram_matrix(updates), [1 / 3] * 3, 0.0).tolist() == [0.5, 0.5, 0.0]
+    # The same up to rounding: 0.2 * 3 - 0.3 * 2 is not zero in float64, but g_FL is (0.2, 0) all the same.
+    updates = torch.tensor([[0.1, 3.0], [0.1, -2.0], [0.3, 0.0]], dtype=torch.float64)
+    agreements = gram_matrix(updates) @ torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    assert agreements[0] != agreements[1]
+    assert invariant_weights(gram_matrix(updates), [0.2, 0.3, 0.5], 0.0).tolist() == [0.5, 0.5, 0.0]
 
 
 @pytest.mark.parametrize("kappa", [0.0, *KAPPAS])

@@ -111,3 +111,15 @@ def test_auto_is_cuda_where_there_is_one_and_a_name_is_taken_as_it_is(monkeypatc
 def test_cuda_is_refused_on_a_machine_without(device: str) -> None:
     with pytest.raises(SettingsError, match=f"device is '{device}', but this machine has no CUDA device"):
         SiteConfig(device=device).torch_device()
+
+
+def test_a_relative_root_in_the_environment_is_relative_to_the_users_own_folder(tmp_path: Path) -> None:
+    environment = {"FDG_DATA_ROOT": "data/pacs-root", "PWD": str(tmp_path)}
+    assert read_site_config("photo", None, environment).data_root == tmp_path / "data" / "pacs-root"
+
+
+def test_a_relative_root_in_the_sites_config_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fdg_site.json"
+    path.write_text('{"photo": {"data_root": "data"}}')
+    with pytest.raises(SettingsError, match=r"site photo.*data_root.*absolute"):
+        read_site_config("photo", path, {})
