@@ -150,7 +150,7 @@ def test_every_broken_contribution_is_refused_with_site_and_reason(
 def test_a_reference_that_cannot_be_loaded_is_refused(
     make_reference: Callable[[Any], Any], error: type[Exception]
 ) -> None:
-    with pytest.raises(ContributionError, match="site photo: parameter 'w' cannot be loaded: .*gone"):
+    with pytest.raises(ContributionError, match=r"site photo: parameter 'w' cannot be loaded: .*gone"):
         read_contribution(single(make_reference(error("gone"))), None)
 
 

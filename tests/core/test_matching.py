@@ -517,9 +517,10 @@ def test_inputs_stay_as_they_were() -> None:
     updates, p = independent(4, 3), on_simplex(4, 3)
     gram, before = gram_matrix(updates), (updates.clone(), p.clone())
     kept = gram.clone()
-    solved = match(gram, p, 0.5)
-    invariant_coefficients(gram, p, 0.5, solved.weights)[0] = 7.0  # nor does the result share their memory
-    match(gram[:1, :1], torch.ones(1, dtype=torch.float64), 0.5).weights[0] = 7.0
+    invariant_coefficients(gram, p, 0.5, match(gram, p, 0.5).weights)
+    # Nor does a result share their memory, which the degenerate ones could.
+    match(0 * gram, p, 0.5).weights[0] = 7.0
+    invariant_coefficients(0 * gram, p, 0.5, p)[0] = 7.0
     direction_of(updates, p, 0.5)
     assert torch.equal(gram, kept)
     assert torch.equal(updates, before[0])
