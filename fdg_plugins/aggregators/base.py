@@ -77,11 +77,17 @@ class UpdateAggregator(ModelAggregator):
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Replace settings by name before the first round; text, as from the environment, is read as their type."""
+        in_force = self.settings()
         for name, value in settings.items():
-            if name not in self.setting_names():
-                raise SettingsError(f"{type(self).__name__} has no setting {name!r}; it has {self.setting_names()}.")
-            setattr(self, name, _like(name, value, getattr(self, name)))
-        self._validate()
+            if name not in in_force:
+                raise SettingsError(f"{type(self).__name__} has no setting {name!r}; it has {list(in_force)}.")
+        wanted = {name: _like(name, value, in_force[name]) for name, value in settings.items()}
+        try:
+            vars(self).update(wanted)
+            self._validate()
+        except SettingsError:
+            vars(self).update(in_force)
+            raise
 
     def _validate(self) -> None:
         self._weigh: Weighting = make_weighting(self.weighting)

@@ -14,6 +14,28 @@ tensor([[1., 0.],
 tensor([0.7500, 0.7500])
 """
 
+from fdg_plugins.core.adjustment import (
+    RELEASED_STEP_FRACTION,
+    accuracy_gap,
+    adjust_weights,
+    decayed_step,
+    loss_gap,
+    weights_of_round,
+    with_new_sites,
+)
+from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
+from fdg_plugins.core.domains import allot_sites, split_indices
+from fdg_plugins.core.insight import (
+    GlobalInsight,
+    class_means,
+    class_sums,
+    feature_penalty,
+    insight_from_means,
+    insight_matrix,
+    insight_penalty,
+    logit_penalty,
+    update_global_insight,
+)
 from fdg_plugins.core.linear import combine, gram_matrix, inner_product
 from fdg_plugins.core.matching import (
     Matching,
@@ -26,16 +48,37 @@ from fdg_plugins.core.matching import (
 from fdg_plugins.core.weighting import check_weights, sample_weights, uniform_weights
 
 __all__ = [
+    "RELEASED_STEP_FRACTION",
+    "GlobalInsight",
     "Matching",
+    "accuracy_gap",
+    "adjust_weights",
+    "allot_sites",
     "check_weights",
+    "class_means",
+    "class_sums",
+    "classifier_gradient",
     "combine",
+    "decayed_step",
+    "feature_penalty",
+    "gradient_alignment_penalty",
     "gram_matrix",
     "inner_product",
+    "insight_from_means",
+    "insight_matrix",
+    "insight_penalty",
     "invariant_coefficients",
     "invariant_direction",
     "invariant_weights",
+    "logit_penalty",
+    "loss_gap",
     "match",
     "matching_objective",
     "sample_weights",
+    "split_indices",
     "uniform_weights",
+    "update_global_insight",
+    "update_mean_gradient",
+    "weights_of_round",
+    "with_new_sites",
 ]

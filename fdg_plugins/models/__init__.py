@@ -8,7 +8,7 @@
     >>> model.feature_size
     128
     >>> parameter_kinds(model)["classifier.weight"]
-    'trainable'
+    <ParameterKind.TRAINABLE: 'trainable'>
 
 Networks are built with random parameters; ``load_pretrained`` puts ImageNet weights into the extractor
 from a file on this machine, and nothing is ever downloaded.

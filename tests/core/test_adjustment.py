@@ -143,6 +143,15 @@ def test_equal_gaps_leave_the_weights_to_the_bit(gap: float, weights: list[float
     assert adjust_weights(weights, [gap] * 3, 0.05).tolist() == weights
 
 
+@REPEATABLE
+@given(problem=problems(st.sampled_from([0.4, NAN])), normalizer=st.sampled_from(NORMALIZERS))
+def test_without_a_move_no_weight_is_renormalised(
+    problem: tuple[torch.Tensor, list[float | None]], normalizer: str
+) -> None:
+    weights, gaps = problem
+    assert torch.equal(adjust_weights(weights, gaps, 0.05 if normalizer == "max" else 0.0, normalizer), weights)
+
+
 @pytest.mark.parametrize("count", [2, 3, 7, 10, 100])
 @pytest.mark.parametrize("gap", [0.1, -0.7, 3e-9])
 def test_gaps_that_differ_by_rounding_are_equal(gap: float, count: int) -> None:
@@ -233,11 +242,13 @@ def test_a_site_at_zero_comes_back_when_its_gap_is_large() -> None:
 
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("gaps", [[0.1, 0.7, -0.3, 0.2], [0.1, NAN, -0.3, 0.2], [1e-10, 1e10, 0.0, -1e10]])
+@pytest.mark.parametrize(
+    "gaps", [[0.1, 0.7, -0.3, 0.23, 0.56], [0.1, NAN, -0.3, 0.2, 0.8], [1e-10, 1e10, 0.0, 0.3e10, -1e10]]
+)
 def test_permuting_the_sites_permutes_the_weights_to_the_bit(gaps: list[float], normalizer: str) -> None:
-    weights = [0.1, 0.2, 0.3, 0.4]
+    weights = [0.1, 0.2, 0.3, 0.25, 0.15]
     adjusted = adjust_weights(weights, gaps, 0.3, normalizer)
-    for order in permutations(range(4)):
+    for order in permutations(range(len(gaps))):
         permuted = adjust_weights([weights[i] for i in order], [gaps[i] for i in order], 0.3, normalizer)
         assert torch.equal(permuted, adjusted[list(order)])
 
@@ -358,7 +369,8 @@ def test_a_new_site_starts_at_the_mean_of_the_known() -> None:
 
 @pytest.mark.parametrize("new", [[], ["a"], ["b", "a"]])
 def test_without_a_new_site_the_weights_stay_to_the_bit(new: list[str]) -> None:
-    assert with_new_sites({"a": 0.1, "b": 0.2, "c": 0.7}, new) == {"a": 0.1, "b": 0.2, "c": 0.7}
+    known = {"a": 0.1, "b": 0.2, "c": 0.7 - 1e-15}  # rounding of many rounds
+    assert with_new_sites(known, new) == known
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])
