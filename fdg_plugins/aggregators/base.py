@@ -78,16 +78,20 @@ class UpdateAggregator(ModelAggregator):
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Replace settings by name before the first round; text, as from the environment, is read as their type."""
         in_force = self.settings()
-        for name, value in settings.items():
+        for name in settings:
             if name not in in_force:
                 raise SettingsError(f"{type(self).__name__} has no setting {name!r}; it has {list(in_force)}.")
         wanted = {name: _like(name, value, in_force[name]) for name, value in settings.items()}
         try:
-            vars(self).update(wanted)
-            self._validate()
+            self._set(wanted)
         except SettingsError:
-            vars(self).update(in_force)
+            self._set(in_force)
             raise
+
+    def _set(self, settings: Mapping[str, Any]) -> None:
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self._validate()
 
     def _validate(self) -> None:
         self._weigh: Weighting = make_weighting(self.weighting)

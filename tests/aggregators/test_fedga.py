@@ -124,7 +124,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
 
 def test_refused_settings_leave_those_in_force() -> None:
     aggregator = FedGAAggregator(step_size=0.2)
-    with pytest.raises(SettingsError, match="step_size is -1.0"):
+    with pytest.raises(SettingsError, match=r"step_size is -1\.0"):
         aggregator.configure({"server_lr": "0.5", "step_size": "-1"})
     assert aggregator.settings() == {"step_size": 0.2, "normalizer": "max", "server_lr": 1.0}
 
