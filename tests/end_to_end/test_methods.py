@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 TOY = {
     "FDG_MODEL": "convnet",
     "FDG_IMAGE_SIZE": "16",
+    "FDG_THREADS": "1",
     "FDG_ROUNDS": "2",
     "FDG_LOCAL_EPOCHS": "1",
     "FDG_TARGET": "photo",
