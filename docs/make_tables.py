@@ -55,6 +55,7 @@ tensors (parameters and buffers, without the envelope), times seconds. A loss th
 
 ```python
 from fdg_plugins.controllers import RunRecord
+
 record = RunRecord.model_validate_json(open("results.json").read())
 ```
 """
