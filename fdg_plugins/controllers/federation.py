@@ -84,6 +84,7 @@ class FederationController(Messenger):
         model, weights = initial_model(plan.protocol, len(federation.classes))
         record = new_record(federation, plan.protocol, aggregator, InitialWeights(**vars(weights)))
         self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()))
+        self._mark = marks(record)
         self._announce(record)
         self._train(self._rounds, record)
 
@@ -105,7 +106,7 @@ class FederationController(Messenger):
 
         meta = {META_REQUEST: request.model_dump(mode="json")}
         data = FLModel(params_type=ParamsType.FULL, params={}, current_round=0, meta=meta)
-        self._say(f"census of {len(sites)} sites: {', '.join(sites)}")
+        self.say(f"census of {len(sites)} sites: {', '.join(sites)}")
         failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
         return take_census(replies, failures, plans.real.protocol.target)
 
@@ -115,7 +116,7 @@ class FederationController(Messenger):
         for number in range(1, record.protocol.rounds + 1):
             self._tell_widgets(number, rounds)
             finished, evaluation = rounds.run_round(number)
-            self._say(round_line(record, finished, evaluation), record)
+            self.say(round_line(record, finished, evaluation))
             tracker.evaluation(evaluation, self.fl_ctx)
             tracker.round(finished, self.fl_ctx)
             idle = 0 if finished.aggregation else idle + 1
@@ -124,10 +125,10 @@ class FederationController(Messenger):
         last = rounds.evaluate_last()
         record.status = "finished"
         rounds.save()
-        self._say(evaluation_line(record, last), record)
+        self.say(evaluation_line(record, last))
         tracker.evaluation(last, self.fl_ctx)
-        self._say(f"finished\n{final_table(record)}", record)
-        self._say(f"record, models and TensorBoard events: {rounds.folder}", record)
+        self.say(f"finished\n{final_table(record)}")
+        self.say(f"record, models and TensorBoard events: {rounds.folder}")
 
     def _tell_widgets(self, number: int, rounds: Rounds) -> None:
         """Tell FLARE's widgets that a round starts, in the way FLARE's own workflows do."""
@@ -140,12 +141,11 @@ class FederationController(Messenger):
         protocol = record.protocol
         settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
         held_out = f"{', '.join(record.held_out)} ({protocol.target})"
-        self._say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}", record)
-        self._say(f"{record.method.aggregator} ({settings})", record)
-        self._say(
+        self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
+        self.say(f"{record.method.aggregator} ({settings})")
+        self.say(
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {protocol.rounds} rounds of "
-            f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}",
-            record,
+            f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
         )
         if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
             self.warning(
@@ -159,7 +159,3 @@ class FederationController(Messenger):
         if self._rounds is not None:
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
             self._rounds.save_record()
-
-    def _say(self, text: str, record: RunRecord | None = None) -> None:
-        mark = marks(record) if record else ""
-        self.log_info(self.fl_ctx, f"{mark} | {text}" if mark else text)

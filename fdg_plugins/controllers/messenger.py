@@ -38,6 +38,7 @@ class Messenger(ModelController):
         # the round goes on; how many usable ones it needs is this workflow's own rule.
         super().__init__(persistor_id="", ignore_result_error=True)
         self.poll = poll
+        self._mark = ""  # words that must stand in every line of the run, such as STAND-IN
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
 
@@ -49,6 +50,21 @@ class Messenger(ModelController):
     def info(self, msg: str) -> None:
         """Keep the base classes' bookkeeping ("Sending task ...") out of what a person reads."""
         self.debug(msg)
+
+    def say(self, text: str) -> None:
+        """Print a line for a person, with the run's mark."""
+        self.log_info(self.fl_ctx, self._marked(text))
+
+    def warning(self, msg: str) -> None:
+        """Print a warning, with the run's mark."""
+        super().warning(self._marked(msg))
+
+    def error(self, msg: str) -> None:
+        """Print an error, with the run's mark."""
+        super().error(self._marked(msg))
+
+    def _marked(self, text: str) -> str:
+        return f"{self._mark} | {text}" if self._mark else text
 
     def ask(self, requests: Iterable[Request], timeout: int) -> dict[str, str]:
         """Send all requests, wait for the answers, and return the reasons of the sites without a usable one.

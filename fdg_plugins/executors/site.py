@@ -65,13 +65,13 @@ class SiteExecutor(Executor):
         try:
             return tasks[task_name](site, shareable, fl_ctx, lambda: bool(abort_signal.triggered))
         except Stopped:
-            self.log_info(fl_ctx, f"site {site} | task {task_name} was aborted.")
+            self.log_info(fl_ctx, f"{self._mark()}site {site} | task {task_name} was aborted.")
             return make_reply(ReturnCode.TASK_ABORTED)
         except FDGError as error:
-            self.log_error(fl_ctx, f"site {site} | task {task_name} failed: {error}")
+            self.log_error(fl_ctx, f"{self._mark()}site {site} | task {task_name} failed: {error}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: str(error)})
         except Exception as error:  # noqa: BLE001 - the boundary to FLARE: the server must learn why, the site goes on
-            self.log_exception(fl_ctx, f"site {site} | task {task_name} failed: {error}")
+            self.log_exception(fl_ctx, f"{self._mark()}site {site} | task {task_name} failed: {error}")
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason})
 
@@ -145,8 +145,10 @@ class SiteExecutor(Executor):
         return read_site_config(site, Path(path) if path and Path(path).is_file() else None, os.environ)
 
     def _say(self, session: SiteSession, fl_ctx: FLContext, text: str) -> None:
-        mark = "STAND-IN | " if session.stand_in else ""
-        self.log_info(fl_ctx, f"{mark}site {session.site} | {text}")
+        self.log_info(fl_ctx, f"{self._mark()}site {session.site} | {text}")
+
+    def _mark(self) -> str:
+        return "STAND-IN | " if self._session is not None and self._session.stand_in else ""
 
 
 def _meta(shareable: Shareable) -> dict[str, Any]:

@@ -164,3 +164,14 @@ def test_an_answer_after_its_task_has_ended_is_logged_and_not_used(
 def test_the_monitor_of_flare_looks_as_often_as_the_messenger(tmp_path: Path) -> None:
     _, line = connect(tmp_path, lambda *_: None)
     assert line._task_check_period == 0.001  # type: ignore[attr-defined]
+
+
+def test_every_line_of_a_marked_run_carries_the_mark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    messenger, _ = connect(tmp_path, lambda site, task, request: None)
+    messenger._mark = "STAND-IN"
+    caplog.set_level("INFO")
+    messenger.say("a line")
+    messenger.warning("a warning")
+    messenger.error("an error")
+    for text in ("STAND-IN | a line", "STAND-IN | a warning", "STAND-IN | an error"):
+        assert text in caplog.text
