@@ -16,6 +16,7 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.protocol import Protocol
 
 TASK_CENSUS = "census"
+TASK_PROBE = "probe"
 TASK_TRAIN = "train"
 TASK_EVALUATE = "evaluate"
 
@@ -26,6 +27,11 @@ META_REQUEST = "fdg_request"
 META_REPORT = "fdg_report"
 META_GAP = "fdg_gap"
 META_CHECKED_REPORTS = "fdg_checked_reports"  # written by the server's filters, over whatever a site wrote
+META_RECEIVED = "fdg_received"  # at a site: tensors that came down beside the model; set by the site's filter
+META_SITE_REPORT = (
+    "fdg_site_report"  # at a site: tensors that go up beside the update, until the site's filter packs them
+)
+META_REPORT_CHECK = "fdg_report_check"  # at the server: why its filter refused the tensors (or None), and their size
 HEADER_REASON = "fdg_reason"
 
 Message = TypeVar("Message", bound="Checked")
@@ -75,27 +81,32 @@ class CensusReply(Checked):
 
 
 class TaskRequest(Checked):
-    """What goes down beside the model: the protocol that the census fixed."""
+    """What goes down beside the model: the protocol that the census fixed, and whether tensors come too."""
 
     protocol: Protocol
     stand_in: bool
+    exchanged: bool = False
 
 
 class Evaluation(Checked):
     """One model on one split of one domain: mean cross entropy, fraction of correct predictions, examples."""
 
-    split: Literal["validation", "test"]
+    split: Literal["train", "validation", "test"]
     loss: Loss
     accuracy: float = pydantic.Field(ge=0, le=1)
     count: pydantic.PositiveInt
 
 
 class TrainReport(Checked):
-    """What a site reports of one round's local training; ``received`` is the global model before it."""
+    """What a site reports of one round's local training; ``received`` is the global model before it.
+
+    ``training_split`` holds both models on the site's training images, where the gap is measured on them.
+    """
 
     domain: str
     received: Evaluation
     local: Evaluation
+    training_split: tuple[Evaluation, Evaluation] | None = None
     epoch_losses: tuple[Loss, ...] = pydantic.Field(min_length=1)
     steps: pydantic.PositiveInt
     learning_rate: pydantic.PositiveFloat

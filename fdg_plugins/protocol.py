@@ -6,6 +6,7 @@ environment of the server, where each field answers to ``FDG_<FIELD IN CAPITALS>
 """
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -35,9 +36,18 @@ class Protocol(pydantic.BaseModel):
 
     dataset: str = Field("pacs", description="data set, by name")
     target: str = Field("art_painting", description="held-out domain; all others are sources")
-    model: str = Field("resnet18", description="network, by name: `resnet18`, `resnet50`, `convnet`")
+    model: str = Field(
+        "resnet18", description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`"
+    )
+    head: Literal["linear", "two_layer"] = Field(
+        "linear", description="classifier on the extractor's features: one linear layer, or two with a ReLU between"
+    )
     pretrained: Literal["auto", "imagenet", "none"] = Field(
         "auto", description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server"
+    )
+    objective: dict[str, Any] = Field(
+        default_factory=lambda: {"name": "erm"},
+        description="what a site minimises: `erm`, `dim`, `iir`, or an object with a name and settings",
     )
     rounds: int = Field(100, ge=1, description="rounds")
     local_epochs: int = Field(5, ge=1, description="passes over a site's training data per round")
@@ -58,12 +68,30 @@ class Protocol(pydantic.BaseModel):
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast in forward passes")
     channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
+    gap_split: Literal["validation", "train"] = Field(
+        "validation", description="split on which the generalization gap is measured: `train` as in the GA paper's text"
+    )
+    sites_per_round: int | None = Field(
+        None, ge=1, description="sources drawn at random, by the seed, for each round; unset or `none`: all of them"
+    )
+    validate_all: bool = Field(False, description="sources that were not drawn for a round judge the model in it too")
     min_sites: int = Field(2, ge=1, description="usable updates below which a round leaves the model as it is")
     task_timeout: int = Field(
         14400, ge=1, description="seconds after which a site that has not answered is left behind"
     )
 
-    @pydantic.field_validator("max_samples_per_domain", mode="before")
+    @pydantic.field_validator("objective", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """Read a bare name, or JSON from the environment, as an object with a name."""
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise ValueError(f"it is not valid JSON: {error}") from error
+        return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.field_validator("max_samples_per_domain", "sites_per_round", mode="before")
     @classmethod
     def _none_as_text(cls, value: Any) -> Any:
         # The environment knows only text, and must be able to lift a limit that the job sets.
@@ -76,10 +104,11 @@ class Protocol(pydantic.BaseModel):
 
 
 class Overrides(NamedTuple):
-    """Settings by name, parted into those of the protocol and those of the aggregator."""
+    """Settings by name, parted into those of the protocol, of the aggregator, and of the local objective."""
 
     protocol: dict[str, Any]
     aggregator: dict[str, Any]
+    objective: dict[str, Any]
 
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -91,19 +120,33 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def part_settings(settings: Mapping[str, Any], aggregator_settings: Iterable[str], origin: str) -> Overrides:
-    """Part ``settings`` by what they belong to; raise ``SettingsError`` for one that belongs to neither."""
-    own, others = Protocol.model_fields, set(aggregator_settings)
-    for name in settings:
-        if name not in own and name not in others:
-            known = sorted([*own, *others, *(variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)])
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
-            raise SettingsError(f"{origin}: there is no setting {name!r}; {hint}")
-    return Overrides(
-        {name: value for name, value in settings.items() if name in own},
-        {name: value for name, value in settings.items() if name in others},
-    )
+def part_settings(
+    settings: Mapping[str, Any], aggregator_settings: Iterable[str], objective_settings: Iterable[str], origin: str
+) -> Overrides:
+    """Part ``settings`` by what they belong to; raise ``SettingsError`` for one that belongs to nothing.
+
+    A name that several have is the protocol's before the aggregator's, and the aggregator's before the objective's.
+    """
+    own, aggregator, objective = Protocol.model_fields, set(aggregator_settings), set(objective_settings)
+    parted = Overrides({}, {}, {})
+    for name, value in settings.items():
+        if name in own:
+            parted.protocol[name] = value
+        elif name in aggregator:
+            parted.aggregator[name] = value
+        elif name in objective:
+            parted.objective[name] = value
+        else:
+            raise SettingsError(
+                f"{origin}: there is no setting {name!r}; {_hint(name, {*own, *aggregator, *objective})}"
+            )
+    return parted
+
+
+def _hint(name: str, settings: Iterable[str]) -> str:
+    known = sorted([*settings, *(variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)])
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
 
 
 def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:

@@ -11,6 +11,7 @@ from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
+from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
 from fdg_plugins.aggregators.weightings import (
     WEIGHTINGS,
     GeneralizationAdjustment,
@@ -20,6 +21,7 @@ from fdg_plugins.aggregators.weightings import (
 )
 
 __all__ = [
+    "AGGREGATORS",
     "WEIGHTINGS",
     "Contribution",
     "FedAvgAggregator",
@@ -29,5 +31,6 @@ __all__ = [
     "RoundOf",
     "UpdateAggregator",
     "Weighting",
+    "make_aggregator",
     "make_weighting",
 ]

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from nvflare.apis.client import Client
-from nvflare.apis.fl_constant import ReservedKey, ServerCommandKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -23,6 +21,7 @@ from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SITE
+from fdg_plugins.peers import authenticated_site
 
 STATE_VERSION = 1
 
@@ -87,6 +86,11 @@ class UpdateAggregator(ModelAggregator):
         except SettingsError:
             self._set(in_force)
             raise
+
+    @property
+    def needs_reports(self) -> bool:
+        """Whether the weights follow from reports that the server's filters must have checked."""
+        return self._weigh.needs_reports
 
     def _set(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
@@ -244,7 +248,7 @@ def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
     """Return what a site sent, its name in the meta; refuse what is not an update for this round."""
     site = "without a name"
     try:
-        site = _peer_name(shareable, fl_ctx)
+        site = authenticated_site(shareable, fl_ctx)
         _check_round(site, shareable, fl_ctx)
         model = FLModelUtils.from_shareable(shareable)
     except ContributionError:
@@ -254,21 +258,6 @@ def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
         raise ContributionError(f"site {site}: sent something that is not an update: {reason}.") from error
     model.meta[META_SITE] = site
     return model
-
-
-def _peer_name(shareable: Shareable, fl_ctx: FLContext) -> str:
-    """Return the identity that FLARE authenticated; what the sender wrote of itself does not count.
-
-    FLARE's server puts the client that owns the message's token into a header. The peer context, which
-    says the same of an honest site, travels with the message and serves where there is no such header.
-    """
-    headers = shareable if isinstance(shareable, Shareable) else Shareable()
-    client, peer = headers.get_header(ServerCommandKey.FL_CLIENT), fl_ctx.get_peer_context() if fl_ctx else None
-    name = client.name if isinstance(client, Client) else headers.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
-    name = name or (peer.get_identity_name() if peer else None)
-    if not isinstance(name, str) or not name:
-        raise ContributionError("A contribution came without the name of an authenticated site.")
-    return name
 
 
 def _check_round(site: str, shareable: Shareable, fl_ctx: FLContext) -> None:

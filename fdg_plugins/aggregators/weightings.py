@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -31,7 +31,12 @@ class RoundOf:
 
 
 class Weighting(ABC):
-    """A rule for p. Called once per round, with the contributions in the sorted order of their sites."""
+    """A rule for p. Called once per round, with the contributions in the sorted order of their sites.
+
+    ``needs_reports`` says that it reads what the sites report beside their updates, through the server's filters.
+    """
+
+    needs_reports: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
@@ -88,6 +93,8 @@ class GeneralizationAdjustment(Weighting):
         normalizer: ``"max"``, the largest deviation from the mean gap (paper), or ``"max_abs"``, the largest gap
             (released code).
     """
+
+    needs_reports = True
 
     def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:
         if isinstance(step_size, bool) or not isinstance(step_size, int | float) or not 0 <= step_size < math.inf:

@@ -47,6 +47,11 @@ def take_census(replies: Mapping[str, CensusReply], failures: Mapping[str, str],
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:
     """Raise ``CensusError`` if the rounds could never have enough updates."""
+    drawn = protocol.sites_per_round
+    if drawn is not None and drawn > len(federation.sources):
+        raise CensusError(f"sites_per_round is {drawn}, but only {len(federation.sources)} sites hold a source domain.")
+    if drawn is not None and drawn < protocol.min_sites:
+        raise CensusError(f"sites_per_round is {drawn}, fewer than min_sites {protocol.min_sites}.")
     if len(federation.sources) < protocol.min_sites:
         raise CensusError(
             f"min_sites is {protocol.min_sites}, but only {len(federation.sources)} sites hold a source domain: "

@@ -11,15 +11,16 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
-from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.census import Federation, check_min_sites, take_census
 from fdg_plugins.controllers.global_model import initial_model
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.record import InitialWeights, RunRecord
 from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.setup import Plans, make_plans, new_record
+from fdg_plugins.controllers.setup import Plans, check_settings, make_plans, new_record
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
@@ -35,8 +36,13 @@ class FederationController(Messenger):
     In a round the sources evaluate the model they receive before they train on it, while the sites of the
     held-out domain evaluate it: every site has exactly one task, and round r judges the model after round r - 1.
 
+    Nothing is checked here: what is wrong in a job ends its run in one sentence, before any site is asked.
+
     Args:
-        aggregator_id: id of the job's aggregator, an :class:`~fdg_plugins.aggregators.UpdateAggregator`.
+        aggregator: the server's rule, a name or ``{"name": ..., <its settings>}``
+            (:func:`~fdg_plugins.aggregators.make_aggregator`).
+        aggregator_id: without ``aggregator``: id of a component of the job that is an
+            :class:`~fdg_plugins.aggregators.UpdateAggregator`.
         protocol: fields of :class:`~fdg_plugins.protocol.Protocol` that differ from its defaults.
         stand_in_protocol: fields, or settings of the aggregator, that replace these when the sites have no real
             data and use the stand-in.
@@ -45,15 +51,14 @@ class FederationController(Messenger):
 
     def __init__(
         self,
+        aggregator: str | dict[str, Any] | None = None,
         aggregator_id: str = "aggregator",
         protocol: dict[str, Any] | None = None,
         stand_in_protocol: dict[str, Any] | None = None,
         poll: float = 0.02,
     ) -> None:
         super().__init__(poll=poll)
-        for name, value in (("protocol", protocol), ("stand_in_protocol", stand_in_protocol)):
-            if value is not None and not isinstance(value, dict):
-                raise SettingsError(f"{name} is {value!r}, expected an object of settings.")
+        self.aggregator = aggregator
         self.aggregator_id = aggregator_id
         self.protocol = protocol
         self.stand_in_protocol = stand_in_protocol
@@ -67,6 +72,7 @@ class FederationController(Messenger):
             self._run()
         except Aborted as order:
             self._stop(str(order))
+            self._fail_simulation(str(order))
         except FDGError as error:
             self._stop(str(error))
             self.panic(str(error))
@@ -76,19 +82,29 @@ class FederationController(Messenger):
 
     def _run(self) -> None:
         aggregator = self._aggregator()
-        plans = make_plans(self.protocol or {}, self.stand_in_protocol or {}, os.environ, aggregator.setting_names())
+        plans = make_plans(
+            {} if self.protocol is None else self.protocol,
+            {} if self.stand_in_protocol is None else self.stand_in_protocol,
+            os.environ,
+            aggregator.setting_names(),
+        )
+        check_settings(aggregator, plans)
         federation = self._census(plans)
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)
         aggregator.configure(plan.aggregator)
-        model, weights = initial_model(plan.protocol, len(federation.classes))
+        model, weights, exchange = initial_model(plan.protocol, len(federation.classes))
         record = new_record(federation, plan.protocol, aggregator, InitialWeights(**vars(weights)))
-        self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()))
+        self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange)
         self._mark = marks(record)
         self._announce(record)
         self._train(self._rounds, record)
 
     def _aggregator(self) -> UpdateAggregator:
+        if self.aggregator is not None:
+            named = make_aggregator(self.aggregator)
+            named.fl_ctx = self.fl_ctx  # FLARE gives it to components of the job only
+            return named
         aggregator = self.get_component(self.aggregator_id)
         if not isinstance(aggregator, UpdateAggregator):
             raise SettingsError(
@@ -142,7 +158,9 @@ class FederationController(Messenger):
         settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
         held_out = f"{', '.join(record.held_out)} ({protocol.target})"
         self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
-        self.say(f"{record.method.aggregator} ({settings})")
+        objective = ", ".join(f"{name} {value}" for name, value in record.method.objective.items() if name != "name")
+        local = f"; sites minimise {record.method.objective['name']} ({objective})" if objective else ""
+        self.say(f"{record.method.aggregator} ({settings}){local}")
         self.say(
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {protocol.rounds} rounds of "
             f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
@@ -153,6 +171,11 @@ class FederationController(Messenger):
             )
             if record.method.settings["server_lr"] < SLOW_FROM_SCRATCH:
                 self.warning("From scratch this server_lr is very slow; FDG_SERVER_LR=1 steps as far as FedAvg.")
+
+    def _fail_simulation(self, reason: str) -> None:
+        """Make FLARE's simulator exit with an error: there it is a dead site that ends a run, not a person's order."""
+        if self.fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME:
+            self.panic(reason)
 
     def _stop(self, reason: str) -> None:
         self.error(f"stopped: {reason}")

@@ -4,12 +4,14 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import FDGError
+from fdg_plugins.methods import Exchange, make_objective
 from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.storage import save_tensors, user_path
@@ -44,9 +46,17 @@ class GlobalModel:
         save_tensors(path, self.state, description)
 
 
-def initial_model(protocol: Protocol, num_classes: int) -> tuple[GlobalModel, PretrainedRecord]:
+class Start(NamedTuple):
+    """What a run starts from: the global model, the origin of its weights, what the method exchanges beside it."""
+
+    model: GlobalModel
+    weights: PretrainedRecord
+    exchange: Exchange | None
+
+
+def initial_model(protocol: Protocol, num_classes: int) -> Start:
     """Return the model before round 1: weights drawn from the seed, the extractor's from ImageNet where asked for."""
-    model = build_model(protocol.model, num_classes, seed=protocol.seed)
+    model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
     file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
     sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
     record = load_pretrained(
@@ -56,7 +66,8 @@ def initial_model(protocol: Protocol, num_classes: int) -> tuple[GlobalModel, Pr
         file=user_path(file, os.environ) if file else None,
         sha256=sha256 or None,
     )
-    return GlobalModel(model.state_dict(), parameter_kinds(model)), record
+    exchange = make_objective(protocol.objective).exchange(model, num_classes)
+    return Start(GlobalModel(model.state_dict(), parameter_kinds(model)), record, exchange)
 
 
 def count_bytes(tensors: Mapping[str, torch.Tensor | np.ndarray]) -> int:

@@ -6,7 +6,7 @@ model. Accuracies are fractions, losses mean cross entropies, sizes bytes of ten
 A loss that is not finite is null.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import pydantic
@@ -24,10 +24,11 @@ class Recorded(Checked):
 
 
 class Method(Recorded):
-    """The aggregator by class name, and its settings in force."""
+    """The aggregator by class name, its settings in force, and the local objective with all of its own."""
 
     aggregator: str
     settings: dict[str, Any]
+    objective: dict[str, Any] = pydantic.Field(default_factory=lambda: {"name": "erm"})
 
 
 class InitialWeights(Recorded):
@@ -74,12 +75,17 @@ class AggregationRecord(Recorded):
 
 
 class RoundRecord(Recorded):
-    """One round. ``failures`` are the sites without a usable answer, with the reason. ``aggregation`` is None if the
-    model was left as it was; ``reason`` then says why."""
+    """One round. ``drawn`` are the sources that were asked to train, ``sites`` those whose update was used.
+
+    ``failures`` are the sites without a usable answer, with the reason; ``refused_reports`` those whose report beside
+    the update was refused. ``aggregation`` is None if the model was left as it was; ``reason`` then says why.
+    """
 
     round: int
+    drawn: tuple[str, ...]
     sites: tuple[str, ...]
     failures: dict[str, str]
+    refused_reports: dict[str, str] = pydantic.Field(default_factory=dict)
     local: dict[str, LocalRecord]
     aggregation: AggregationRecord | None = None
     reason: str | None = None
@@ -131,11 +137,16 @@ class RunRecord(Recorded):
     evaluations: list[EvaluationRecord] = pydantic.Field(default_factory=list)
     choices: list[Choice] = pydantic.Field(default_factory=list)
 
-    def add_evaluation(self, after_round: int, scores: Mapping[str, Evaluation]) -> EvaluationRecord:
-        """Append the scores of the global model after a round, with their means over domains."""
+    def add_evaluation(
+        self, after_round: int, scores: Mapping[str, Evaluation], expected: Iterable[str] | None = None
+    ) -> EvaluationRecord:
+        """Append the scores of the global model after a round, with their means over domains.
+
+        The means are None unless all ``expected`` sources (default: every one) judged it.
+        """
         domains = domain_accuracies(scores, {site: reply.domain for site, reply in self.census.items()})
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
-        complete = all(site in scores for site in self.sources)
+        complete = bool(sources) and all(site in scores for site in (self.sources if expected is None else expected))
         record = EvaluationRecord(
             after_round=after_round,
             sites=dict(sorted(scores.items())),

@@ -42,7 +42,7 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
     model = f"model after round {received.after_round}" if received.after_round else "initial model"
     parts = [
         f"round {finished.round}/{rounds}",
-        f"sites {len(finished.sites)}/{len(record.sources)}",
+        f"sites {len(finished.sites)}/{len(finished.drawn)}",
         f"train loss {sum(losses) / len(losses):.4f}" if losses else "train loss missing",
         f"{model}: source val {percent(received.source_mean)}, "
         f"target {record.protocol.target} {percent(received.target)}",

@@ -3,27 +3,33 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.controllers.exchanger import Exchanger
 from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel, count_bytes
 from fdg_plugins.controllers.messenger import Messenger, Request
 from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
-from fdg_plugins.errors import ContributionError, FDGError
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import (
+    META_CHECKED_REPORTS,
     META_REPORT,
     META_REQUEST,
     META_SAMPLES,
     TASK_EVALUATE,
+    TASK_PROBE,
     TASK_TRAIN,
     Evaluation,
     TaskRequest,
     TrainReport,
 )
+from fdg_plugins.methods import Exchange
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.storage import write_bytes, write_json
 
 RESULTS_FILE = "results.json"
@@ -37,47 +43,75 @@ class Answers:
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
     local: dict[str, LocalRecord] = field(default_factory=dict)
+    refused_reports: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
+    unchecked: str | None = None
+
+
+def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """Return the sources that train in round ``number``, counted from 1: all, or as many as the protocol draws."""
+    count = protocol.sites_per_round
+    if count is None or count >= len(sources):
+        return sources
+    generator = numpy_generator(protocol.seed, "sites of the round", number)
+    return tuple(sorted(generator.choice(sources, size=count, replace=False).tolist()))
 
 
 class Rounds:
     """The rounds of one run: owns the global model, the record and their files; asks through the messenger."""
 
     def __init__(
-        self, messenger: Messenger, aggregator: UpdateAggregator, model: GlobalModel, record: RunRecord, folder: Path
+        self,
+        messenger: Messenger,
+        aggregator: UpdateAggregator,
+        model: GlobalModel,
+        record: RunRecord,
+        folder: Path,
+        exchange: Exchange | None = None,
     ) -> None:
         self.messenger = messenger
         self.aggregator = aggregator
         self.model = model
         self.record = record
         self.folder = folder
+        self.exchanger = Exchanger(messenger, exchange)
         self._started = time.perf_counter()
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model it started from."""
         started = time.perf_counter()
         record, answers = self.record, Answers()
-        self.aggregator.begin_round(self.model.layout, record.sources, number - 1, record.protocol.rounds)
+        drawn = draw_sites(record.protocol, record.sources, number)
+        self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds)
+        self.exchanger.begin(number - 1, self.model.state)
+        failures = self._probe(number, drawn, answers)
+        judges = record.held_out
+        if record.protocol.validate_all:
+            judges = tuple(sorted({*judges, *record.sources} - set(drawn)))
         requests = [
-            Request(TASK_TRAIN, record.sources, self._task(number), self._on_update(answers)),
-            Request(TASK_EVALUATE, record.held_out, self._task(number), self._on_score(answers)),
+            Request(TASK_TRAIN, drawn, self._task(number), self._on_update(answers)),
+            Request(TASK_EVALUATE, judges, self._task(number), self._on_score(answers)),
         ]
-        failures = self.messenger.ask(requests, record.protocol.task_timeout)
+        bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.exchanger.bytes_down * len(drawn)
+        failures = {**failures, **self.messenger.ask(requests, record.protocol.task_timeout)}
         # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.
-        evaluation = self._judge(number - 1, answers)
+        expected = record.sources if record.protocol.validate_all else drawn
+        evaluation = self._judge(number - 1, answers, expected)
         aggregating = time.perf_counter()
-        aggregation, reason = self._step(len(answers.local))
+        aggregation, reason = self._step(drawn, answers)
         ended = time.perf_counter()
         finished = RoundRecord(
             round=number,
+            drawn=drawn,
             sites=tuple(sorted(answers.local)),
-            failures=failures,
+            failures=dict(sorted(failures.items())),
+            refused_reports=dict(sorted(answers.refused_reports.items())),
             local=dict(sorted(answers.local.items())),
             aggregation=aggregation,
             reason=reason,
             seconds=ended - started,
             aggregation_seconds=ended - aggregating,
-            bytes_down=self.model.num_bytes * (len(record.sources) + len(record.held_out)),
+            bytes_down=bytes_down + (self.model.num_bytes * len(drawn) if self._probes else 0),
             bytes_up=answers.bytes_up,
         )
         record.rounds.append(finished)
@@ -90,13 +124,15 @@ class Rounds:
         sites = tuple(sorted((*record.sources, *record.held_out)))
         request = Request(TASK_EVALUATE, sites, self._task(len(record.rounds)), self._on_score(answers))
         self.messenger.ask([request], record.protocol.task_timeout)
-        return self._judge(len(record.rounds), answers)
+        return self._judge(len(record.rounds), answers, record.sources)
 
     def save(self) -> None:
         """Write the last model, the server's state and the record, each atomically."""
         after_round = len(self.record.rounds)
         self.model.save(self.folder / LAST_FILE, self._description(after_round))
-        write_json(self.folder / STATE_FILE, {"after_round": after_round, "aggregator": self.aggregator.state()})
+        state = {"after_round": after_round, "aggregator": self.aggregator.state()}
+        exchange = self.exchanger.save(self.folder, after_round)
+        write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
         self.save_record()
 
     def save_record(self) -> None:
@@ -106,8 +142,36 @@ class Rounds:
 
     # --- messages ---
 
+    @property
+    def _probes(self) -> bool:
+        """Whether a round has an extra task before the training."""
+        return self.exchanger.exchange is not None and self.exchanger.exchange.phase == TASK_PROBE
+
+    def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> dict[str, str]:
+        """Ask for what the method needs before the training; return the reasons of the sites that gave nothing."""
+        if not self._probes:
+            return {}
+        answered: set[str] = set()
+
+        def on_probe(site: str, answer: FLModel) -> None:
+            self._take_report(TASK_PROBE, site, answer, answers)
+            answered.add(site)
+
+        request = Request(TASK_PROBE, drawn, self._task(number), on_probe)
+        failures = self.messenger.ask([request], self.record.protocol.task_timeout)
+        self.exchanger.finish(TASK_PROBE, answered)
+        return {site: f"probe: {reason}" for site, reason in failures.items()}
+
+    def _take_report(self, task: str, site: str, answer: FLModel, answers: Answers) -> None:
+        refused, num_bytes = self.exchanger.take(task, site, answer)
+        answers.bytes_up += num_bytes
+        if refused is not None:
+            answers.refused_reports[site] = refused.removeprefix(f"site {site}: ")
+
     def _task(self, number: int) -> FLModel:
-        request = TaskRequest(protocol=self.record.protocol, stand_in=self.record.stand_in)
+        request = TaskRequest(
+            protocol=self.record.protocol, stand_in=self.record.stand_in, exchanged=self.exchanger.sends
+        )
         return FLModel(
             params_type=ParamsType.FULL,
             params=dict(self.model.state),
@@ -120,6 +184,9 @@ class Rounds:
         def on_update(site: str, answer: FLModel) -> None:
             report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
             answers.scores[site] = report.received
+            self._take_report(TASK_TRAIN, site, answer, answers)
+            if META_CHECKED_REPORTS not in answer.meta:
+                answers.unchecked = site
             self.aggregator.accept_model(answer)
             answers.local[site] = LocalRecord(
                 epoch_losses=report.epoch_losses,
@@ -141,26 +208,33 @@ class Rounds:
 
     # --- model ---
 
-    def _judge(self, after_round: int, answers: Answers) -> EvaluationRecord:
+    def _judge(self, after_round: int, answers: Answers, expected: Iterable[str]) -> EvaluationRecord:
         """Record the scores of the model; keep a copy of it if source validation, never the target, prefers it."""
-        evaluation = self.record.add_evaluation(after_round, answers.scores)
+        evaluation = self.record.add_evaluation(after_round, answers.scores, expected)
         self.record.choices = self.record.choose(FILES)
         for choice in self.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
                 self.model.save(self.folder / SELECTED_FILE, self._description(after_round))
         return evaluation
 
-    def _step(self, usable: int) -> tuple[AggregationRecord | None, str | None]:
-        """Take the round's step, or leave the model as it is and return the reason."""
+    def _step(self, drawn: Iterable[str], answers: Answers) -> tuple[AggregationRecord | None, str | None]:
+        """Take the round's step, or leave model and exchange as they are and return the reason."""
+        if answers.unchecked is not None and self.aggregator.needs_reports:
+            raise SettingsError(
+                f"the update of site {answers.unchecked} came without checked reports, from which the weights follow: "
+                f"the job's server config needs GapCheckFilter for the task {TASK_TRAIN!r}."
+            )
+        self.exchanger.forget(set(drawn) - answers.local.keys())
         needed = self.record.protocol.min_sites
         try:
-            if usable < needed:
-                raise FDGError(f"{usable} usable updates came, fewer than min_sites {needed}.")
+            if len(answers.local) < needed:
+                raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")
             result = self.aggregator.aggregate_model()
             self.model.apply(result.params)
         except (FDGError, ArithmeticError) as error:
             self.messenger.warning(f"The model stays as it was: {error}")
             return None, str(error)
+        self.exchanger.finish(TASK_TRAIN, answers.local)
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
 
     def _description(self, after_round: int) -> dict[str, str]:

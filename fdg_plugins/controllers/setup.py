@@ -11,7 +11,9 @@ from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights, Method, RunRecord
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import check_model_name
+from fdg_plugins.messages import shorten
+from fdg_plugins.methods import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.models import check_model_name, input_channels
 from fdg_plugins.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
 
 PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision", "numpy", "cvxpy", "clarabel")
@@ -41,21 +43,50 @@ def make_plans(
 
     Raises ``SettingsError`` for a setting that does not exist, is out of range, or names an unknown domain.
     """
-    base = part_settings(job, [], "config of the job, protocol")
-    drawn = part_settings(stand_in, aggregator_settings, "config of the job, stand_in_protocol")
-    operator = part_settings(environment_settings(environment), aggregator_settings, "environment, FDG_*")
-    return Plans(*(_plan(base, layer, operator) for layer in (Overrides({}, {}), drawn)))
+    for name, value in (("protocol", job), ("stand_in_protocol", stand_in)):
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"config of the job: {name} is {shorten(value)}, expected an object of settings.")
+    objective = sorted({setting for name in OBJECTIVES for setting in objective_settings(name)})
+    base = part_settings(job, [], [], "config of the job, protocol")
+    drawn = part_settings(stand_in, aggregator_settings, objective, "config of the job, stand_in_protocol")
+    operator = part_settings(environment_settings(environment), aggregator_settings, objective, "environment, FDG_*")
+    return Plans(*(_plan(base, layer, operator) for layer in (Overrides({}, {}, {}), drawn)))
 
 
 def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
+    protocol = _with_objective(protocol, {**layer.objective, **operator.objective})
     check_model_name(protocol.model)
     spec = dataset_spec(protocol.dataset)
     if protocol.target not in spec.domains:
         raise SettingsError(
             f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."
         )
+    if input_channels(protocol.model) != spec.channels:
+        raise SettingsError(
+            f"model (FDG_MODEL) is {protocol.model!r}, which takes {input_channels(protocol.model)} channels, "
+            f"but the images of {spec.name} have {spec.channels}."
+        )
     return Plan(protocol, {**layer.aggregator, **operator.aggregator})
+
+
+def _with_objective(protocol: Protocol, settings: Mapping[str, Any]) -> Protocol:
+    """Return the protocol whose objective has all of its settings, those of ``settings`` in place of its own."""
+    name = make_objective(protocol.objective).name
+    for setting in settings:
+        if setting not in objective_settings(name):
+            known = ", ".join(objective_settings(name)) or "none"
+            raise SettingsError(f"objective {name!r} has no setting {setting!r}; it has {known}.")
+    objective = make_objective({**protocol.objective, **read_settings(name, settings)})
+    return protocol.model_copy(update={"objective": objective.settings()})
+
+
+def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
+    """Raise ``SettingsError`` for a value that the aggregator refuses, in either plan; its settings stay."""
+    in_force = aggregator.settings()
+    for plan in plans:
+        aggregator.configure(plan.aggregator)
+        aggregator.configure(in_force)
 
 
 def new_record(
@@ -68,7 +99,9 @@ def new_record(
         data=f"STAND-IN for {title}" if federation.stand_in else title,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         protocol=protocol,
-        method=Method(aggregator=type(aggregator).__name__, settings=aggregator.settings()),
+        method=Method(
+            aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=protocol.objective
+        ),
         initial_weights=weights,
         versions={name: version(name) for name in PACKAGES},
         classes=federation.classes,

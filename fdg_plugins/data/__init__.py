@@ -1,32 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domains on disk, their splits, and batches of images that are the same for everyone who uses the same seed.
+"""Domains of a data set, their splits, and batches of images that are the same for everyone who uses the same seed.
 
-A site opens its domain once and builds a loader for every epoch it trains:
+A site finds its data root, opens its domain once and builds a loader for every epoch it trains:
 
-    data = open_domain(data_root, "pacs", "photo", seed=1)
+    root = find_data_root("pacs", data_root, cache)
+    data = open_domain(root.path, "pacs", "photo", seed=1)
     check_images(data)
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
-``catalogue`` knows the data sets, ``splits`` divides a domain, ``domains`` finds and checks it on disk,
+``catalogue`` knows the data sets, ``roots`` says where a site's images come from, ``folders``, ``mnist``,
+``digits`` and ``rotated`` find them, ``splits`` divides a domain and its parts, ``domains`` opens one,
 ``transforms`` decodes and augments, ``images`` makes batches. Only files below the data root are read.
 """
 
-from fdg_plugins.data.catalogue import PACS, ImageFolderSpec, Sample, dataset_spec
+from fdg_plugins.data.catalogue import (
+    PACS,
+    ROTATED_DIGITS,
+    ROTATED_MNIST,
+    ROTATED_MNIST_7K,
+    DatasetSpec,
+    ImageFolderSpec,
+    RotatedSpec,
+    Sample,
+    dataset_spec,
+)
 from fdg_plugins.data.domains import DomainData, check_images, open_domain
-from fdg_plugins.data.images import DomainImages, ImageBatches, evaluation_batches, training_batches
+from fdg_plugins.data.images import ArrayImages, DomainImages, ImageBatches, evaluation_batches, training_batches
+from fdg_plugins.data.roots import DataRoot, find_data_root
+from fdg_plugins.data.rotated import ImageArray
 from fdg_plugins.data.transforms import evaluation_transform, training_transform
 
 __all__ = [
     "PACS",
+    "ROTATED_DIGITS",
+    "ROTATED_MNIST",
+    "ROTATED_MNIST_7K",
+    "ArrayImages",
+    "DataRoot",
+    "DatasetSpec",
     "DomainData",
     "DomainImages",
+    "ImageArray",
     "ImageBatches",
     "ImageFolderSpec",
+    "RotatedSpec",
     "Sample",
     "check_images",
     "dataset_spec",
     "evaluation_batches",
     "evaluation_transform",
+    "find_data_root",
     "open_domain",
     "training_batches",
     "training_transform",

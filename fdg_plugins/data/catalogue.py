@@ -6,26 +6,58 @@ from dataclasses import dataclass
 from fdg_plugins.errors import SettingsError
 
 
-@dataclass(frozen=True)
-class ImageFolderSpec:
-    """A data set kept as ``<data root>/<folder>/<domain>/<class>/<image file>``.
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """What every data set has: the position of a class in ``classes`` is its label at every site.
 
-    ``classes`` are sorted by name: the position of a class is its label at every site. ``known_bad``
-    names images that are left out everywhere, as ``<domain>/<class>/<file name without suffix>``.
+    ``channels`` is 3 for colour and 1 for grey images. ``needs_data_root`` is false where the images come
+    with an installed package.
     """
 
     name: str
-    folder: str
     title: str
     reference: str
     domains: tuple[str, ...]
     classes: tuple[str, ...]
+    channels: int
+    needs_data_root: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolderSpec(DatasetSpec):
+    """A data set kept as ``<data root>/<folder>/<domain>/<class>/<image file>``; classes are sorted by name.
+
+    ``known_bad`` names images that are left out everywhere, as ``<domain>/<class>/<file name without suffix>``.
+    """
+
+    folder: str
+    channels: int = 3
     known_bad: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotatedSpec(DatasetSpec):
+    """Grey images that are dealt to the domains and turned, in domain ``k``, by ``angles[k]`` degrees.
+
+    ``source`` names the images before that, ``size`` is their height and width in pixels, and ``limit``
+    how many of them are used, None for all. ``stand_in`` is opened instead where there is no data root.
+    """
+
+    source: str
+    angles: tuple[int, ...]
+    size: int = 28
+    limit: int | None = None
+    stand_in: "RotatedSpec | None" = None
+    channels: int = 1
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One labelled image: ``file`` is its POSIX path below the data set's folder, ``label`` lies in [0, Y)."""
+    """One labelled image: ``label`` lies in [0, Y), and ``file`` tells the image from all others of the data set.
+
+    ``file`` is the image's POSIX path below the data set's folder; for images kept in memory, it is the
+    position in the order in which they were dealt to the domains, e.g. ``00017``.
+    """
 
     file: str
     label: int
@@ -52,10 +84,55 @@ PACS = ImageFolderSpec(
     known_bad=("sketch/dog/n02103406_4068-1",),
 )
 
-_SPECS = {spec.name: spec for spec in (PACS,)}
+_ANGLES = (0, 15, 30, 45, 60, 75)
+_ANGLE_DOMAINS = tuple(f"angle_{angle}" for angle in _ANGLES)
+_DIGITS = tuple("0123456789")
+_ROTATED_REFERENCE = (
+    "Ghifary, Kleijn, Zhang, Balduzzi: Domain Generalization for Object Recognition with Multi-task "
+    "Autoencoders, ICCV 2015"
+)
+
+ROTATED_DIGITS = RotatedSpec(
+    name="rotateddigits",
+    title="RotatedDigits",
+    reference="Alpaydin, Kaynak: Optical Recognition of Handwritten Digits, UCI 1998, as scikit-learn brings it",
+    domains=_ANGLE_DOMAINS,
+    classes=_DIGITS,
+    source="digits",
+    angles=_ANGLES,
+    needs_data_root=False,
+)
+
+ROTATED_MNIST = RotatedSpec(
+    name="rotatedmnist",
+    title="RotatedMNIST",
+    reference=_ROTATED_REFERENCE,
+    domains=_ANGLE_DOMAINS,
+    classes=_DIGITS,
+    source="mnist",
+    angles=_ANGLES,
+    stand_in=ROTATED_DIGITS,
+)
+
+# FedDIM's paper gives RotatedMNIST 7,000 images, FedIIR's 70,000.
+ROTATED_MNIST_7K = RotatedSpec(
+    name="rotatedmnist_7k",
+    title="RotatedMNIST (7,000)",
+    reference=_ROTATED_REFERENCE,
+    domains=_ANGLE_DOMAINS,
+    classes=_DIGITS,
+    source="mnist",
+    angles=_ANGLES,
+    limit=7000,
+    stand_in=ROTATED_DIGITS,
+)
+
+_SPECS: dict[str, ImageFolderSpec | RotatedSpec] = {
+    spec.name: spec for spec in (PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K)
+}
 
 
-def dataset_spec(name: str) -> ImageFolderSpec:
+def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec:
     """Return the data set called ``name``; SettingsError, listing the known names, if there is none."""
     if name not in _SPECS:
         raise SettingsError(f"data set {name!r} is unknown; expected one of: {', '.join(sorted(_SPECS))}.")

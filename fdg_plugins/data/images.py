@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images read from disk, augmented and batched, so that every tensor depends only on the seed and its scope.
+"""Images, from files or from memory, in batches whose every tensor depends only on the seed and its scope.
 
 Neither the order of reading nor the number of worker processes changes a single bit: the augmentation
-of sample ``i`` is drawn from a generator of its own, and the shuffle from another.
+of sample ``i`` is drawn from a generator of its own, and the shuffle from another. Images in memory are
+not augmented, and are batched by indexing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,12 @@ from typing import Any
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torchvision.transforms.v2 import functional
 
 from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.domains import DomainData
-from fdg_plugins.data.transforms import evaluation_transform, read_image, training_transform
+from fdg_plugins.data.rotated import ImageArray
+from fdg_plugins.data.transforms import checked_size, evaluation_transform, read_image, training_transform
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import seeded, torch_generator
 
@@ -65,8 +68,33 @@ class DomainImages(Dataset[tuple[torch.Tensor, int]]):
             return DataError(str(error))
 
 
-class ImageBatches(DataLoader[tuple[torch.Tensor, int]]):
-    """A DataLoader of ``(images float32 [B, 3, S, S], labels int64 [B])``; a worker's DataError keeps its text."""
+class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Samples in memory as ``(image float32 [1, S, S] in [0, 1], label)``, resized only if they have another size."""
+
+    def __init__(self, array: ImageArray, samples: Sequence[Sample], image_size: int) -> None:
+        self.pixels = array.pixels
+        self.rows = torch.tensor([array.rows[sample.file] for sample in samples], dtype=torch.int64)
+        self.labels = torch.tensor([sample.label for sample in samples], dtype=torch.int64)
+        self.image_size = checked_size(image_size)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = self.__getitems__([index])
+        return images[0], labels[0]
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a whole batch, images ``[B, 1, S, S]`` and labels ``[B]``, which needs no collating."""
+        chosen = torch.tensor(indices, dtype=torch.int64)
+        images = self.pixels[self.rows[chosen]].unsqueeze(1).float().div_(255.0)
+        if images.shape[-1] != self.image_size:
+            images = functional.resize(images, [self.image_size, self.image_size], antialias=True)
+        return images, self.labels[chosen]
+
+
+class ImageBatches(DataLoader[Any]):
+    """A DataLoader of ``(images float32 [B, C, S, S], labels int64 [B])``; a worker's DataError keeps its text."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         for batch in super().__iter__():
@@ -112,10 +140,15 @@ def training_batches(
     """Return the training images of ``data``, augmented and shuffled as ``seed`` and ``scope`` say.
 
     The loader is for one epoch: put the epoch into ``scope`` and build the next one anew. Batches have
-    ``batch_size`` samples except the last (see ``ShuffledBatches``).
+    ``batch_size`` samples except the last (see ``ShuffledBatches``). Images in memory are not augmented
+    and need no workers.
     """
     _check_loading(batch_size, workers)
-    dataset = DomainImages(data.folder, data.train, training_transform(image_size), seed=seed, scope=scope)
+    dataset: DomainImages | ArrayImages
+    if isinstance(data.images, ImageArray):
+        dataset, workers = ArrayImages(data.images, data.train, image_size), 0
+    else:
+        dataset = DomainImages(data.images, data.train, training_transform(image_size), seed=seed, scope=scope)
     return ImageBatches(
         dataset,
         batch_sampler=ShuffledBatches(len(dataset), batch_size, seed=seed, scope=scope),
@@ -127,12 +160,20 @@ def training_batches(
 
 
 def evaluation_batches(
-    samples: Sequence[Sample], folder: Path, *, image_size: int, batch_size: int, workers: int = 0
+    data: DomainData, samples: Sequence[Sample], *, image_size: int, batch_size: int, workers: int = 0
 ) -> ImageBatches:
-    """Return ``samples`` in their order, resized only; the last batch may be smaller, and no sample gives no batch."""
+    """Return ``samples`` of ``data`` in their order, resized only.
+
+    The last batch may be smaller, and no sample gives no batch. Images in memory need no workers.
+    """
     _check_loading(batch_size, workers)
+    dataset: DomainImages | ArrayImages
+    if isinstance(data.images, ImageArray):
+        dataset, workers = ArrayImages(data.images, samples, image_size), 0
+    else:
+        dataset = DomainImages(data.images, samples, evaluation_transform(image_size), seed=0, scope=("evaluation",))
     return ImageBatches(
-        DomainImages(folder, samples, evaluation_transform(image_size), seed=0, scope=("evaluation",)),
+        dataset,
         batch_size=batch_size,
         num_workers=workers,
         collate_fn=_collate,
@@ -140,8 +181,9 @@ def evaluation_batches(
     )
 
 
-def _collate(samples: list[tuple[torch.Tensor, int]] | DataError) -> Any:
-    return samples if isinstance(samples, DataError) else default_collate(samples)
+def _collate(samples: list[tuple[torch.Tensor, int]] | tuple[torch.Tensor, torch.Tensor] | DataError) -> Any:
+    """Return single samples as one batch, and a batch or an error as it is."""
+    return default_collate(samples) if isinstance(samples, list) else samples
 
 
 def _check_loading(batch_size: int, workers: int) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which images of a domain are for training and which for validation: a seeded 90/10 split, or PACS' own lists.
 
+Of either, ``part_of`` is what one of several sites of the domain holds.
+
 A split has a name and a hash, so that two people, or a run and its repetition, can tell whether they
 trained on the same images without exchanging lists.
 """
@@ -11,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, Sample, without_suffix
+from fdg_plugins.core.domains import split_indices
+from fdg_plugins.data.catalogue import DatasetSpec, ImageFolderSpec, Sample, without_suffix
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator
 
@@ -40,7 +43,7 @@ class Split:
 
 
 def seeded_split(
-    samples: Sequence[Sample], spec: ImageFolderSpec, domain: str, *, seed: int, max_samples: int | None = None
+    samples: Sequence[Sample], spec: DatasetSpec, domain: str, *, seed: int, max_samples: int | None = None
 ) -> Split:
     """Split at random into 90 % training and 10 % validation images, class by class.
 
@@ -89,6 +92,30 @@ def listed_split(
     return Split(_in_order(kept & set(train)), _in_order(kept & set(validation)), _in_order(kept & set(test)), name)
 
 
+def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int], *, seed: int) -> Split:
+    """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
+
+    Training and validation images are each divided at random, as ``seed`` says, into ``count`` sets whose
+    sizes differ by at most one (FedIIR, Algorithm 2). The one part of one is the split itself. Raises
+    SettingsError for a number out of range and for more parts than images.
+    """
+    number, count = part
+    if not 1 <= number <= count:
+        raise SettingsError(f"part of domain {domain!r} is {number} of {count}; expected a number from 1 to {count}.")
+    if count == 1:
+        return split
+    if count > min(len(split.train), len(split.validation)):
+        raise SettingsError(
+            f"domain {domain!r} has {len(split.train)} training and {len(split.validation)} validation images; "
+            f"expected at least {count} of each for {count} parts."
+        )
+    kept = []
+    for purpose, samples in (("train", split.train), ("validation", split.validation)):
+        generator = numpy_generator(seed, "part", spec.name, domain, purpose)
+        kept.append(tuple(samples[i] for i in split_indices(len(samples), count, generator)[number - 1]))
+    return Split(kept[0], kept[1], split.test, f"{split.name}/part{number}of{count}")
+
+
 def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
     """Divide ``total`` among groups of the given sizes in proportion to them; no group gets more than its size.
 
@@ -108,7 +135,7 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
 
 
 def _thinned(
-    parts: Sequence[Sequence[Sample]], spec: ImageFolderSpec, domain: str, seed: int, max_samples: int | None
+    parts: Sequence[Sequence[Sample]], spec: DatasetSpec, domain: str, seed: int, max_samples: int | None
 ) -> list[Sample]:
     """Return at most ``max_samples`` of all parts: proportional by class, within a class proportional by part."""
     everything = [sample for part in parts for sample in part]

@@ -49,7 +49,7 @@ def training_transform(image_size: int) -> v2.Compose:
     saturation changed by up to 40 %, hue by up to 0.4 turns, and grey in one draw of ten. It draws from
     torch's global CPU generator; seed it around the call (``randomness.seeded``).
     """
-    size = _checked(image_size)
+    size = checked_size(image_size)
     return v2.Compose(
         [
             v2.RandomResizedCrop(size, scale=(0.8, 1.0), antialias=True),
@@ -66,7 +66,7 @@ def evaluation_transform(image_size: int) -> v2.Compose:
 
     The whole image is resized to the square; nothing is cropped and nothing is random.
     """
-    size = _checked(image_size)
+    size = checked_size(image_size)
     return v2.Compose([v2.Resize((size, size), antialias=True), *_to_normalised_tensor()])
 
 
@@ -79,7 +79,8 @@ def _to_normalised_tensor() -> list[torch.nn.Module]:
     ]
 
 
-def _checked(image_size: int) -> int:
+def checked_size(image_size: int) -> int:
+    """Return ``image_size``; SettingsError if an image cannot have that height and width."""
     if image_size < 1:
         raise SettingsError(f"image_size is {image_size}; expected at least 1 pixel.")
     return image_size

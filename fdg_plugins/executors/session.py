@@ -2,21 +2,36 @@
 """One site's work under one protocol: the data it holds, and what each task does with the model it receives."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader
 
-from fdg_plugins.data import DomainData, check_images, evaluation_batches, open_domain, training_batches
-from fdg_plugins.data.stand_in import ensure_stand_in, is_stand_in
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.data import (
+    DomainData,
+    Sample,
+    check_images,
+    evaluation_batches,
+    find_data_root,
+    open_domain,
+    training_batches,
+)
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.site_config import SiteConfig
-from fdg_plugins.executors.training import Arithmetic, LocalTraining, ShouldStop, evaluate, train_locally
+from fdg_plugins.executors.training import (
+    Arithmetic,
+    Batches,
+    LocalTraining,
+    ShouldStop,
+    evaluate,
+    placed,
+    train_locally,
+)
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
+from fdg_plugins.methods import make_objective
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.protocol import Protocol
 
@@ -24,30 +39,33 @@ EVALUATION_BATCH = 64
 PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision")
 
 
-def find_data_root(config: SiteConfig, cache: Path | None) -> Path:
-    """Return the data root that the site names, or the stand-in's if it names none.
+class TrainResult(NamedTuple):
+    """What one round of local training gives: the update (local - global, plain, dense, contiguous, on the CPU), what
+    the site says of it, and the tensors that the method reports beside it."""
 
-    A root that is named but not there is an error: a site that was told where its data lies never
-    trains on drawings instead.
-    """
-    if config.data_root is None:
-        return ensure_stand_in(cache)
-    if not config.data_root.is_dir():
-        raise DataError(f"data root {config.data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.")
-    return config.data_root
+    update: dict[str, torch.Tensor]
+    report: TrainReport
+    tensors: dict[str, torch.Tensor]
 
 
 class SiteSession:
     """What a site does under one protocol. Opens the data once; holds nothing that must survive a round."""
 
-    def __init__(self, site: str, config: SiteConfig, protocol: Protocol, data_root: Path) -> None:
+    def __init__(self, site: str, config: SiteConfig, protocol: Protocol, cache: Path | None = None) -> None:
         self.site = site
         self.config = config
         self.protocol = protocol
-        self.stand_in = is_stand_in(data_root)
+        self.objective = make_objective(protocol.objective)
+        root = find_data_root(protocol.dataset, config.data_root, cache)
+        self.stand_in = root.stand_in
         self.domain = config.domain or site
         self.data: DomainData = open_domain(
-            data_root, protocol.dataset, self.domain, seed=protocol.seed, max_samples=protocol.max_samples_per_domain
+            root.path,
+            protocol.dataset,
+            self.domain,
+            seed=protocol.seed,
+            max_samples=protocol.max_samples_per_domain,
+            part=config.part_of_domain(),
         )
         self.arithmetic = Arithmetic(
             config.torch_device(), bfloat16=protocol.precision == "bfloat16", channels_last=protocol.channels_last
@@ -77,7 +95,8 @@ class SiteSession:
 
     def load(self, state: Mapping[str, torch.Tensor]) -> ExtractorClassifier:
         """Return the protocol's model with the parameters received, on the site's device."""
-        model = build_model(self.protocol.model, len(self.data.classes), seed=self.protocol.seed)
+        protocol = self.protocol
+        model = build_model(protocol.model, len(self.data.classes), seed=protocol.seed, head=protocol.head)
         expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
         received = {name: tuple(value.shape) for name, value in state.items()}
         if expected != received:
@@ -90,17 +109,17 @@ class SiteSession:
         return self.arithmetic.place(model)
 
     def evaluate(
-        self, model: ExtractorClassifier, split: Literal["validation", "test"], should_stop: ShouldStop
+        self, model: ExtractorClassifier, split: Literal["train", "validation", "test"], should_stop: ShouldStop
     ) -> Evaluation:
         """Return the score of ``model`` on one split of the site's domain."""
-        batches = evaluation_batches(
-            getattr(self.data, split),
-            self.data.folder,
-            image_size=self.protocol.image_size,
-            batch_size=EVALUATION_BATCH,
-            workers=self.config.workers,
-        )
+        batches = self._unchanged_images(getattr(self.data, split))
         return Evaluation(split=split, **asdict(evaluate(model, batches, self.arithmetic, should_stop)))
+
+    def probe(self, state: Mapping[str, torch.Tensor], should_stop: ShouldStop) -> dict[str, torch.Tensor]:
+        """Return what the method reports of the model received, before any training."""
+        self._refuse_held_out()
+        model = self.load(state)
+        return self.objective.report_received(model, self._training_images(should_stop), len(self.data.classes))
 
     def train(
         self,
@@ -108,12 +127,16 @@ class SiteSession:
         round_number: int,
         should_stop: ShouldStop,
         on_epoch: Callable[[int, float], None],
-    ) -> tuple[dict[str, torch.Tensor], TrainReport]:
-        """Return the update (local - global, plain, dense, contiguous, on the CPU) of one round, and the report."""
-        if self.domain == self.protocol.target:
-            raise SettingsError(f"domain {self.domain!r} is held out in this run and never trains.")
-        model = self.load(state)
-        received = self.evaluate(model, "validation", should_stop)
+        received: Mapping[str, torch.Tensor] | None = None,
+    ) -> TrainResult:
+        """Return what one round of local training gives; ``received``: tensors of the method beside the model."""
+        self._refuse_held_out()
+        model, objective, classes = self.load(state), self.objective, len(self.data.classes)
+        local_objective = objective.local(received or {}, model)
+        tensors: dict[str, torch.Tensor] = {}
+        if not objective.probes:
+            tensors.update(objective.report_received(model, self._training_images(should_stop), classes))
+        before = self._judge(model, should_stop)
         learning_rate = self.protocol.learning_rate_at(round_number)
         optimizer = torch.optim.SGD(
             model.parameters(),
@@ -121,11 +144,38 @@ class SiteSession:
             momentum=self.protocol.momentum,
             weight_decay=self.protocol.weight_decay,
         )
-        training = train_locally(model, self._epochs(round_number), optimizer, self.arithmetic, should_stop, on_epoch)
-        local = self.evaluate(model, "validation", should_stop)
-        return make_update(model.state_dict(), state), self._report(received, local, training, learning_rate)
+        epochs = self._epochs(round_number)
+        training = train_locally(model, local_objective, epochs, optimizer, self.arithmetic, should_stop, on_epoch)
+        after = self._judge(model, should_stop)
+        tensors.update(objective.report_trained(model, self._training_images(should_stop), classes))
+        report = self._report(before, after, training, learning_rate)
+        return TrainResult(make_update(model.state_dict(), state), report, tensors)
 
-    def _epochs(self, round_number: int) -> Iterator[DataLoader]:
+    def _refuse_held_out(self) -> None:
+        if self.domain == self.protocol.target:
+            raise SettingsError(f"domain {self.domain!r} is held out in this run and never trains.")
+
+    def _judge(self, model: ExtractorClassifier, should_stop: ShouldStop) -> list[Evaluation]:
+        """Return the score on the validation split and, where the gap is measured there, on the training split."""
+        scores = [self.evaluate(model, "validation", should_stop)]
+        if self.protocol.gap_split == "train":
+            scores.append(self.evaluate(model, "train", should_stop))
+        return scores
+
+    def _unchanged_images(self, samples: Sequence[Sample]) -> Batches:
+        return evaluation_batches(
+            self.data,
+            samples,
+            image_size=self.protocol.image_size,
+            batch_size=EVALUATION_BATCH,
+            workers=self.config.workers,
+        )
+
+    def _training_images(self, should_stop: ShouldStop) -> Batches:
+        """Yield the training split without augmentation, in its order, on the device."""
+        return placed(self._unchanged_images(self.data.train), self.arithmetic, should_stop)
+
+    def _epochs(self, round_number: int) -> Iterator[Batches]:
         for epoch in range(self.protocol.local_epochs):
             yield training_batches(
                 self.data,
@@ -138,12 +188,13 @@ class SiteSession:
             )
 
     def _report(
-        self, received: Evaluation, local: Evaluation, training: LocalTraining, learning_rate: float
+        self, before: list[Evaluation], after: list[Evaluation], training: LocalTraining, learning_rate: float
     ) -> TrainReport:
         return TrainReport(
             domain=self.domain,
-            received=received,
-            local=local,
+            received=before[0],
+            local=after[0],
+            training_split=(before[1], after[1]) if len(before) > 1 else None,
             epoch_losses=training.epoch_losses,
             steps=training.steps,
             learning_rate=learning_rate,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLARE Executor of a site: answers the tasks census, train and evaluate, and never with a traceback."""
+"""The FLARE Executor of a site: answers census, probe, train and evaluate, and never with a traceback."""
 
 import os
 from pathlib import Path
@@ -18,16 +18,19 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.executors.session import SiteSession, find_data_root
+from fdg_plugins.executors.session import SiteSession
 from fdg_plugins.executors.site_config import FILE_NAME, SiteConfig, read_site_config
 from fdg_plugins.executors.training import ShouldStop, Stopped
 from fdg_plugins.messages import (
     HEADER_REASON,
+    META_RECEIVED,
     META_REPORT,
     META_REQUEST,
     META_SAMPLES,
+    META_SITE_REPORT,
     TASK_CENSUS,
     TASK_EVALUATE,
+    TASK_PROBE,
     TASK_TRAIN,
     CensusRequest,
     TaskRequest,
@@ -59,7 +62,12 @@ class SiteExecutor(Executor):
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to one task; an error reply carries its reason, in one sentence, as a header."""
         site = fl_ctx.get_identity_name()
-        tasks = {TASK_CENSUS: self._census, TASK_TRAIN: self._train, TASK_EVALUATE: self._evaluate}
+        tasks = {
+            TASK_CENSUS: self._census,
+            TASK_PROBE: self._probe,
+            TASK_TRAIN: self._train,
+            TASK_EVALUATE: self._evaluate,
+        }
         if task_name not in tasks:
             return make_reply(ReturnCode.TASK_UNKNOWN, {HEADER_REASON: f"unknown task {task_name!r}."})
         try:
@@ -90,6 +98,12 @@ class SiteExecutor(Executor):
             self._say(session, fl_ctx, f"skipped {skipped}, which is known to be mislabelled")
         return DXO(DataKind.METRICS, data=reply.model_dump(mode="json")).to_shareable()
 
+    def _probe(self, site: str, shareable: Shareable, fl_ctx: FLContext, should_stop: ShouldStop) -> Shareable:
+        session = self._resume(site, shareable, fl_ctx)
+        tensors = session.probe(_weights(shareable), should_stop)
+        meta = {META_SITE_REPORT: tensors}
+        return _answer(DXO(DataKind.METRICS, data={"count": len(session.data.train)}, meta=meta), shareable)
+
     def _train(self, site: str, shareable: Shareable, fl_ctx: FLContext, should_stop: ShouldStop) -> Shareable:
         session = self._resume(site, shareable, fl_ctx)
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
@@ -99,13 +113,16 @@ class SiteExecutor(Executor):
             where = f"round {round_number + 1}/{protocol.rounds} | epoch {epoch + 1}/{protocol.local_epochs}"
             self._say(session, fl_ctx, f"{where} | train loss {loss:.4f}")
 
-        update, report = session.train(_weights(shareable), round_number, should_stop, on_epoch)
-        meta = {
+        received = _received(shareable)
+        result = session.train(_weights(shareable), round_number, should_stop, on_epoch, received)
+        meta: dict[str, Any] = {
             META_SAMPLES: len(session.data.train),
-            MetaKey.INITIAL_METRICS: {"val_accuracy": report.received.accuracy},
-            META_REPORT: report.model_dump(mode="python"),
+            MetaKey.INITIAL_METRICS: {"val_accuracy": result.report.received.accuracy},
+            META_REPORT: result.report.model_dump(mode="python"),
         }
-        return DXO(DataKind.WEIGHT_DIFF, data=update, meta=meta).to_shareable()
+        if result.tensors:
+            meta[META_SITE_REPORT] = result.tensors
+        return _answer(DXO(DataKind.WEIGHT_DIFF, data=result.update, meta=meta), shareable)
 
     def _evaluate(self, site: str, shareable: Shareable, fl_ctx: FLContext, should_stop: ShouldStop) -> Shareable:
         session = self._resume(site, shareable, fl_ctx)
@@ -136,8 +153,8 @@ class SiteExecutor(Executor):
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             cache = os.environ.get("FDG_CACHE", "").strip()
-            root = find_data_root(config, user_path(cache, os.environ) if cache else None)
-            self._session = SiteSession(site, config, protocol, root)
+            folder = user_path(cache, os.environ) if cache else None
+            self._session = SiteSession(site, config, protocol, folder)
         return self._session
 
     def _config(self, site: str, fl_ctx: FLContext) -> SiteConfig:
@@ -152,7 +169,10 @@ class SiteExecutor(Executor):
 
 
 def _meta(shareable: Shareable) -> dict[str, Any]:
-    return from_shareable(shareable).meta or {}
+    dxo = from_shareable(shareable)
+    if dxo.data_kind == DataKind.COLLECTION:
+        raise SettingsError(f"the job's site config needs ExchangeReceiveFilter for the data of {TASK_TRAIN!r}.")
+    return dxo.meta or {}
 
 
 def _weights(shareable: Shareable) -> dict[str, torch.Tensor]:
@@ -160,6 +180,26 @@ def _weights(shareable: Shareable) -> dict[str, torch.Tensor]:
     if dxo.data_kind != DataKind.WEIGHTS:
         raise SettingsError(f"the server sent {dxo.data_kind}, expected the global model (WEIGHTS).")
     return {name: torch.as_tensor(value) for name, value in dxo.data.items()}
+
+
+def _received(shareable: Shareable) -> dict[str, torch.Tensor]:
+    """Return the tensors that came beside the model; refuse a task from which the job's filters did not take them."""
+    meta = _meta(shareable)
+    request = TaskRequest.read(meta.get(META_REQUEST), "task request", SettingsError)
+    received = meta.get(META_RECEIVED) or {}
+    if request.exchanged and not received:
+        raise SettingsError(
+            "the server's tensors beside the model did not arrive: the job's configs need ExchangeSendFilter at the "
+            f"server and ExchangeReceiveFilter at the sites, for the data of {TASK_TRAIN!r}."
+        )
+    return {name: torch.as_tensor(value) for name, value in received.items()}
+
+
+def _answer(dxo: DXO, task: Shareable) -> Shareable:
+    """Return the answer to a task, with the number of its round, which FLARE does not echo."""
+    answer = dxo.to_shareable()
+    answer.set_header(AppConstants.CURRENT_ROUND, task.get_header(AppConstants.CURRENT_ROUND, 0))
+    return answer
 
 
 def _run_dir(fl_ctx: FLContext) -> Path:

@@ -27,6 +27,11 @@ class SiteConfig(pydantic.BaseModel):
 
     data_root: Path | None = pydantic.Field(None, description="folder that holds the data sets")
     domain: str | None = pydantic.Field(None, description="domain held by the site; default: the site's name")
+    part: str | None = pydantic.Field(
+        None,
+        pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",
+        description="share of the domain, for many sites per domain: `3/10` is the third of ten equal random parts",
+    )
     role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
     device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
@@ -38,6 +43,13 @@ class SiteConfig(pydantic.BaseModel):
         if value is not None and not value.is_absolute():
             raise ValueError("it must be an absolute path")
         return value
+
+    def part_of_domain(self) -> tuple[int, int] | None:
+        """Return number, from 1, and count of the parts into which the domain is divided; None for all of it."""
+        if self.part is None:
+            return None
+        number, count = self.part.split("/")
+        return int(number), int(count)
 
     def torch_device(self) -> torch.device:
         """Return the device to compute on."""

@@ -2,13 +2,13 @@
 """Local training and evaluation of a model on one domain, without FLARE."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
 
+from fdg_plugins.methods import LocalObjective
 from fdg_plugins.models import ExtractorClassifier
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
@@ -62,27 +62,29 @@ class Score:
 
 def train_locally(
     model: ExtractorClassifier,
-    epochs: Iterable[DataLoader],
+    objective: LocalObjective,
+    epochs: Iterable[Batches],
     optimizer: torch.optim.Optimizer,
     arithmetic: Arithmetic,
     should_stop: ShouldStop,
     on_epoch: Callable[[int, float], None],
 ) -> LocalTraining:
-    """Train ``model`` in place, one pass per loader of ``epochs``; call ``on_epoch(epoch, mean loss)`` after each.
+    """Train ``model`` in place, one pass over each of ``epochs``; call ``on_epoch(epoch, mean loss)`` after each.
 
     Raises :class:`Stopped` within one batch once ``should_stop()`` is true.
     """
     started = time.perf_counter()
     losses: list[float] = []
     steps = 0
-    model.train()
     for epoch, batches in enumerate(epochs):
+        model.train()
+        objective.prepare(model)
         total = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
         seen = 0
         for images, labels in batches:
             if should_stop():
                 raise Stopped
-            loss = _step(model, images, labels, optimizer, arithmetic)
+            loss = _step(model, objective, images, labels, optimizer, arithmetic)
             # Summed on the device: reading a loss out after every step would make an accelerator wait.
             total += loss.double() * len(labels)
             seen += len(labels)
@@ -92,8 +94,19 @@ def train_locally(
     return LocalTraining(tuple(losses), steps, time.perf_counter() - started)
 
 
+def placed(
+    batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield ``batches`` on the device; raises :class:`Stopped` as training does."""
+    for images, labels in batches:
+        if should_stop():
+            raise Stopped
+        yield arithmetic.images(images), labels.to(arithmetic.device, non_blocking=True)
+
+
 def _step(
     model: ExtractorClassifier,
+    objective: LocalObjective,
     images: torch.Tensor,
     labels: torch.Tensor,
     optimizer: torch.optim.Optimizer,
@@ -102,7 +115,7 @@ def _step(
     labels = labels.to(arithmetic.device, non_blocking=True)
     optimizer.zero_grad(set_to_none=True)
     with arithmetic.autocast():
-        loss = cross_entropy(model(arithmetic.images(images)).float(), labels)
+        loss = objective.loss(model, arithmetic.images(images), labels)
     loss.backward()
     optimizer.step()
     return loss.detach()
@@ -115,12 +128,9 @@ def evaluate(model: ExtractorClassifier, batches: Batches, arithmetic: Arithmeti
     loss = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
     correct = torch.zeros((), dtype=torch.int64, device=arithmetic.device)
     count = 0
-    for images, labels in batches:
-        if should_stop():
-            raise Stopped
-        labels = labels.to(arithmetic.device, non_blocking=True)
+    for images, labels in placed(batches, arithmetic, should_stop):
         with arithmetic.autocast():
-            logits = model(arithmetic.images(images)).float()
+            logits = model(images).float()
         loss += cross_entropy(logits, labels, reduction="sum").double()
         correct += (logits.argmax(dim=1) == labels).sum()
         count += len(labels)

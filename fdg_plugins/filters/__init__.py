@@ -1,6 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLARE Filters that put reports on a site's answer and, at the server, check them and take them off."""
+"""FLARE Filters: what a method shares beside model and update, put on at one end, taken off at the other."""
 
+from fdg_plugins.filters.exchange import (
+    EXCHANGE_PROP,
+    ExchangeCheckFilter,
+    ExchangeReceiveFilter,
+    ExchangeReportFilter,
+    ExchangeRound,
+    ExchangeSendFilter,
+)
 from fdg_plugins.filters.gap import GapCheckFilter, GapReportFilter
 
-__all__ = ["GapCheckFilter", "GapReportFilter"]
+__all__ = [
+    "EXCHANGE_PROP",
+    "ExchangeCheckFilter",
+    "ExchangeReceiveFilter",
+    "ExchangeReportFilter",
+    "ExchangeRound",
+    "ExchangeSendFilter",
+    "GapCheckFilter",
+    "GapReportFilter",
+]

@@ -2,7 +2,8 @@
 """The generalization gap on the wire: what averaging costs a site, as one number beside its update.
 
 The gap of round r is the loss of the global model that the site received, minus the loss of the site's own
-model after its last local training, on the same validation split: positive if the global model is worse.
+model after its last local training, on the same split: positive if the global model is worse. The split is the
+validation split, as in the authors' code, or the training split, as in the paper's text (the protocol's ``gap_split``).
 What it reveals: the difference of two losses on the site's data.
 """
 
@@ -51,8 +52,9 @@ class GapReportFilter(Filter):
         report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
         path = Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id())) / GAP_FILE
         previous = read_json(path)[self.metric] if path.exists() else None
-        gap = METRICS[self.metric](getattr(report.received, self.metric), previous) if previous is not None else None
-        own = {name: getattr(report.local, name) for name in METRICS}
+        received, local = report.training_split or (report.received, report.local)
+        gap = METRICS[self.metric](getattr(received, self.metric), previous) if previous is not None else None
+        own = {name: getattr(local, name) for name in METRICS}
         kept = {name: value if math.isfinite(value) else None for name, value in own.items()}
         write_json(path, {"version": STATE_VERSION, **kept})
         if gap is not None and math.isfinite(gap):

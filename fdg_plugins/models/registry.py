@@ -1,29 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models by name: an extractor of features and a linear classifier on top, the same bits for the same seed."""
+"""Models by name: an extractor of features and a classifier on top, the same bits for the same seed."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models.convnet import convnet_extractor
+from fdg_plugins.models.convnet import convnet_extractor, groupnorm_extractor
 from fdg_plugins.models.resnet import resnet_extractor
 from fdg_plugins.randomness import seeded
 
-_EXTRACTORS: dict[str, Callable[[], tuple[nn.Module, int]]] = {
-    "convnet": convnet_extractor,
-    "resnet18": partial(resnet_extractor, "resnet18"),
-    "resnet50": partial(resnet_extractor, "resnet50"),
+
+class _Architecture(NamedTuple):
+    """How to build an extractor and its number of features ``D``, and how many channels its images have."""
+
+    build: Callable[[], tuple[nn.Module, int]]
+    channels: int = 3
+
+
+_ARCHITECTURES: dict[str, _Architecture] = {
+    "convnet": _Architecture(convnet_extractor),
+    "groupnorm_convnet": _Architecture(groupnorm_extractor, channels=1),
+    "resnet18": _Architecture(partial(resnet_extractor, "resnet18")),
+    "resnet50": _Architecture(partial(resnet_extractor, "resnet50")),
 }
 
 
 class ExtractorClassifier(nn.Module):
-    """Images ``[B, 3, H, W]`` -> extractor -> features ``[B, D]`` -> linear classifier -> logits ``[B, Y]``."""
+    """Images ``[B, C, H, W]`` -> extractor -> features ``[B, D]`` -> classifier -> logits ``[B, Y]``.
 
-    def __init__(self, extractor: nn.Module, classifier: nn.Linear) -> None:
+    The classifier is one linear layer, or a sequence of layers that ends in one: the last layer. What that
+    one reads is the penultimate output ``[B, D']``, which a linear classifier reads from the features.
+    """
+
+    def __init__(self, extractor: nn.Module, classifier: nn.Linear | nn.Sequential) -> None:
         super().__init__()
         self.extractor = extractor
         self.classifier = classifier
@@ -31,41 +45,89 @@ class ExtractorClassifier(nn.Module):
     @property
     def feature_size(self) -> int:
         """``D``, the length of a feature vector."""
-        return self.classifier.in_features
+        return self._linear_layers()[0].in_features
+
+    @property
+    def last_layer(self) -> nn.Linear:
+        """The linear layer that gives the logits."""
+        return self._linear_layers()[-1]
+
+    @property
+    def last_weight_name(self) -> str:
+        """The name of the last layer's weight in the state dict."""
+        if isinstance(self.classifier, nn.Sequential):
+            return f"classifier.{len(self.classifier) - 1}.weight"
+        return "classifier.weight"
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the features ``[B, D]`` of ``images: [B, 3, H, W]``."""
+        """Return the features ``[B, D]`` of ``images: [B, C, H, W]``."""
         return self.extractor(images)
 
+    def penultimate(self, images: torch.Tensor) -> torch.Tensor:
+        """Return what the last layer reads, ``[B, D']``, so that ``last_layer(penultimate(images))`` are the logits."""
+        features = self.features(images)
+        return self.classifier[:-1](features) if isinstance(self.classifier, nn.Sequential) else features
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits ``[B, Y]`` of ``images: [B, 3, H, W]``."""
+        """Return the logits ``[B, Y]`` of ``images: [B, C, H, W]``."""
         return self.classifier(self.features(images))
+
+    def _linear_layers(self) -> list[nn.Linear]:
+        return [layer for layer in self.classifier.modules() if isinstance(layer, nn.Linear)]
+
+
+def _linear(feature_size: int, num_classes: int) -> nn.Linear:
+    return nn.Linear(feature_size, num_classes)
+
+
+def _two_layer(feature_size: int, num_classes: int) -> nn.Sequential:
+    hidden = feature_size // 2
+    return nn.Sequential(nn.Linear(feature_size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+
+
+_CLASSIFIERS: dict[str, Callable[[int, int], nn.Linear | nn.Sequential]] = {"linear": _linear, "two_layer": _two_layer}
+
+HEADS: tuple[str, ...] = tuple(sorted(_CLASSIFIERS))
+"""The classifiers that ``build_model`` knows: one linear layer, or two with D // 2 units and ReLU between them."""
 
 
 def model_names() -> tuple[str, ...]:
     """Return the names that ``build_model`` knows, sorted."""
-    return tuple(sorted(_EXTRACTORS))
+    return tuple(sorted(_ARCHITECTURES))
 
 
 def check_model_name(name: str) -> None:
     """Refuse a name that ``build_model`` does not know, with a SettingsError that lists those it does."""
-    if name not in _EXTRACTORS:
+    if name not in _ARCHITECTURES:
         raise SettingsError(f"model {name!r} is unknown; expected one of: {', '.join(model_names())}.")
 
 
-def build_model(name: str, num_classes: int, *, seed: int) -> ExtractorClassifier:
+def check_head(head: str) -> None:
+    """Refuse a head that ``build_model`` does not know, with a SettingsError that lists those it does."""
+    if head not in _CLASSIFIERS:
+        raise SettingsError(f"head {head!r} is unknown; expected one of: {', '.join(HEADS)}.")
+
+
+def input_channels(name: str) -> int:
+    """Return how many channels the images of a model have: 1 for grey, 3 for colour; SettingsError if it is unknown."""
+    check_model_name(name)
+    return _ARCHITECTURES[name].channels
+
+
+def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear") -> ExtractorClassifier:
     """Return the model on the CPU, randomly initialised by ``seed`` alone; global generators are left as they were.
 
-    The extractor's initial parameters do not depend on ``num_classes``. Raises SettingsError for an
-    unknown name and for less than one class.
+    The extractor's initial parameters depend neither on ``num_classes`` nor on ``head``. Raises SettingsError
+    for an unknown name or head and for less than one class.
     """
     check_model_name(name)
+    check_head(head)
     if num_classes < 1:
         raise SettingsError(f"num_classes is {num_classes} for model {name}; expected at least 1.")
     with seeded(seed, "model", name, "extractor"):
-        extractor, feature_size = _EXTRACTORS[name]()
+        extractor, feature_size = _ARCHITECTURES[name].build()
     with seeded(seed, "model", name, "classifier"):
-        classifier = nn.Linear(feature_size, num_classes)
+        classifier = _CLASSIFIERS[head](feature_size, num_classes)
     return ExtractorClassifier(extractor, classifier)
 
 

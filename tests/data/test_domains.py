@@ -36,8 +36,13 @@ def test_a_domain_lists_every_image_in_order_under_the_label_of_its_folder(root:
     assert all(data.classes[sample.label] == sample.file.split("/")[1] for sample in data.test)
     assert sorted(s.file for s in (*data.train, *data.validation)) == files
     assert (data.dataset, data.domain, data.classes) == ("pacs", "photo", PACS.classes)
-    assert (data.split, data.skipped, data.folder) == ("pacs/90-10@1", (), root.resolve() / "pacs")
+    assert (data.split, data.skipped, data.images) == ("pacs/90-10@1", (), root.resolve() / "pacs")
     assert len(data.split_hash) == 16
+
+
+def test_a_data_set_of_files_needs_a_data_root() -> None:
+    with pytest.raises(DataError, match="data set pacs has no data root; expected the folder that holds pacs/"):
+        open_domain(None, "pacs", "photo", seed=1)
 
 
 def test_class_names_are_sorted_so_that_labels_agree_everywhere() -> None:
@@ -96,7 +101,10 @@ def test_thinning_reaches_the_split(root: Path) -> None:
 def test_unknown_names_are_refused_with_the_known_ones(root: Path) -> None:
     with pytest.raises(SettingsError, match=r"domain 'clipart' is unknown in data set pacs; .*art_painting.*sketch"):
         open_domain(root, "pacs", "clipart", seed=1)
-    with pytest.raises(SettingsError, match="data set 'PACS' is unknown; expected one of: pacs"):
+    with pytest.raises(
+        SettingsError,
+        match="data set 'PACS' is unknown; expected one of: pacs, rotateddigits, rotatedmnist, rotatedmnist_7k",
+    ):
         dataset_spec("PACS")
     with pytest.raises(SettingsError, match=r"domain '\.\./photo' is unknown"):
         open_domain(root, "pacs", "../photo", seed=1)
@@ -162,3 +170,26 @@ def test_checking_images_names_the_first_unreadable_file(root: Path) -> None:
     (root / "pacs" / "photo" / "giraffe" / "056_0002.jpg").write_text("not an image")
     with pytest.raises(DataError, match=r"image .*photo/giraffe/056_0002\.jpg cannot be read .*expected"):
         check_images(data)
+
+
+# --- one domain at several sites --------------------------------------------------------------------
+
+
+def test_a_site_with_a_part_holds_its_share_and_tests_on_the_whole_domain(root: Path) -> None:
+    whole = open_photo(root)
+    first, second = (open_domain(root, "pacs", "photo", seed=1, part=(number, 2)) for number in (1, 2))
+    assert (len(first.train), len(second.train)) == (14, 14)
+    assert sorted([len(first.validation), len(second.validation)]) == [3, 4]
+    assert {*first.train, *second.train} == set(whole.train)
+    assert {*first.validation, *second.validation} == set(whole.validation)
+    assert first.test == second.test == whole.test
+    assert (first.split, second.split) == ("pacs/90-10@1/part1of2", "pacs/90-10@1/part2of2")
+    assert len({whole.split_hash, first.split_hash, second.split_hash}) == 3
+
+
+def test_an_impossible_part_is_refused_with_domain_and_counts(root: Path) -> None:
+    with pytest.raises(
+        SettingsError,
+        match="domain 'photo' has 28 training and 7 validation images; expected at least 8 of each for 8 parts",
+    ):
+        open_domain(root, "pacs", "photo", seed=1, part=(1, 8))

@@ -54,7 +54,7 @@ def stacked(batches: ImageBatches) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def augmented(data: DomainData, seed: int = 1, scope: tuple[str | int, ...] = ("site-1", 0)) -> DomainImages:
-    return DomainImages(data.folder, data.train, training_transform(SIZE), seed=seed, scope=scope)
+    return DomainImages(data.images, data.train, training_transform(SIZE), seed=seed, scope=scope)
 
 
 # --- single samples ---------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_seed_and_every_part_of_the_scope_change_the_augmentation(
 def test_reading_leaves_the_global_generator_as_it_was(data: DomainData) -> None:
     before = torch.get_rng_state()
     stacked(epoch(data))
-    stacked(evaluation_batches(data.test, data.folder, image_size=SIZE, batch_size=5))
+    stacked(evaluation_batches(data, data.test, image_size=SIZE, batch_size=5))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -139,13 +139,13 @@ def test_a_single_sample_is_still_a_batch() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_evaluation_keeps_order_and_the_last_batch(data: DomainData, workers: int) -> None:
-    batches = evaluation_batches(data.test, data.folder, image_size=SIZE, batch_size=5, workers=workers)
+    batches = evaluation_batches(data, data.test, image_size=SIZE, batch_size=5, workers=workers)
     assert [len(labels) for _, labels in batches] == [5, 5, 5, 5, 1]
     assert stacked(batches)[1].tolist() == [sample.label for sample in data.test]
 
 
 def test_no_samples_give_no_batches(data: DomainData) -> None:
-    assert list(evaluation_batches((), data.folder, image_size=SIZE, batch_size=5)) == []
+    assert list(evaluation_batches(data, (), image_size=SIZE, batch_size=5)) == []
 
 
 # --- refusals ---------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_no_samples_give_no_batches(data: DomainData) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("damage", ["truncated", "text", "missing"])
 def test_a_bad_image_is_one_sentence_with_or_without_workers(data: DomainData, workers: int, damage: str) -> None:
-    bad = data.folder / data.train[5].file
+    bad = data.images / data.train[5].file
     content = {"truncated": bad.read_bytes()[:400], "text": b"not an image"}.get(damage)
     bad.unlink()
     if content is not None:
@@ -170,4 +170,4 @@ def test_impossible_settings_are_refused(data: DomainData, batch_size: int, work
     with pytest.raises(SettingsError, match=f"{name} is .*; expected"):
         training_batches(data, image_size=SIZE, batch_size=batch_size, seed=0, scope=(), workers=workers)
     with pytest.raises(SettingsError, match=f"{name} is .*; expected"):
-        evaluation_batches(data.test, data.folder, image_size=SIZE, batch_size=batch_size, workers=workers)
+        evaluation_batches(data, data.test, image_size=SIZE, batch_size=batch_size, workers=workers)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.data.catalogue import PACS, Sample, without_suffix
-from fdg_plugins.data.splits import KFOLD_FOLDERS, listed_split, seeded_split, shares
+from fdg_plugins.data.splits import KFOLD_FOLDERS, Split, listed_split, part_of, seeded_split, shares
 from fdg_plugins.errors import DataError, SettingsError
 
 REPEATABLE = settings(derandomize=True, deadline=None)
@@ -144,6 +144,59 @@ def test_shares_serve_the_minimum_in_order_while_the_total_lasts() -> None:
 def test_a_limit_below_one_image_per_class_is_refused() -> None:
     with pytest.raises(SettingsError, match="max_samples is 6 for domain 'photo'; expected at least 7"):
         seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=0, max_samples=6)
+
+
+# --- parts ------------------------------------------------------------------------------------------
+
+
+@REPEATABLE
+@given(sizes=CLASS_SIZES, seed=SEEDS, data=st.data())
+def test_parts_are_disjoint_together_complete_and_of_even_size(
+    sizes: list[int], seed: int, data: st.DataObject
+) -> None:
+    split = seeded_split(samples_of(sizes), PACS, "photo", seed=seed)
+    most = min(len(split.train), len(split.validation))
+    if most == 0:  # one image in each class: nothing to divide
+        return
+    count = data.draw(st.integers(1, most), label="count")
+    parts = [part_of(split, PACS, "photo", (number, count), seed=seed) for number in range(1, count + 1)]
+    for purpose in ("train", "validation"):
+        held = [getattr(part, purpose) for part in parts]
+        assert sorted(s.file for part in held for s in part) == [s.file for s in getattr(split, purpose)]
+        assert max(map(len, held)) - min(map(len, held)) <= 1
+        assert all(list(part) == sorted(part, key=lambda sample: sample.file) for part in held)
+    assert all(part.test == split.test for part in parts)
+
+
+def part_three_of_five(split: Split, domain: str = "photo", seed: int = 1) -> Split:
+    return part_of(split, PACS, domain, (3, 5), seed=seed)
+
+
+def test_seed_and_domain_decide_the_parts_and_the_name_says_which_one_it_is() -> None:
+    split = seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=1)
+    part = part_three_of_five(split)
+    assert part == part_three_of_five(split)
+    assert part.name == "pacs/90-10@1/part3of5"
+    assert part.digest not in {part_three_of_five(split, seed=2).digest, part_three_of_five(split, "sketch").digest}
+
+
+def test_the_one_part_of_one_is_the_whole_split() -> None:
+    split = seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=1)
+    assert part_of(split, PACS, "photo", (1, 1), seed=1) == split
+
+
+@pytest.mark.parametrize("part", [(0, 3), (4, 3), (-1, 3), (1, 0)])
+def test_a_number_out_of_range_is_refused(part: tuple[int, int]) -> None:
+    split = seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=1)
+    with pytest.raises(SettingsError, match=rf"part of domain 'photo' is {part[0]} of {part[1]}; expected a number"):
+        part_of(split, PACS, "photo", part, seed=1)
+
+
+def test_more_parts_than_validation_images_are_refused() -> None:
+    split = seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=1)
+    assert part_of(split, PACS, "photo", (7, 7), seed=1).validation
+    with pytest.raises(SettingsError, match="'photo' has 77 training and 7 validation images; expected at least 8"):
+        part_of(split, PACS, "photo", (1, 8), seed=1)
 
 
 # --- the official lists -----------------------------------------------------------------------------

@@ -206,9 +206,10 @@ def test_impossible_settings_are_refused(tmp_path: Path, model: ExtractorClassif
         load_pretrained(model, "resnet18", "auto", None, "f37072fd")
 
 
-def test_the_convnet_has_no_pretrained_weights(tmp_path: Path) -> None:
-    convnet = build_model("convnet", 7, seed=0)
-    assert load_pretrained(convnet, "convnet", "auto").label == "from scratch"
+@pytest.mark.parametrize("name", ["convnet", "groupnorm_convnet"])
+def test_the_convnets_have_no_pretrained_weights(tmp_path: Path, name: str) -> None:
+    convnet = build_model(name, 7, seed=0)
+    assert load_pretrained(convnet, name, "auto").label == "from scratch"
     for mode, file in (("imagenet", None), ("auto", tmp_path / "weights.pth")):
-        with pytest.raises(SettingsError, match="model convnet has no ImageNet weights"):
-            load_pretrained(convnet, "convnet", mode, file)
+        with pytest.raises(SettingsError, match=f"model {name} has no ImageNet weights"):
+            load_pretrained(convnet, name, mode, file)

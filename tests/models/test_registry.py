@@ -9,14 +9,36 @@ from torch import nn
 
 import fdg_plugins.models
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model, model_names, parameter_kinds
+from fdg_plugins.models import (
+    HEADS,
+    ExtractorClassifier,
+    build_model,
+    check_head,
+    input_channels,
+    model_names,
+    parameter_kinds,
+)
 
-SMALL = ("convnet", "resnet18")  # resnet50 takes a second to build, and shares all its code with resnet18
+SMALL = (
+    "convnet",
+    "groupnorm_convnet",
+    "resnet18",
+)  # resnet50 takes a second to build, and shares all its code with resnet18
 
 
 @pytest.fixture(scope="module", params=model_names())
-def model(request: pytest.FixtureRequest) -> ExtractorClassifier:
-    return build_model(request.param, 7, seed=1).eval()
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(name: str) -> ExtractorClassifier:
+    return build_model(name, 7, seed=1).eval()
+
+
+def images_for(name: str, size: int = 32, count: int = 2) -> torch.Tensor:
+    """Return noise in the shape of a model's images."""
+    return torch.randn(count, input_channels(name), size, size, generator=torch.Generator().manual_seed(0))
 
 
 def same_bits(first: nn.Module, second: nn.Module) -> bool:
@@ -28,8 +50,8 @@ def test_the_package_example_holds() -> None:
     assert doctest.testmod(fdg_plugins.models).failed == 0
 
 
-def test_logits_are_the_classifier_of_the_features(model: ExtractorClassifier) -> None:
-    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+def test_logits_are_the_classifier_of_the_features(name: str, model: ExtractorClassifier) -> None:
+    images = images_for(name)
     features = model.features(images)
     assert features.shape == (2, model.feature_size)
     assert model(images).shape == (2, 7)
@@ -68,13 +90,14 @@ def test_resnet18_has_the_known_number_of_parameters_and_buffers() -> None:
     assert (kinds.count("float_buffer"), kinds.count("integer_buffer")) == (40, 20)  # 20 batch normalisations
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_the_seed_alone_decides_the_bits(name: str) -> None:
-    first = build_model(name, 7, seed=3)
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("small", SMALL)
+def test_the_seed_alone_decides_the_bits(small: str, head: str) -> None:
+    first = build_model(small, 7, seed=3, head=head)
     torch.rand(5)
-    assert same_bits(first, build_model(name, 7, seed=3))
-    assert not same_bits(first, build_model(name, 7, seed=4))
-    assert same_bits(first.extractor, build_model(name, 2, seed=3).extractor)
+    assert same_bits(first, build_model(small, 7, seed=3, head=head))
+    assert not same_bits(first, build_model(small, 7, seed=4, head=head))
+    assert same_bits(first.extractor, build_model(small, 2, seed=3).extractor)
 
 
 def test_building_leaves_the_global_generator_as_it_was() -> None:
@@ -95,10 +118,92 @@ def test_the_convnet_is_small() -> None:
     assert 100_000 < sum(p.numel() for p in build_model("convnet", 7, seed=0).parameters()) < 400_000
 
 
+# --- heads ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("small", SMALL)
+def test_logits_are_the_last_layer_of_the_penultimate_output_bit_for_bit(small: str, head: str) -> None:
+    model = build_model(small, 7, seed=1, head=head).eval()
+    images = images_for(small)
+    inputs = model.penultimate(images)
+    assert inputs.shape == (2, model.last_layer.in_features)
+    assert model.features(images).shape == (2, model.feature_size)
+    assert model.last_layer.out_features == 7
+    assert torch.equal(model(images), model.last_layer(inputs))
+    assert model.state_dict()[model.last_weight_name].data_ptr() == model.last_layer.weight.data_ptr()
+
+
+def test_a_linear_head_is_the_default_and_reads_the_features() -> None:
+    model = build_model("convnet", 7, seed=1).eval()
+    assert same_bits(model, build_model("convnet", 7, seed=1, head="linear"))
+    assert model.last_layer is model.classifier
+    assert model.last_weight_name == "classifier.weight"
+    assert torch.equal(model.penultimate(images_for("convnet")), model.features(images_for("convnet")))
+    assert {key for key in model.state_dict() if key.startswith("classifier")} == {
+        "classifier.weight",
+        "classifier.bias",
+    }
+
+
+def test_a_two_layer_head_halves_the_features_before_the_last_layer() -> None:
+    model = build_model("convnet", 7, seed=1, head="two_layer").eval()
+    shapes = {key: tuple(v.shape) for key, v in model.state_dict().items() if key.startswith("classifier")}
+    assert shapes == {
+        "classifier.0.weight": (64, 128),
+        "classifier.0.bias": (64,),
+        "classifier.2.weight": (7, 64),
+        "classifier.2.bias": (7,),
+    }
+    assert (model.feature_size, model.last_weight_name) == (128, "classifier.2.weight")
+    assert model.penultimate(images_for("convnet")).min() == 0.0  # what ReLU has cut off
+
+
+# --- the convnet with group normalisation -----------------------------------------------------------
+
+
+def test_images_are_grey_for_the_groupnorm_convnet_and_coloured_for_all_others() -> None:
+    assert {name: input_channels(name) for name in model_names()} == {
+        "convnet": 3,
+        "groupnorm_convnet": 1,
+        "resnet18": 3,
+        "resnet50": 3,
+    }
+
+
+def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None:
+    model = build_model("groupnorm_convnet", 10, seed=0)
+    # convolutions 1 -> 64 -> 128 -> 128 -> 128 of 3x3 with bias, scale and shift per channel, 128 -> 10
+    convolutions = (9 * 1 + 1) * 64 + (9 * 64 + 1) * 128 + 2 * (9 * 128 + 1) * 128
+    assert sum(p.numel() for p in model.parameters()) == convolutions + 2 * (64 + 3 * 128) + 129 * 10
+    assert set(parameter_kinds(model).values()) == {"trainable"}
+    kinds = [type(layer) for layer in model.extractor.children()]
+    assert kinds == [nn.Conv2d, nn.ReLU, nn.GroupNorm] * 4 + [nn.AdaptiveAvgPool2d, nn.Flatten]
+    assert all(layer.num_groups == 8 for layer in model.extractor.children() if isinstance(layer, nn.GroupNorm))
+    pooled = model.extractor[:-2](images_for("groupnorm_convnet", 28))
+    assert pooled.shape == (2, 128, 14, 14)
+    torch.testing.assert_close(pooled.mean(dim=(2, 3)), model.features(images_for("groupnorm_convnet", 28)))
+
+
+@pytest.mark.parametrize("size", [1, 8, 28, 33])
+def test_the_groupnorm_convnet_trains_on_one_image_of_any_size(size: int) -> None:
+    model = build_model("groupnorm_convnet", 3, seed=0).train()
+    nn.functional.cross_entropy(model(images_for("groupnorm_convnet", size, 1)), torch.tensor([2])).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+# --- refusals ---------------------------------------------------------------------------------------
+
+
 def test_unknown_names_and_impossible_sizes_are_refused() -> None:
     with pytest.raises(
-        SettingsError, match=r"model 'os\.system' is unknown; expected one of: convnet, resnet18, resnet50"
+        SettingsError, match=r"model 'os\.system' is unknown; expected one of: convnet, groupnorm_convnet, resnet18"
     ):
         build_model("os.system", 7, seed=0)
     with pytest.raises(SettingsError, match="num_classes is 0 for model convnet; expected at least 1"):
         build_model("convnet", 0, seed=0)
+    for refuse in (check_head, lambda head: build_model("convnet", 7, seed=0, head=head)):
+        with pytest.raises(SettingsError, match="head 'mlp' is unknown; expected one of: linear, two_layer"):
+            refuse("mlp")
+    with pytest.raises(SettingsError, match="model 'vgg' is unknown"):
+        input_channels("vgg")

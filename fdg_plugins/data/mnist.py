@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MNIST from the four files that torchvision, or anyone, has put below the data root; nothing is downloaded."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torchvision.datasets.mnist import read_image_file, read_label_file
+
+from fdg_plugins.data.folders import refuse_outside
+from fdg_plugins.errors import DataError
+
+FOLDER = "mnist/MNIST/raw"
+PARTS = ("train", "t10k")
+CLASSES = 10
+
+# What torchvision's readers raise on files that are not in the idx format, or end too early.
+_FORMAT_ERRORS = (AssertionError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
+
+
+def read_mnist(data_root: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return all images uint8 ``[N, size, size]`` and labels int64 ``[N]``: the training part, then the test part.
+
+    Read is what ``torchvision.datasets.MNIST(<data root>/mnist, download=False)`` reads, so the usual
+    70,000. Raises DataError, naming folder or file, for what is missing, broken, or a link out of the root.
+    """
+    root = data_root.resolve()
+    folder = root / FOLDER
+    if not folder.is_dir():
+        names = ", ".join(f"{part}-{kind}" for part in PARTS for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+        raise DataError(f"folder of MNIST {folder} is not a folder; expected it to hold {names}.")
+    refuse_outside(root, folder)
+    parts = [_read_part(root, folder, part, size) for part in PARTS]
+    return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+
+
+def _read_part(root: Path, folder: Path, part: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    images_file, labels_file = folder / f"{part}-images-idx3-ubyte", folder / f"{part}-labels-idx1-ubyte"
+    images = _read(root, images_file, read_image_file)
+    labels = _read(root, labels_file, read_label_file)
+    if images.shape[1:] != (size, size):
+        raise DataError(f"file {images_file} holds images of {list(images.shape[1:])}; expected {[size, size]} pixels.")
+    if len(images) != len(labels):
+        raise DataError(f"file {labels_file} holds {len(labels)} labels; expected {len(images)}, one per image.")
+    if len(labels) and int(labels.max()) >= CLASSES:
+        raise DataError(f"file {labels_file} holds the label {int(labels.max())}; expected labels from 0 to 9.")
+    return images, labels
+
+
+def _read(root: Path, path: Path, reader: Callable[[str], torch.Tensor]) -> torch.Tensor:
+    if not path.is_file():
+        raise DataError(f"folder {path.parent} lacks MNIST's file {path.name}; expected it uncompressed.")
+    refuse_outside(root, path)
+    try:
+        return reader(str(path))
+    except _FORMAT_ERRORS as error:
+        raise DataError(
+            f"file {path} cannot be read ({type(error).__name__}); expected MNIST's undamaged, uncompressed file."
+        ) from error

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a method shares beside model and update (insights, classifier gradients), on and off the wire.
+
+Down: :class:`ExchangeSendFilter` at the server puts the tensors beside the model, :class:`ExchangeReceiveFilter` at
+the site takes them off. Up: :class:`ExchangeReportFilter` at the site puts them beside the update,
+:class:`ExchangeCheckFilter` at the server takes them off and hands them to the method's exchange, which checks them.
+The exchange of the round is a property that the workflow sets; no filter keeps anything.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from nvflare.apis.dxo import DataKind
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.app_constant import AppConstants
+
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
+from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT, shorten
+from fdg_plugins.methods import Exchange
+from fdg_plugins.peers import authenticated_site
+
+EXCHANGE_PROP = "fdg_exchange_round"
+
+
+class ExchangeRound(NamedTuple):
+    """The exchange of a run and the round it is in, counted from 0."""
+
+    exchange: Exchange
+    round_number: int
+
+
+class ExchangeSendFilter(Filter):
+    """At the server, on the data of ``train``: puts what the exchange sends down beside the model."""
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return the task with the tensors beside its model; as it came while there are none."""
+        current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
+        message = read_message(shareable)
+        if current is None or message is None:
+            return shareable
+        tensors = current.exchange.down()
+        return pack(message.main, tensors, current.round_number, shareable) if tensors else shareable
+
+
+class ExchangeReceiveFilter(Filter):
+    """At a site, on the data of ``train``: takes the tensors off, for the executor."""
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return the task with its model alone, the tensors in the meta."""
+        message = read_message(shareable)
+        if message is None:
+            return shareable
+        return with_meta(message.main, {META_RECEIVED: message.tensors or {}}).update_shareable(shareable)
+
+
+class ExchangeReportFilter(Filter):
+    """At a site, on the results of ``probe`` and ``train``: puts the method's report beside the update."""
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return the result with the report beside it; as it came if it has none."""
+        message = read_message(shareable)
+        if message is None or message.main.get_meta_prop(META_SITE_REPORT) is None:
+            return shareable
+        round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
+        report = message.main.meta[META_SITE_REPORT]
+        return pack(without_meta(message.main, META_SITE_REPORT), report, round_number, shareable)
+
+
+class ExchangeCheckFilter(Filter):
+    """At the server, on the results of ``probe`` and ``train``: takes the report off and hands it to the exchange.
+
+    A report that cannot be used is refused by name; the update beside it is judged by itself.
+    """
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return the result without the report; its meta says what became of it."""
+        message = read_message(shareable)
+        current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
+        if message is None or current is None:
+            return shareable
+        refused = None
+        if fl_ctx.get_prop(FLContextKey.TASK_NAME) == current.exchange.phase:
+            try:
+                _hand_over(message, current, authenticated_site(shareable, fl_ctx))
+            except ContributionError as error:
+                refused = str(error)
+                self.log_warning(fl_ctx, f"Report refused: {refused}")
+        # Set in any case: a site cannot say of its own report that it was checked.
+        check = {"refused": refused, "bytes": _count_bytes(message.tensors)}
+        return with_meta(message.main, {META_REPORT_CHECK: check}).update_shareable(shareable)
+
+
+def _hand_over(message: Packed, current: ExchangeRound, site: str) -> None:
+    if message.tensors is not None and message.round_number != current.round_number:
+        came = shorten(message.round_number)
+        raise ContributionError(f"site {site}: its report is of round {came}, expected {current.round_number}.")
+    update = message.main.data if message.main.data_kind == DataKind.WEIGHT_DIFF else None
+    current.exchange.accept(site, message.tensors, update)
+
+
+def _count_bytes(tensors: Any) -> int:
+    values = tensors.values() if isinstance(tensors, Mapping) else ()
+    return sum(value.nbytes for value in values if isinstance(value, torch.Tensor | np.ndarray))

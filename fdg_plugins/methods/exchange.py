@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server's half of a method that shares more than updates: what it sends down, takes in and learns.
+
+In every round the server sends :meth:`Exchange.down` to each site beside the model, takes one report of each, and
+learns from those of the sites that count. A report comes from elsewhere and is read with a :class:`Reader`, which
+refuses whatever is not exactly what was asked for; so does a site that reads what the server sent.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+
+Tensors = Mapping[str, torch.Tensor]
+Phase = Literal["probe", "train"]
+
+STATE_VERSION = 1
+LARGEST_VALUE = 1e15  # the sum of the squares of 1e8 such values is still finite in float32
+MOST_SAMPLES = 2**53  # as of an update's number of samples
+
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
+_INTEGERS |= {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads what the other end sent; what does not fit raises ``error``, one sentence that begins with ``whose``.
+
+    Tensors and arrays are both read, for FLARE's filters may turn one into the other. What is returned is a copy:
+    on the CPU, dense and contiguous.
+    """
+
+    whose: str
+    error: type[FDGError]
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise the error with the reason."""
+        raise self.error(f"{self.whose}: {reason}.")
+
+    def fields(self, value: Any, expected: Iterable[str]) -> Mapping[str, Any]:
+        """Return ``value``, a mapping with exactly the expected names."""
+        names = sorted(expected)
+        wanted = ", ".join(names) or "nothing"
+        if not isinstance(value, Mapping):
+            self.refuse(f"sent {_kind(value)}, expected a mapping with {wanted}")
+        if missing := [name for name in names if name not in value]:
+            self.refuse(f"{missing[0]!r} is missing, expected {wanted}")
+        if extra := [name for name in value if name not in names]:
+            self.refuse(f"sent {_shorten(extra[0])}, expected only {wanted}")
+        return value
+
+    def numbers(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
+        """Return finite numbers of ``shape`` as float32, none beyond ``LARGEST_VALUE``."""
+        tensor = self._tensor(name, value, shape, _FLOATS, "floating-point numbers")
+        found = tensor.to(torch.float32, copy=True).contiguous()  # before the check: a float64 may become infinite
+        if bad := int((~found.isfinite()).sum()):
+            self.refuse(f"{name!r} has {bad} values that are NaN or infinite in float32, expected finite numbers")
+        if bool((found.abs() > LARGEST_VALUE).any()):
+            self.refuse(f"{name!r} has values beyond {LARGEST_VALUE:g}")
+        return found
+
+    def counts(self, name: str, value: Any, length: int) -> torch.Tensor:
+        """Return ``[length]`` numbers of samples as int64, none negative, not all zero."""
+        found = self._tensor(name, value, (length,), _INTEGERS, "whole numbers").to(torch.int64, copy=True)
+        if bool(((found < 0) | (found > MOST_SAMPLES)).any()):
+            self.refuse(f"{name!r} has a number outside 0 to {MOST_SAMPLES}, expected numbers of samples")
+        if not bool(found.any()):
+            self.refuse(f"{name!r} is zero for every class, expected at least one sample")
+        return found.contiguous()
+
+    def flags(self, name: str, value: Any, length: int) -> torch.Tensor:
+        """Return ``[length]`` truth values."""
+        return self._tensor(name, value, (length,), {torch.bool}, "truth values").clone().contiguous()
+
+    def _tensor(self, name: str, value: Any, shape: Sequence[int], dtypes: set[torch.dtype], what: str) -> torch.Tensor:
+        tensor = _as_tensor(self._loaded(name, value))
+        if tensor is None:
+            self.refuse(f"{name!r} is {_kind(value)}, expected a dense array of {what}")
+        if tuple(tensor.shape) != tuple(shape):
+            self.refuse(f"{name!r} has shape {list(tensor.shape)}, expected {list(shape)}")
+        if tensor.dtype not in dtypes:
+            self.refuse(f"{name!r} has dtype {tensor.dtype}, expected {what}")
+        return tensor
+
+    def _loaded(self, name: str, value: Any) -> Any:
+        # With disk offload FLARE hands over references that load on demand.
+        if not hasattr(value, "materialize"):
+            return value
+        try:
+            return value.materialize()
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise self.error(f"{self.whose}: {name!r} cannot be loaded: {error}.") from error
+
+
+class Exchange(ABC):
+    """What one method's server learns from reports. Reports are kept by site and read in the sorted order of names.
+
+    One round is :meth:`begin_round`, any number of :meth:`accept` and :meth:`forget`, and :meth:`finish`. What has
+    been learned is the state: replaced in :meth:`finish`, never changed in place, since messages may still hold it.
+
+    ``phase`` names the task whose answers bring the reports: ``"probe"`` comes before training and asks for nothing
+    else, so that what is learned from it is sent down with the same round's training; ``"train"`` brings them beside
+    the updates, and what is learned is sent down in the next round.
+    """
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase: Phase = phase
+        self._learned: dict[str, torch.Tensor] = {}
+        self._reports: dict[str, Any] = {}
+        self._begun = False
+
+    # --- what a method defines ---
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return what a state must agree in to be taken back, as a value for JSON."""
+
+    @abstractmethod
+    def read_report(self, reader: Reader, report: Any, update: Tensors | None) -> Any:
+        """Return what is kept of one site's report; refuse one that cannot be used."""
+
+    @abstractmethod
+    def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return what is known after the reports of one or more sites, given in sorted order."""
+
+    @abstractmethod
+    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return ``tensors`` as :meth:`learn` would have returned them; refuse what does not fit."""
+
+    def read_model(self, state: Tensors) -> None:  # noqa: B027 - most exchanges need nothing of the model
+        """Take what is needed of the global model of a round."""
+
+    # --- one round ---
+
+    def begin_round(self, state: Tensors) -> None:
+        """Forget the last round's reports; ``state`` is the global model that the round starts from, by name."""
+        self.read_model(state)
+        self._reports, self._begun = {}, True
+
+    def down(self) -> dict[str, torch.Tensor]:
+        """Return what every site of the round is sent beside the model; empty before anything was learned."""
+        return dict(self._learned)
+
+    def accept(self, site: str, report: Any, update: Tensors | None) -> None:
+        """Take one site's report and, in the phase ``"train"``, its checked update (local - global).
+
+        Raises ``ContributionError`` naming site and field if it cannot be used; then nothing of it is kept.
+        """
+        reader = Reader(f"site {site}", ContributionError)
+        if not self._begun:
+            reader.refuse("sent a report while no round was asking for one")
+        if site in self._reports:
+            reader.refuse("sent a second report in the same round")
+        self._reports[site] = self.read_report(reader, report, update)
+
+    def forget(self, site: str) -> None:
+        """Drop a site's report: its update was refused, so its report does not count."""
+        self._reports.pop(site, None)
+
+    def finish(self, sites: Iterable[str]) -> None:
+        """Learn from the reports of ``sites`` and end the round; without any, what was learned stays as it was."""
+        reports = {site: self._reports[site] for site in sorted(set(sites)) if site in self._reports}
+        self._reports, self._begun = {}, False
+        if reports:
+            self._learned = self.learn(reports)
+
+    # --- what survives the round ---
+
+    def state(self) -> dict[str, Any]:
+        """Return what must survive beside :meth:`tensors`, as a value for JSON."""
+        return {"version": STATE_VERSION, **self.identity(), "tensors": sorted(self._learned)}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return what has been learned; empty before anything was."""
+        return dict(self._learned)
+
+    def restore(self, state: Mapping[str, Any], tensors: Tensors) -> None:
+        """Take back what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
+        reader = Reader("state of the exchange", SettingsError)
+        if not isinstance(state, Mapping):
+            reader.refuse(f"is {_kind(state)}, expected a mapping")
+        for name, expected in {"version": STATE_VERSION, **self.identity(), "tensors": sorted(tensors)}.items():
+            if state.get(name) != expected:
+                reader.refuse(f"{name!r} is {_shorten(state.get(name))}, expected {expected!r}")
+        self._learned = self.read_learned(reader, tensors) if tensors else {}
+        self._reports, self._begun = {}, False
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """Return a dense tensor on the CPU, None for anything that is not one and no array of numbers."""
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type != "meta":
+        return None if value.is_quantized or value.is_nested else value.detach().cpu()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.dtype.itemsize <= 8:
+        # torch shares an array's memory, but not of one that is read-only, reversed or of foreign byte order.
+        return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), copy=True))
+    return None
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
+def _shorten(value: Any, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

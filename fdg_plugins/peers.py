@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who sent a message: the identity that FLARE authenticated, never what the sender wrote of itself."""
+
+from nvflare.apis.client import Client
+from nvflare.apis.fl_constant import ReservedKey, ServerCommandKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+
+from fdg_plugins.errors import ContributionError
+
+
+def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
+    """Return the name of the site that sent ``shareable``; raise ``ContributionError`` if there is none.
+
+    FLARE's server puts the client that owns the message's token into a header. The peer context, which
+    says the same of an honest site, travels with the message and serves where there is no such header.
+    """
+    headers = shareable if isinstance(shareable, Shareable) else Shareable()
+    client, peer = headers.get_header(ServerCommandKey.FL_CLIENT), fl_ctx.get_peer_context() if fl_ctx else None
+    name = client.name if isinstance(client, Client) else headers.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
+    name = name or (peer.get_identity_name() if peer else None)
+    if not isinstance(name, str) or not name:
+        raise ContributionError("A contribution came without the name of an authenticated site.")
+    return name

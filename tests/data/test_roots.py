@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a site's images come from: what it names is used or refused, and only who names nothing gets a stand-in."""
+
+from pathlib import Path
+
+import pytest
+
+from fdg_plugins.data import DataRoot, find_data_root, roots, stand_in
+from fdg_plugins.errors import DataError, SettingsError
+
+NEEDING = ("pacs", "rotatedmnist", "rotatedmnist_7k")
+
+
+@pytest.fixture
+def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(cache: Path | None) -> Path:
+        raise AssertionError(f"a stand-in was asked for, at {cache}")
+
+    monkeypatch.setattr(roots, "ensure_stand_in", refuse)
+
+
+@pytest.mark.usefixtures("_nothing_is_drawn")
+@pytest.mark.parametrize("dataset", NEEDING)
+def test_a_named_data_root_is_used_and_is_no_stand_in(dataset: str, tmp_path: Path) -> None:
+    assert find_data_root(dataset, tmp_path, None) == DataRoot(tmp_path, stand_in=False)
+
+
+@pytest.mark.parametrize("dataset", NEEDING)
+def test_a_named_data_root_that_holds_the_drawings_is_a_stand_in(dataset: str, tmp_path: Path) -> None:
+    (tmp_path / stand_in.MARKER).touch()
+    assert find_data_root(dataset, tmp_path, None) == DataRoot(tmp_path, stand_in=True)
+
+
+@pytest.mark.usefixtures("_nothing_is_drawn")
+@pytest.mark.parametrize("dataset", NEEDING)
+def test_a_named_data_root_that_is_not_there_is_refused(dataset: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"data root .*away is not a folder; FDG_DATA_ROOT or fdg_site\.json names it\."
+    ):
+        find_data_root(dataset, tmp_path / "away", tmp_path)
+
+
+def test_the_stand_in_of_pacs_is_drawn_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_in, "_build", lambda folder, images_per_class: (folder / stand_in.MARKER).touch())
+    found = find_data_root("pacs", None, tmp_path)
+    assert found == DataRoot(stand_in.stand_in_root(tmp_path), stand_in=True)
+    assert stand_in.is_stand_in(stand_in.stand_in_root(tmp_path))
+
+
+@pytest.mark.usefixtures("_nothing_is_drawn")
+@pytest.mark.parametrize("dataset", ["rotatedmnist", "rotatedmnist_7k"])
+def test_the_stand_in_of_rotated_mnist_needs_no_folder(dataset: str, tmp_path: Path) -> None:
+    assert find_data_root(dataset, None, tmp_path) == DataRoot(None, stand_in=True)
+
+
+@pytest.mark.usefixtures("_nothing_is_drawn")
+@pytest.mark.parametrize("name", [None, "root", "away"])
+def test_digits_come_with_an_installed_package_and_are_never_a_stand_in(name: str | None, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / stand_in.MARKER).touch()
+    data_root = None if name is None else tmp_path / name
+    assert find_data_root("rotateddigits", data_root, tmp_path) == DataRoot(None, stand_in=False)
+
+
+def test_an_unknown_data_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="data set 'mnist' is unknown; expected one of: pacs"):
+        find_data_root("mnist", tmp_path, None)
