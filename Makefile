@@ -3,16 +3,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+POC := poc/workspace
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-slow lint docs-tables clean
+.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables clean
 
 help:
-	@echo "make demo       install, then: nvflare simulator jobs/pacs_fedomg"
-	@echo "make test       install, then the tests (under 8 minutes on 2 cores)"
-	@echo "make test-slow  install, then the tests that start whole federations and break them"
-	@echo "make lint       install, then ruff and mypy"
-	@echo "make clean      remove the virtual environment and the simulator's workspace"
+	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg"
+	@echo "make poc              install, then provision and start a federation on this machine, in poc/workspace"
+	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
+	@echo "make test             install, then the tests (under 8 minutes on 2 cores)"
+	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
+	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
+	@echo "make lint             install, then ruff and mypy"
+	@echo "make clean            remove the virtual environment and the simulator's workspace"
 
 $(VENV)/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -31,11 +35,20 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed
 	. $(BIN)/activate && nvflare simulator jobs/pacs_fedomg
 
+poc: $(VENV)/.installed
+	$(BIN)/python poc/federation.py start --folder $(POC) $(POC_OPTIONS)
+
+poc-stop: $(VENV)/.installed
+	$(BIN)/python poc/federation.py stop --folder $(POC)
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation"
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow
+
+test-federation: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m federation
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.setup import make_plans
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.methods import make_objective
 
 JOBS = sorted(path for path in (Path(__file__).parents[1] / "jobs").iterdir() if path.is_dir())
 
@@ -58,7 +59,7 @@ def test_every_component_can_be_built_from_its_arguments(job: Path) -> None:
     server = read(job, "app_server", "config_fed_server.json")
     site = read(job, "app_site", "config_fed_client.json")
     components = [node for node in nodes([server, site]) if "path" in node]
-    assert len(components) >= 4
+    assert len(components) >= 3
     for component in components:
         build(component)
 
@@ -67,11 +68,9 @@ def test_its_protocols_and_aggregator_settings_hold(job: Path) -> None:
     server = read(job, "app_server", "config_fed_server.json")
     controller = build(server["workflows"][0])
     assert isinstance(controller, FederationController)
-    components = {component["id"]: component for component in server["components"]}
-    aggregator = build(components[controller.aggregator_id])
-    assert isinstance(aggregator, UpdateAggregator)
+    aggregator = make_aggregator(controller.aggregator)
     plans = make_plans(controller.protocol or {}, controller.stand_in_protocol or {}, {}, aggregator.setting_names())
-    assert plans.real.protocol.image_size == 224
+    assert plans.real.protocol.image_size == {"pacs": 224, "rotatedmnist": 28}[plans.real.protocol.dataset]
     assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
     aggregator.configure(plans.stand_in.aggregator)
 
@@ -89,9 +88,54 @@ def test_its_custom_folders_hold_no_code(job: Path) -> None:
     assert [file.name for custom in customs for file in custom.iterdir()] == ["README.md", "README.md"]
 
 
-def test_a_filter_is_given_its_tasks_by_name(job: Path) -> None:
-    configs = read(job, "app_server", "config_fed_server.json"), read(job, "app_site", "config_fed_client.json")
-    chains = [chain for config in configs for chain in config.get("task_result_filters", [])]
+def chains(config: dict[str, Any]) -> dict[tuple[str, str], list[str]]:
+    """Return the filters' class names by kind and task, in order."""
+    return {
+        (kind, task): [filter_["path"].rpartition(".")[2] for filter_ in chain["filters"]]
+        for kind in ("task_data_filters", "task_result_filters")
+        for chain in config.get(kind, [])
+        for task in chain["tasks"]
+    }
+
+
+def test_its_filters_are_those_that_its_method_needs_at_both_ends(job: Path) -> None:
+    server = read(job, "app_server", "config_fed_server.json")
+    controller = build(server["workflows"][0])
+    aggregator = make_aggregator(controller.aggregator)
+    objective = make_objective(controller.protocol.get("objective", "erm"))
+    gap = aggregator.needs_reports
+    exchanges = objective.name != "erm"
+    probe, train, down = (
+        ("task_result_filters", "probe"),
+        ("task_result_filters", "train"),
+        ("task_data_filters", "train"),
+    )
+    wanted: dict[tuple[str, str], list[str]] = {}
+    # What privacy filters of the site see last is packed last at the site, and taken off first at the server.
+    if gap or exchanges:
+        wanted[train] = ["ExchangeCheckFilter"] * exchanges + ["GapCheckFilter"] * gap
+    if exchanges:
+        wanted[down] = ["ExchangeSendFilter"]
+    if objective.probes:
+        wanted[probe] = ["ExchangeCheckFilter"]
     # FLARE knows no wildcard here: a filter for "*" would never run, and nobody would be told.
-    assert all(chain["tasks"] == ["train"] for chain in chains)
-    assert len(chains) in (0, 2), "a report is attached at the sites and checked at the server, or neither"
+    assert chains(server) == wanted
+    at_site = {"Check": "Report", "Send": "Receive"}
+    for chain, names in wanted.items():
+        for there, here in at_site.items():
+            names[:] = [name.replace(there, here) for name in names]
+        wanted[chain] = names[::-1]
+    assert chains(read(job, "app_site", "config_fed_client.json")) == wanted
+
+
+def test_a_job_differs_from_its_neighbour_only_in_what_names_the_method() -> None:
+    groups: dict[str, list[Any]] = {}
+    for job in JOBS:
+        server = read(job, "app_server", "config_fed_server.json")
+        arguments = server["workflows"][0]["args"]
+        arguments.pop("aggregator")
+        arguments["protocol"].pop("objective", None)
+        common = {name: value for name, value in server.items() if "filters" not in name}
+        groups.setdefault(job.name.partition("_")[0], []).append(common)
+    assert {name: len(group) for name, group in groups.items()} == {"pacs": 9, "rotatedmnist": 4}
+    assert all(common == group[0] for group in groups.values() for common in group)

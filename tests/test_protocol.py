@@ -59,6 +59,10 @@ def test_an_empty_variable_counts_as_unset(empty: str) -> None:
         ("FDG_CHANNELS_LAST", "true", True),
         ("FDG_CHANNELS_LAST", "0", False),
         ("FDG_PRECISION", "bfloat16", "bfloat16"),
+        ("FDG_SITES_PER_ROUND", "5", 5),
+        ("FDG_SITES_PER_ROUND", "none", None),
+        ("FDG_OBJECTIVE", "dim", {"name": "dim"}),
+        ("FDG_OBJECTIVE", '{"name": "dim", "strength": 0.1}', {"name": "dim", "strength": 0.1}),
     ],
 )
 def test_text_of_the_environment_is_read_as_the_type_of_its_field(variable: str, text: str, value: Any) -> None:
@@ -106,10 +110,12 @@ def test_a_value_out_of_range_is_refused_by_field_variable_and_value(name: str, 
 # --- parting ----------------------------------------------------------------------------------------
 
 
-def test_settings_are_parted_into_those_of_the_protocol_and_those_of_the_aggregator() -> None:
-    parted = part_settings({"rounds": 3, "kappa": "0.4", "seed": 1}, AGGREGATOR, "test")
+def test_settings_are_parted_into_those_of_protocol_aggregator_and_objective() -> None:
+    given = {"rounds": 3, "kappa": "0.4", "seed": 1, "strength": "0.1"}
+    parted = part_settings(given, AGGREGATOR, ["strength", "kappa", "seed"], "test")
     assert parted.protocol == {"rounds": 3, "seed": 1}
     assert parted.aggregator == {"kappa": "0.4"}
+    assert parted.objective == {"strength": "0.1"}
 
 
 @pytest.mark.parametrize(
@@ -118,17 +124,17 @@ def test_settings_are_parted_into_those_of_the_protocol_and_those_of_the_aggrega
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one(wrong: str, meant: str) -> None:
     with pytest.raises(SettingsError, match=rf"environment: there is no setting '{wrong}'; did you mean '{meant}'\?$"):
-        part_settings({wrong: "1"}, AGGREGATOR, "environment")
+        part_settings({wrong: "1"}, AGGREGATOR, [], "environment")
 
 
 def test_an_unknown_setting_like_no_other_is_refused_with_all_known_ones() -> None:
     with pytest.raises(SettingsError, match=r"there is no setting 'xyzzy'; known are .*batch_size.*kappa.*rounds"):
-        part_settings({"xyzzy": 1}, AGGREGATOR, "config")
+        part_settings({"xyzzy": 1}, AGGREGATOR, [], "config")
 
 
 def test_a_setting_of_an_aggregator_is_unknown_where_none_is_asked_for() -> None:
     with pytest.raises(SettingsError, match="no setting 'kappa'"):
-        part_settings({"kappa": 0.5}, [], "config of the job, protocol")
+        part_settings({"kappa": 0.5}, [], [], "config of the job, protocol")
 
 
 # --- learning rate ----------------------------------------------------------------------------------

@@ -48,11 +48,20 @@ class Exchanger:
         """Return why the report beside an answer was refused, None if it was not, and its size in bytes."""
         if self.exchange is None or self.exchange.phase != task:
             return None, 0
-        check = answer.meta.get(META_REPORT_CHECK)
+        check = (answer.meta or {}).get(META_REPORT_CHECK)
         if check is None:
             self._unchecked = (task, site)
             return None, 0
         return check["refused"], check["bytes"]
+
+    def require_checks(self) -> None:
+        """Raise ``SettingsError`` if an answer came whose report no filter had looked at."""
+        if self._unchecked is not None:
+            task, site = self._unchecked
+            raise SettingsError(
+                f"the answer of site {site} came without the check of its report: "
+                f"the job's server config needs ExchangeCheckFilter for the task {task!r}."
+            )
 
     def forget(self, sites: Iterable[str]) -> None:
         """Drop the reports of sites whose update was refused."""
@@ -62,11 +71,6 @@ class Exchanger:
 
     def finish(self, task: str, sites: Iterable[str]) -> None:
         """Learn from the reports that came with the answers of ``sites`` to ``task``."""
-        if self._unchecked is not None:
-            raise SettingsError(
-                f"the answer of site {self._unchecked[1]} came without the check of its report: "
-                f"the job's server config needs ExchangeCheckFilter for the task {self._unchecked[0]!r}."
-            )
         if self.exchange is not None and self.exchange.phase == task:
             self.exchange.finish(sorted(sites))
 

@@ -39,23 +39,23 @@ class FederationController(Messenger):
     Nothing is checked here: what is wrong in a job ends its run in one sentence, before any site is asked.
 
     Args:
-        aggregator: the server's rule, a name or ``{"name": ..., <its settings>}``
-            (:func:`~fdg_plugins.aggregators.make_aggregator`).
-        aggregator_id: without ``aggregator``: id of a component of the job that is an
-            :class:`~fdg_plugins.aggregators.UpdateAggregator`.
+        aggregator_id: id of a component of the job that is an
+            :class:`~fdg_plugins.aggregators.UpdateAggregator`; not looked for if ``aggregator`` is given.
         protocol: fields of :class:`~fdg_plugins.protocol.Protocol` that differ from its defaults.
         stand_in_protocol: fields, or settings of the aggregator, that replace these when the sites have no real
             data and use the stand-in.
         poll: seconds between looks for answers.
+        aggregator: the server's rule, a name or ``{"name": ..., <its settings>}``
+            (:func:`~fdg_plugins.aggregators.make_aggregator`).
     """
 
     def __init__(
         self,
-        aggregator: str | dict[str, Any] | None = None,
         aggregator_id: str = "aggregator",
         protocol: dict[str, Any] | None = None,
         stand_in_protocol: dict[str, Any] | None = None,
         poll: float = 0.02,
+        aggregator: str | dict[str, Any] | None = None,
     ) -> None:
         super().__init__(poll=poll)
         self.aggregator = aggregator

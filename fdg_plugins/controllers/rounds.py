@@ -94,6 +94,7 @@ class Rounds:
         ]
         bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.exchanger.bytes_down * len(drawn)
         failures = {**failures, **self.messenger.ask(requests, record.protocol.task_timeout)}
+        self.exchanger.require_checks()
         # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.
         expected = record.sources if record.protocol.validate_all else drawn
         evaluation = self._judge(number - 1, answers, expected)
@@ -159,6 +160,7 @@ class Rounds:
 
         request = Request(TASK_PROBE, drawn, self._task(number), on_probe)
         failures = self.messenger.ask([request], self.record.protocol.task_timeout)
+        self.exchanger.require_checks()
         self.exchanger.finish(TASK_PROBE, answered)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
 
@@ -182,9 +184,9 @@ class Rounds:
 
     def _on_update(self, answers: Answers) -> Callable[[str, FLModel], None]:
         def on_update(site: str, answer: FLModel) -> None:
+            self._take_report(TASK_TRAIN, site, answer, answers)
             report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
             answers.scores[site] = report.received
-            self._take_report(TASK_TRAIN, site, answer, answers)
             if META_CHECKED_REPORTS not in answer.meta:
                 answers.unchecked = site
             self.aggregator.accept_model(answer)

@@ -14,8 +14,8 @@ from typing import Any
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey
-from nvflare.apis.fl_context import FLContext
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.wf_comm_spec import WFCommSpec
 
@@ -115,6 +115,7 @@ def round_record(number: int, **changes: Any) -> RoundRecord:
     )
     fields: dict[str, Any] = {
         "round": number,
+        "drawn": SOURCES,
         "sites": ("cartoon", "photo-1"),
         "failures": {"photo-2": "was away."},
         "local": local,
@@ -138,6 +139,7 @@ class Engine:
         self.sites = sites
         self.components = components or {}
         self.events: list[tuple[str, Any]] = []
+        self.contexts = FLContextManager(self, "server", "job", public_stickers={}, private_stickers={})
 
     def get_workspace(self) -> SimpleNamespace:
         return SimpleNamespace(get_run_dir=lambda job_id: str(self.folder))
@@ -157,11 +159,8 @@ class Engine:
 
 
 def context_of(engine: Engine) -> FLContext:
-    context = FLContext()
-    context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-    context.set_prop(ReservedKey.RUN_NUM, "job", private=False, sticky=False)
-    context.set_prop(ReservedKey.IDENTITY_NAME, "server", private=False, sticky=False)
-    return context
+    """Return a new context, which knows what was made sticky in earlier ones."""
+    return engine.contexts.new_context()
 
 
 class Reporter(FLComponent):

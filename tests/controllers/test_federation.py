@@ -26,7 +26,6 @@ from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE
 from fdg_plugins.controllers.rounds import RESULTS_FILE
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.storage import load_tensors
@@ -110,7 +109,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     monkeypatch.setenv("FDG_CACHE", str(cache))
     monkeypatch.setenv("FDG_DEVICE", "cpu")
     monkeypatch.setattr(
-        "fdg_plugins.executors.session.ensure_stand_in", lambda folder: ensure_stand_in(folder, images_per_class=3)
+        "fdg_plugins.data.roots.ensure_stand_in", lambda folder: ensure_stand_in(folder, images_per_class=3)
     )
 
 
@@ -342,6 +341,44 @@ def test_the_constructor_only_stores_what_it_is_given() -> None:
 
 @pytest.mark.parametrize("name", ["protocol", "stand_in_protocol"])
 @pytest.mark.parametrize("value", ["rounds=3", ["rounds"], 3])
-def test_settings_that_are_no_object_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(SettingsError, match=rf"^{name} is .*, expected an object of settings\."):
-        FederationController(**{name: value})
+def test_settings_that_are_no_object_end_the_job_before_any_site_is_asked(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    job = Job(tmp_path, **{name: value})
+    job.run()
+    assert job.asked == []
+    assert job.panics == [f"config of the job: {name} is {value!r}, expected an object of settings."]
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "reason"),
+    [
+        ("foo", "aggregator is 'foo', expected one of fedavg, fedga, fedomg."),
+        ({"name": "fedomg", "kappa": -0.5}, "kappa is -0.5, expected a finite number of at least 0.0."),
+        ({"name": "fedomg", "weighting": "foo"}, "weighting is 'foo', expected one of ga, samples, uniform."),
+        ({"name": "fedavg", "kappa": 1}, "aggregator 'fedavg' has no setting 'kappa'; it has weighting, server_lr."),
+        ({"kappa": 1}, "aggregator is None, expected one of fedavg, fedga, fedomg."),
+        (["fedavg"], "aggregator is ['fedavg'], expected a name or a mapping with a name."),
+    ],
+)
+def test_a_wrong_aggregator_ends_the_job_in_one_sentence_before_any_site_is_asked(
+    tmp_path: Path, aggregator: Any, reason: str
+) -> None:
+    job = Job(tmp_path, aggregator=aggregator)
+    job.run()
+    assert (job.asked, job.panics) == ([], [reason])
+
+
+@pytest.mark.parametrize(
+    ("objective", "reason"),
+    [
+        ("dom", "objective is 'dom', expected one of dim, erm, iir."),
+        ({"name": "dim", "strength": -1}, "strength is -1, expected a finite number of at least 0."),
+    ],
+)
+def test_a_wrong_objective_ends_the_job_in_one_sentence_before_any_site_is_asked(
+    tmp_path: Path, objective: Any, reason: str
+) -> None:
+    job = Job(tmp_path, protocol={**PROTOCOL, "objective": objective})
+    job.run()
+    assert (job.asked, job.panics) == ([], [reason])

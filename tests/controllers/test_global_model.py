@@ -101,13 +101,14 @@ def test_a_file_holds_the_parameters_and_their_description(tmp_path: Path) -> No
 
 
 def test_the_initial_model_is_that_of_the_seed() -> None:
-    made, record = initial_model(Protocol(model="convnet", seed=3), 7)
+    made, record, exchange = initial_model(Protocol(model="convnet", seed=3), 7)
+    assert exchange is None
     expected = build_model("convnet", 7, seed=3).state_dict()
     assert made.state.keys() == expected.keys()
     assert all(torch.equal(made.state[name], value) for name, value in expected.items())
     assert record.label == "from scratch"
     assert made.layout["extractor.1.running_mean"].kind is ParameterKind.FLOAT_BUFFER
-    other, _ = initial_model(Protocol(model="convnet", seed=4), 7)
+    other, _, _ = initial_model(Protocol(model="convnet", seed=4), 7)
     assert not torch.equal(made.state["classifier.weight"], other.state["classifier.weight"])
 
 

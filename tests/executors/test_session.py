@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.data import PACS, DomainData
@@ -16,7 +17,7 @@ from fdg_plugins.data.images import DomainImages
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import evaluation_transform
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.executors.session import SiteSession, find_data_root
+from fdg_plugins.executors.session import SiteSession, TrainResult
 from fdg_plugins.executors.site_config import SiteConfig
 from fdg_plugins.executors.training import Arithmetic
 from fdg_plugins.messages import Evaluation, TrainReport
@@ -39,7 +40,8 @@ State = dict[str, torch.Tensor]
 
 
 def session(root: Path, site: str = "photo", config: SiteConfig | None = None, **settings: Any) -> SiteSession:
-    return SiteSession(site, config or SiteConfig(device="cpu"), Protocol(**{**SETTINGS, **settings}), root)
+    own = (config or SiteConfig(device="cpu")).model_copy(update={"data_root": root})
+    return SiteSession(site, own, Protocol(**{**SETTINGS, **settings}))
 
 
 def initial_state(**settings: Any) -> State:
@@ -50,7 +52,9 @@ def initial_state(**settings: Any) -> State:
 def train(
     site: SiteSession, state: State, round_number: int = 0, on_epoch: Callable[[int, float], None] | None = None
 ) -> tuple[State, TrainReport]:
-    return site.train(state, round_number, lambda: False, on_epoch or (lambda epoch, loss: None))
+    result = site.train(state, round_number, lambda: False, on_epoch or (lambda epoch, loss: None))
+    assert result.tensors == {}
+    return result.update, result.report
 
 
 def judge(site: SiteSession, state: State, split: Literal["validation", "test"]) -> Evaluation:
@@ -186,7 +190,7 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
 ) -> None:
     site, state = session(data_root), initial_state()
     data: DomainData = site.data
-    images = DomainImages(data.folder, getattr(data, split), evaluation_transform(16), seed=0, scope=())
+    images = DomainImages(data.images, getattr(data, split), evaluation_transform(16), seed=0, scope=())
     pixels = torch.stack([image for image, _ in images])  # type: ignore[attr-defined]
     labels = torch.tensor([sample.label for sample in getattr(data, split)])
     model = site.load(state).eval()
@@ -234,41 +238,112 @@ def test_an_unknown_model_is_refused(data_root: Path) -> None:
 # --- data root and stand-in -------------------------------------------------------------------------
 
 
-@pytest.fixture
-def quick_stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
-    """Draw two pictures per class only; return the caches that were asked for."""
+def test_a_site_that_names_no_root_uses_the_stand_in_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caches: list[Path | None] = []
 
     def ensure(cache: Path | None) -> Path:
         caches.append(cache)
         return ensure_stand_in(cache, images_per_class=2)
 
-    monkeypatch.setattr("fdg_plugins.executors.session.ensure_stand_in", ensure)
-    return caches
+    monkeypatch.setattr("fdg_plugins.data.roots.ensure_stand_in", ensure)
+    site = SiteSession("photo", SiteConfig(device="cpu"), Protocol(**SETTINGS), tmp_path)
+    reply = site.census()
+    assert (reply.stand_in, reply.num_test, caches) == (True, 14, [tmp_path])
 
 
-def test_a_site_that_names_no_root_draws_the_stand_in_into_the_cache(
-    tmp_path: Path, quick_stand_in: list[Path | None]
-) -> None:
-    root = find_data_root(SiteConfig(), tmp_path)
-    assert root.is_relative_to(tmp_path)
-    assert quick_stand_in == [tmp_path]
-    reply = session(root).census()
-    assert (reply.stand_in, reply.num_test) == (True, 14)
-
-
-def test_a_named_root_is_taken_and_nothing_is_drawn(data_root: Path, quick_stand_in: list[Path | None]) -> None:
-    assert find_data_root(SiteConfig(data_root=data_root), None) == data_root
-    assert quick_stand_in == []
-    assert session(data_root).census().stand_in is False
-
-
-@pytest.mark.parametrize("what", ["missing", "file"])
-def test_a_named_root_that_is_no_folder_is_an_error_and_nothing_is_drawn(
-    tmp_path: Path, quick_stand_in: list[Path | None], what: str
-) -> None:
-    if what == "file":
-        (tmp_path / "root").touch()
+def test_a_named_root_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data root .*/root is not a folder; FDG_DATA_ROOT or fdg_site\.json names it"):
-        find_data_root(SiteConfig(data_root=tmp_path / "root"), tmp_path)
-    assert quick_stand_in == []
+        session(tmp_path / "root")
+
+
+# --- methods ----------------------------------------------------------------------------------------
+
+DIGITS: dict[str, Any] = {
+    "dataset": "rotateddigits",
+    "target": "angle_0",
+    "model": "groupnorm_convnet",
+    "image_size": 28,
+}
+
+
+def digits(**settings: Any) -> SiteSession:
+    protocol = Protocol(**{**SETTINGS, **DIGITS, "local_epochs": 1, "max_samples_per_domain": 60, **settings})
+    return SiteSession("angle_30", SiteConfig(device="cpu"), protocol)
+
+
+def digits_state() -> State:
+    return build_model("groupnorm_convnet", 10, seed=0).state_dict()
+
+
+def go(site: SiteSession, received: State | None = None) -> TrainResult:
+    return site.train(digits_state(), 0, lambda: False, lambda epoch, loss: None, received)
+
+
+@pytest.mark.parametrize("objective", [{"name": "dim", "strength": 0.0}, {"name": "iir", "strength": 0.0}])
+def test_a_strength_of_zero_is_fedavg_bit_for_bit_also_with_what_the_server_sends(objective: dict[str, Any]) -> None:
+    site = digits(objective=objective)
+    exchange = site.objective.exchange(site.load(digits_state()), 10)
+    assert exchange is not None
+    exchange.begin_round(digits_state())
+    if site.objective.probes:
+        exchange.accept("angle_30", site.probe(digits_state(), lambda: False), None)
+    else:
+        first = go(site)
+        exchange.accept("angle_30", first.tensors, first.update)
+    exchange.finish(["angle_30"])
+    assert exchange.down()
+    plain = go(digits()).update
+    assert all(torch.equal(value, plain[name]) for name, value in go(site, exchange.down()).update.items())
+    assert any(
+        not torch.equal(value, plain[name])
+        for name, value in go(digits(objective={**objective, "strength": 1.0}), exchange.down()).update.items()
+    )
+
+
+def test_class_means_are_reported_of_the_model_after_training() -> None:
+    site = digits(objective="dim")
+    result = go(site)
+    local = {name: value + digits_state()[name] for name, value in result.update.items()}
+    again = site.objective.report_trained(site.load(local), site._training_images(lambda: False), 10)
+    assert result.tensors["class_counts"].sum() == len(site.data.train)
+    assert torch.allclose(result.tensors["class_means"], again["class_means"], atol=1e-6)
+
+
+def test_the_probe_reports_the_gradient_of_the_model_received_and_trains_nothing() -> None:
+    site = digits(objective="iir")
+    gradient = site.probe(digits_state(), lambda: False)
+    model = site.load(digits_state()).eval()
+    images, labels = (torch.cat(part) for part in zip(*site._training_images(lambda: False), strict=True))
+    loss = cross_entropy(model(images), labels)
+    expected = torch.autograd.grad(loss, [model.classifier.weight])[0]
+    assert torch.allclose(gradient["gradient/classifier.weight"], expected, atol=1e-6)
+    assert go(site).tensors == {}
+    late = go(digits(objective={"name": "iir", "probe": "previous_round"})).tensors
+    assert all(torch.equal(late[name], value) for name, value in gradient.items())
+
+
+def test_the_gap_can_be_measured_on_the_training_split() -> None:
+    report = go(digits(gap_split="train")).report
+    assert report.training_split is not None
+    assert [score.split for score in report.training_split] == ["train", "train"]
+    assert report.training_split[0].count == report.training_split[1].count == 50
+    assert go(digits()).report.training_split is None
+
+
+def test_a_site_holds_its_part_of_the_domain() -> None:
+    protocol = Protocol(**{**SETTINGS, **DIGITS})
+    parts = [
+        SiteSession(f"site-{number}", SiteConfig(domain="angle_30", part=f"{number}/3", device="cpu"), protocol)
+        for number in (1, 2, 3)
+    ]
+    files = [sample.file for part in parts for sample in part.data.train]
+    assert sorted(files) == sorted(sample.file for sample in digits(max_samples_per_domain=None).data.train)
+    assert parts[2].census().split == "rotateddigits/90-10@0/part3of3"
+
+
+@pytest.mark.parametrize("part", ["0/3", "3", "a/b", "1/0", "1/2/3"])
+def test_a_part_that_is_none_is_refused(part: str) -> None:
+    with pytest.raises(ValidationError):
+        SiteConfig(part=part)

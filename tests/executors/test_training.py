@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.executors.session import make_update
 from fdg_plugins.executors.training import Arithmetic, LocalTraining, Score, Stopped, evaluate, train_locally
+from fdg_plugins.methods import CrossEntropy
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.randomness import seeded, torch_generator
 
@@ -56,7 +57,8 @@ def train(
 ) -> LocalTraining:
     arithmetic = arithmetic or Arithmetic(CPU)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    return train_locally(arithmetic.place(model), epochs, optimizer, arithmetic, should_stop, on_epoch)  # type: ignore[arg-type]
+    objective = CrossEntropy().local({}, model)
+    return train_locally(arithmetic.place(model), objective, epochs, optimizer, arithmetic, should_stop, on_epoch)
 
 
 def count_forwards(model: nn.Module) -> list[int]:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file in which a site notes what left it: one line of JSON for every answer, appended and never changed."""
+
+import fcntl
+import logging
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.messages import Checked, Loss
+
+AUDIT_FILE = "fdg_audit.jsonl"
+AUDIT_VERSION: Literal[1] = 1
+
+
+class TensorEntry(Checked):
+    """An array that left: its part of the answer, name, shape, dtype, bytes, and L2 norm (null in JSON: not finite)."""
+
+    part: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    norm: Loss
+
+
+class FilterEntry(Checked):
+    """A filter that the answer had passed: class path, and whose it was, the ``site``'s or the ``job``'s."""
+
+    filter: str
+    source: str
+
+
+class AuditLine(Checked):
+    """What left a site in one answer.
+
+    ``round`` counts from 0, as on the wire; None: the answer names none. ``values`` holds everything that is no array,
+    by its place in the answer; ``others`` holds the types of what could not be looked into. ``filters`` is None if
+    FLARE did not say. ``config_sha256`` is that of the job's config for sites; None: there is no such file.
+    """
+
+    version: Literal[1] = AUDIT_VERSION
+    time: str
+    site: str
+    job: str
+    task: str
+    round: int | None
+    return_code: str
+    kind: str
+    bytes: int
+    tensors: tuple[TensorEntry, ...]
+    values: dict[str, bool | int | float | str | None]
+    others: dict[str, str]
+    filters: tuple[FilterEntry, ...] | None
+    config_sha256: str | None
+    versions: dict[str, str]
+
+
+def append_line(path: Path, line: AuditLine) -> None:
+    """Append ``line`` to the file, made for its owner alone; when this returns, it is on disk.
+
+    Raises ``DataError`` if that fails; what was written of the line is taken back where the file allows it.
+    """
+    try:
+        # The folder is the site's own workspace; a file that is not there is made, a folder is not.
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # two jobs of one site write to the same file
+            _append(handle, line.model_dump_json().encode())
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise DataError(f"audit file {path.name} cannot be written: {error.strerror}.") from error
+
+
+def _append(handle: int, content: bytes) -> None:
+    size = os.fstat(handle).st_size
+    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash in the middle of the last line
+    rest = memoryview((b"\n" if torn else b"") + content + b"\n")
+    try:
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(handle, size)
+        raise
+
+
+def read_audit(path: Path) -> Iterator[AuditLine]:
+    """Yield the lines of an audit file in their order; a line that is no whole one is named in the log and left out.
+
+    A torn line is what a crash leaves: it was being written *before* its answer left.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, start=1):
+                try:
+                    yield AuditLine.model_validate_json(text)
+                except pydantic.ValidationError:
+                    logging.getLogger(__name__).warning("audit file %s: line %d is not a line of it.", path, number)
+    except OSError as error:
+        raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
+
+
+def audit_table(lines: Iterable[AuditLine]) -> str:
+    """Return a table for a person: a row for every part of every answer, with its arrays, their bytes and length."""
+    header = ("time", "job", "task", "round", "code", "part", "arrays", "bytes", "L2 norm", "values", "filters")
+    rows = [header, *(row for line in lines for row in _rows(line))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
+    number = "-" if line.round is None else str(line.round)
+    start = (line.time, line.job[:8], line.task, number, line.return_code)
+    filters = "?" if line.filters is None else ", ".join(one.filter.rpartition(".")[2] for one in line.filters) or "-"
+    end = (str(len(line.values) + len(line.others)), filters)
+    for part in dict.fromkeys(entry.part for entry in line.tensors) or ["-"]:
+        entries = [entry for entry in line.tensors if entry.part == part]
+        norm = math.hypot(*(entry.norm for entry in entries))
+        yield (*start, part, str(len(entries)), str(sum(entry.bytes for entry in entries)), f"{norm:.4g}", *end)
+
+
+def json_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return ``values`` as JSON can hold them: numbers that are not finite become their names."""
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Job folders: what FLARE's own tools would reject or distort is refused here, and the config-only twin is made."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.messages import shorten
+from fdg_plugins.storage import read_json, write_json
+
+META = "meta.json"
+CUSTOM = "custom"
+CONFIG_FILES = ("config_fed_server.json", "config_fed_client.json")
+SAFE_KEY = re.compile(r"[A-Za-z0-9_]+")
+SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def export(job: Path, to: Path, name: str | None = None) -> Path:
+    """Write ``job`` without its ``custom/`` folders to ``to/name`` and return that path; nothing is half-written."""
+    meta = check_job(job)
+    name = job.resolve().name if name is None else name
+    if not SAFE_NAME.fullmatch(name):
+        raise SettingsError(f"name is {name!r}, expected letters, digits, '_', '-' and '.' only.")
+    target = to / name
+    if target.exists():
+        raise DataError(f"target {target} exists already, expected a name that is free.")
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=to, prefix=f".{name}.") as folder:
+            copy = Path(folder) / name
+            shutil.copytree(job, copy, ignore=shutil.ignore_patterns(CUSTOM, "__pycache__"))
+            write_json(copy / META, {**meta, "name": name})
+            copy.rename(target)
+    except OSError as error:
+        raise DataError(f"target {target} cannot be written: {error.strerror}.") from error
+    return target
+
+
+def check_job(job: Path) -> dict[str, Any]:
+    """Return the meta of the job in ``job``; raise an error for a folder that is none, brings code or has odd keys."""
+    if not (job / META).is_file():
+        raise DataError(f"folder {job} is no job: it has no {META}.")
+    meta = read_json(job / META)
+    apps = meta.get("deploy_map") if isinstance(meta, dict) else None
+    if not isinstance(apps, dict) or not apps:
+        raise SettingsError(f"job {job}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
+    for app in apps:
+        if not any((job / app / "config" / file).is_file() for file in CONFIG_FILES):
+            raise DataError(f"job {job}: app {app} has no config/{' or config/'.join(CONFIG_FILES)}.")
+    for path in sorted(job.rglob("*")):
+        _check_path(job, path)
+    return dict(meta)
+
+
+def _check_path(job: Path, path: Path) -> None:
+    inside = path.relative_to(job)
+    if path.is_symlink():
+        raise DataError(f"job {job}: {inside} is a link, expected files and folders only.")
+    if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
+        raise DataError(
+            f"job {job}: {inside} is code that the job brings, expected nothing but README.md in {CUSTOM}/."
+        )
+    if path.suffix == ".json" and CUSTOM not in inside.parts:
+        for key in _keys(read_json(path)):
+            if not SAFE_KEY.fullmatch(key):
+                raise SettingsError(
+                    f"job {job}: key {key!r} in {inside} would be distorted by nvflare job submit, expected letters, "
+                    "digits and '_' only."
+                )
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Yield every key in a JSON value."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _keys(item)

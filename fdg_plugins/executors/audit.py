@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What leaves the site is measured: each answer, after all filters, is noted in the audit file, or does not leave.
+
+FLARE fires ``AFTER_TASK_RESULT_FILTER`` with the very object that it will send, and only logs what a handler
+raises; so an answer that cannot be noted is emptied in place and becomes an error reply.
+"""
+
+import hashlib
+import logging
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import FilterContextKey
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
+
+from fdg_plugins.audit_file import AUDIT_FILE, AuditLine, FilterEntry, append_line, json_values
+from fdg_plugins.errors import FDGError
+from fdg_plugins.executors.contents import contents_of
+from fdg_plugins.filters.chain import class_path, result_filters
+from fdg_plugins.messages import HEADER_REASON
+
+PACKAGES = ("fdg-plugins", "nvflare", "torch")
+
+
+def audit_event(event_type: str, fl_ctx: FLContext) -> None:
+    """Note what is about to leave the site; to be called with every event that a site's component receives.
+
+    An answer that cannot be noted is turned into an error reply, in place, which holds nothing of it.
+    """
+    if event_type != EventType.AFTER_TASK_RESULT_FILTER:
+        return
+    answer = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+    if not isinstance(answer, Shareable):
+        return  # no answer of a site
+    try:
+        append_line(audit_path(fl_ctx), audit_line(answer, fl_ctx))
+    except Exception as error:  # FLARE would log any error, and send the answer
+        reason = str(error) if isinstance(error, FDGError) else f"the audit failed with {type(error).__name__}."
+        logging.getLogger(__name__).error(
+            "An answer was withheld: %s", reason, exc_info=not isinstance(error, FDGError)
+        )
+        answer.clear()
+        answer.update(
+            make_reply(
+                ReturnCode.EXECUTION_EXCEPTION,
+                {HEADER_REASON: f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason}"},
+            )
+        )
+
+
+def audit_path(fl_ctx: FLContext) -> Path:
+    """Return the site's audit file: beside FLARE's own, in the site's workspace or in ``NVFL_AUDIT_ROOT``."""
+    return Path(fl_ctx.get_engine().get_workspace().get_audit_root()) / AUDIT_FILE
+
+
+def audit_line(answer: Shareable, fl_ctx: FLContext) -> AuditLine:
+    """Return the line for an answer, as it is at the end of its filters."""
+    contents = contents_of(answer, fl_ctx.get_all_public_props())
+    job = str(fl_ctx.get_job_id())
+    number = answer.get_header(AppConstants.CURRENT_ROUND)
+    return AuditLine(
+        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        site=str(fl_ctx.get_identity_name()),
+        job=job,
+        task=str(fl_ctx.get_prop(FLContextKey.TASK_NAME)),
+        round=number if isinstance(number, int) and not isinstance(number, bool) else None,
+        return_code=str(answer.get_return_code(ReturnCode.OK)),
+        kind=contents.kind,
+        bytes=contents.bytes,
+        tensors=tuple(contents.tensors),
+        values=json_values(contents.values),
+        others=contents.others,
+        filters=_filters(fl_ctx),
+        config_sha256=_config_sha256(fl_ctx.get_engine().get_workspace(), job),
+        versions={name: version(name) for name in PACKAGES},
+    )
+
+
+def _filters(fl_ctx: FLContext) -> tuple[FilterEntry, ...] | None:
+    chain = result_filters(fl_ctx)
+    if chain is None:
+        return None
+    return tuple(
+        FilterEntry(filter=class_path(one), source=str(one.get_prop(FilterContextKey.SOURCE, "?"))) for one in chain
+    )
+
+
+def _config_sha256(workspace: Any, job: str) -> str | None:
+    """Return the SHA-256 of the job's config for sites, which is JSON, or HOCON or YAML under the same name."""
+    path = Path(workspace.get_client_app_config_file_path(job))
+    files = sorted(path.parent.glob(f"{path.stem}.*"))
+    return hashlib.sha256(files[0].read_bytes()).hexdigest() if files else None

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg allow-list`` on real files: what it adds, what it leaves, and what it says to a user's mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.components import COMPONENTS, METHODS, SERVER, SITE, class_paths
+from fdg_plugins.cli.main import app
+
+BEFORE = {"format_version": 2, "class_allow_list": ["my_hospital.filters.Guard"], "components": [{"id": "x"}]}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["allow-list", *(str(argument) for argument in arguments)])
+
+
+def make_kit(folder: Path, end: str = SITE, name: str = "resources.json", content: Any = BEFORE) -> Path:
+    for part in ("startup", "local"):
+        (folder / part).mkdir(parents=True)
+    (folder / "startup" / f"fed_{'server' if end == SERVER else 'client'}.json").write_text("{}", encoding="utf-8")
+    text = content if isinstance(content, str) else json.dumps(content)
+    (folder / "local" / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def read(kit: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((kit / "local" / "resources.json").read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.mark.parametrize("end", [SERVER, SITE])
+def test_it_adds_the_exact_paths_and_flares_defaults_and_keeps_the_rest(tmp_path: Path, end: str) -> None:
+    kit = make_kit(tmp_path / "kit", end)
+    result = run("--kit", kit)
+    assert result.exit_code == 0, result.output
+    after = read(kit)
+    entries = after.pop("class_allow_list")
+    assert after == {key: value for key, value in BEFORE.items() if key != "class_allow_list"}
+    assert set(entries) == {"my_hospital.filters.Guard", *DEFAULT_CLASS_ALLOW_LIST, *class_paths(end)}
+    assert len(entries) == len(set(entries))
+    assert entries[0] == "my_hospital.filters.Guard"
+    assert not [entry for entry in entries if entry.endswith((".", "*"))]
+    added = [line.removeprefix("  + ") for line in result.stdout.splitlines() if line.startswith("  + ")]
+    assert set(added) == set(class_paths(end)) - set(DEFAULT_CLASS_ALLOW_LIST)
+
+
+def test_each_end_is_given_what_it_builds_and_no_more() -> None:
+    site, server = class_paths(SITE), class_paths(SERVER)
+    assert "fdg_plugins.executors.SiteExecutor" in site
+    assert "fdg_plugins.controllers.FederationController" in server
+    assert not set(site) & set(server)
+    assert {*site, *server} == {component.path for component in COMPONENTS}
+
+
+def test_a_method_is_given_what_it_needs_and_no_more(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    assert run("--kit", kit, "--method", "fedomg").exit_code == 0
+    ours = [entry for entry in read(kit)["class_allow_list"] if entry.startswith("fdg_plugins")]
+    assert ours == ["fdg_plugins.executors.SiteExecutor"]
+    assert run("--kit", kit, "--method", "fedga", "--method", "feddim").exit_code == 0
+    ours = [entry for entry in read(kit)["class_allow_list"] if entry.startswith("fdg_plugins")]
+    assert sorted(ours) == sorted(class_paths(SITE))
+
+
+def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    run("--kit", kit)
+    file = kit / "local" / "resources.json"
+    content, written = file.read_bytes(), file.stat().st_mtime_ns
+    result = run("--kit", kit)
+    assert (result.exit_code, file.read_bytes(), file.stat().st_mtime_ns) == (0, content, written)
+    assert "added 0 of" in result.stdout
+    assert [path.name for path in file.parent.iterdir()] == ["resources.json"], "nothing temporary is left"
+
+
+def test_resources_json_is_made_from_the_default_that_it_hides(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", name="resources.json.default")
+    assert run("--kit", kit).exit_code == 0
+    assert read(kit)["components"] == BEFORE["components"]
+    assert "my_hospital.filters.Guard" in read(kit)["class_allow_list"]
+    assert json.loads((kit / "local" / "resources.json.default").read_text(encoding="utf-8")) == BEFORE
+
+
+def test_a_kit_without_a_list_keeps_what_flare_allowed_it(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", content={"format_version": 2})
+    assert run("--kit", kit).exit_code == 0
+    assert set(DEFAULT_CLASS_ALLOW_LIST) < set(read(kit)["class_allow_list"])
+
+
+def test_a_dry_run_says_it_all_and_writes_nothing(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", name="resources.json.default")
+    result = run("--kit", kit, "--dry-run")
+    assert result.exit_code == 0
+    assert "would add" in result.stdout
+    assert "  + fdg_plugins.executors.SiteExecutor" in result.stdout
+    assert [path.name for path in (kit / "local").iterdir()] == ["resources.json.default"]
+
+
+@pytest.mark.parametrize("entry", ["fdg_plugins.", "fdg_plugins.filters", "fdg_plugins.filters.", "*"])
+def test_an_entry_that_allows_more_than_components_is_warned_of(tmp_path: Path, entry: str) -> None:
+    kit = make_kit(tmp_path / "kit", content={"class_allow_list": [entry]})
+    result = run("--kit", kit)
+    assert result.exit_code == 0
+    assert f"Warning: entry {entry!r}" in result.stderr
+    assert "every callable" in result.stderr
+    assert entry in read(kit)["class_allow_list"], "it is the operator's own decision"
+    assert run("--kit", make_kit(tmp_path / "other"), "--dry-run").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{broken", "is not valid JSON"),
+        ([1, 2], "holds [1, 2], expected an object"),
+        ({"class_allow_list": "fdg_plugins."}, "class_allow_list is 'fdg_plugins.', expected a list of class paths"),
+        ({"class_allow_list": [1]}, "class_allow_list is [1], expected a list of class paths"),
+    ],
+)
+def test_a_broken_file_ends_in_one_sentence_and_stays_as_it_is(tmp_path: Path, content: Any, sentence: str) -> None:
+    kit = make_kit(tmp_path / "kit", content=content)
+    before = (kit / "local" / "resources.json").read_bytes()
+    check_refusal(run("--kit", kit), sentence)
+    assert (kit / "local" / "resources.json").read_bytes() == before
+
+
+def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
+    check_refusal(run("--kit", tmp_path / "nowhere"), "nowhere is not there")
+    check_refusal(run("--kit", tmp_path), "is no startup kit of a server or site")
+    person = make_kit(tmp_path / "person")
+    (person / "startup" / "fed_client.json").rename(person / "startup" / "fed_admin.json")
+    check_refusal(run("--kit", person), "is no startup kit of a server or site")
+    empty = make_kit(tmp_path / "empty")
+    (empty / "local" / "resources.json").unlink()
+    check_refusal(run("--kit", empty), "resources.json.default cannot be read: No such file or directory")
+
+
+def test_an_unknown_method_ends_in_one_sentence_with_the_known_ones(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    check_refusal(
+        run("--kit", kit, "--method", "fedprox"), f"method is 'fedprox', expected one of {', '.join(METHODS)}."
+    )
+    assert read(kit) == BEFORE
+
+
+def check_refusal(result: Result, sentence: str) -> None:
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stderr.startswith("Error: ")
+    assert sentence in result.stderr
+    assert result.stdout == ""

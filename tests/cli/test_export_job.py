@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg export-job`` on real job folders: the twin is the same job, and brings no code."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.main import app
+
+JOBS = Path(__file__).parents[2] / "jobs"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["export-job", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A copy of a job of the project, which the test may damage."""
+    return Path(shutil.copytree(JOBS / "pacs_fedomg_ga", tmp_path / "pacs_fedomg_ga"))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the files below ``folder`` by their path in it; folders without files too, as empty ones."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
+def test_every_job_of_the_project_has_a_twin_without_custom_folders(tmp_path: Path, name: str) -> None:
+    result = run(JOBS / name, "--to", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    twin = files(tmp_path / "out" / name)
+    original = {path: content for path, content in files(JOBS / name).items() if "custom" not in Path(path).parts}
+    assert set(twin) == set(original)
+    assert {path: json.loads(content) for path, content in twin.items() if content} == {
+        path: json.loads(content) for path, content in original.items() if content
+    }
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name], "nothing temporary is left"
+
+
+def test_the_original_stays_as_it_is(job: Path, tmp_path: Path) -> None:
+    before = files(job)
+    assert run(job, "--to", tmp_path / "out").exit_code == 0
+    assert files(job) == before
+
+
+def test_another_name_names_the_folder_and_the_job(job: Path, tmp_path: Path) -> None:
+    assert run(job, "--to", tmp_path, "--name", "trial_7").exit_code == 0
+    assert json.loads((tmp_path / "trial_7" / "meta.json").read_text(encoding="utf-8"))["name"] == "trial_7"
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "two words"])
+def test_a_name_that_is_no_folder_name_is_refused(job: Path, tmp_path: Path, name: str) -> None:
+    check_refusal(run(job, "--to", tmp_path / "out", "--name", name), f"name is {name!r}, expected letters")
+
+
+def test_an_existing_target_is_refused(job: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / job.name).mkdir(parents=True)
+    check_refusal(run(job, "--to", tmp_path / "out"), "exists already")
+    assert list((tmp_path / "out" / job.name).iterdir()) == []
+
+
+@pytest.mark.parametrize("file", ["method.py", "notes.txt", "deep/er/lib.so", "__pycache__/method.cpython-311.pyc"])
+def test_a_custom_folder_that_holds_code_is_refused(job: Path, tmp_path: Path, file: str) -> None:
+    path = job / "app_site" / "custom" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    check_refusal(run(job, "--to", tmp_path / "out"), f"app_site/custom/{file} is code that the job brings")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("key", ["@default", "layer1.weight", "two words", "a:b", "$HOME", "x[0]", ""])
+def test_a_key_that_flares_submission_distorts_is_refused(job: Path, tmp_path: Path, key: str) -> None:
+    path = job / "app_site" / "config" / "config_fed_client.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["executors"][0]["executor"]["args"] = {"deep": [{key: 1}]}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    check_refusal(run(job, "--to", tmp_path / "out"), f"key {key!r} in app_site/config/config_fed_client.json")
+
+
+def test_a_link_is_refused(job: Path, tmp_path: Path) -> None:
+    (job / "app_site" / "config" / "keys.json").symlink_to("/etc/passwd")
+    check_refusal(run(job, "--to", tmp_path / "out"), "app_site/config/keys.json is a link")
+
+
+def test_what_is_no_job_is_refused(job: Path, tmp_path: Path) -> None:
+    check_refusal(run(tmp_path / "nowhere", "--to", tmp_path / "out"), "is no job: it has no meta.json")
+    check_refusal(run(tmp_path, "--to", tmp_path / "out"), "is no job: it has no meta.json")
+    (job / "meta.json").write_text('{"name": "x", "deploy_map": {"app_gone": ["server"]}}', encoding="utf-8")
+    check_refusal(run(job, "--to", tmp_path / "out"), "app app_gone has no config/config_fed_server.json")
+    (job / "meta.json").write_text('{"name": "x"}', encoding="utf-8")
+    check_refusal(run(job, "--to", tmp_path / "out"), "deploy_map in meta.json is None, expected apps")
+    (job / "meta.json").write_text("{", encoding="utf-8")
+    check_refusal(run(job, "--to", tmp_path / "out"), "is not valid JSON")
+
+
+def check_refusal(result: Result, sentence: str) -> None:
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert sentence in result.stderr
+    assert result.stdout == ""

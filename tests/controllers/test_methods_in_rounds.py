@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods that share more than updates, in whole runs of one process with the filters that their jobs name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federation_stubs import context_of
+from nvflare.apis.client import Client
+from nvflare.apis.dxo import from_shareable
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
+from nvflare.apis.shareable import Shareable, make_copy
+from test_federation import PROTOCOL, Job
+
+from fdg_plugins.controllers.exchanger import TENSORS_FILE
+from fdg_plugins.controllers.global_model import LAST_FILE
+from fdg_plugins.controllers.rounds import STATE_FILE, draw_sites
+from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.filters import (
+    ExchangeCheckFilter,
+    ExchangeReceiveFilter,
+    ExchangeReportFilter,
+    ExchangeSendFilter,
+    GapCheckFilter,
+    GapReportFilter,
+)
+from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.storage import load_tensors
+
+DIGITS: dict[str, Any] = {
+    **PROTOCOL,
+    "dataset": "rotateddigits",
+    "model": "groupnorm_convnet",
+    "target": "angle_0",
+    "image_size": 16,
+    "max_samples_per_domain": 20,
+    "batch_size": 8,
+}
+ANGLES = tuple(f"angle_{angle}" for angle in (0, 15, 30, 45, 60, 75))
+FILTERS = {
+    "down": ([ExchangeSendFilter()], [ExchangeReceiveFilter()]),
+    "up": ([GapReportFilter(), ExchangeReportFilter()], [ExchangeCheckFilter(), GapCheckFilter()]),
+}
+
+pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+
+
+class MethodJob(Job):
+    """A job of the six angles of RotatedDigits whose messages pass the filters, as FLARE applies them.
+
+    ``forge(site, task, answer)`` may change a site's answer before its filters.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        objective: Any = "erm",
+        *,
+        forge: Callable[[str, str, Shareable], None] = lambda site, task, answer: None,
+        filters: dict[str, tuple[list[Filter], list[Filter]]] = FILTERS,
+        settings: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        protocol = {**DIGITS, "objective": objective, **(settings or {})}
+        super().__init__(folder, protocol=protocol, **{"aggregator": "fedavg", **arguments})
+        self.forge, self.filters, self.new_processes = forge, filters, False
+        self.sites = {angle: SiteExecutor() for angle in ANGLES}
+        self.engine.sites = ANGLES
+
+    def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
+        if self.new_processes:
+            self.sites[site] = SiteExecutor()
+        send, receive = self.filters["down"]
+        if task == TASK_TRAIN:
+            request = self._filter(send, make_copy(request), site, task, at_server=True)
+            request = self._filter(receive, request, site, task)
+        answer = super()._answer(site, task, request)
+        if answer is None or task not in (TASK_PROBE, TASK_TRAIN):
+            return answer
+        self.forge(site, task, answer)
+        report, check = self.filters["up"]
+        answer = self._filter(report, answer, site, task)
+        answer.set_header(ServerCommandKey.FL_CLIENT, Client(site, "token"))
+        return self._filter(check, answer, site, task, at_server=True)
+
+    def _filter(
+        self, filters: list[Filter], shareable: Shareable, site: str, task: str, *, at_server: bool = False
+    ) -> Shareable:
+        context = context_of(self.engine) if at_server else self._context(site)
+        context.set_prop(FLContextKey.TASK_NAME, task, private=True, sticky=False)
+        for filter_ in filters:
+            shareable = filter_.process(shareable, context)
+        return shareable
+
+    def finished(self) -> "MethodJob":
+        self.run()
+        assert self.panics == []
+        return self
+
+    @property
+    def model(self) -> dict[str, torch.Tensor]:
+        return load_tensors(self.folder / LAST_FILE)
+
+
+def same(one: MethodJob, other: MethodJob) -> bool:
+    return all(torch.equal(value, other.model[name]) for name, value in one.model.items())
+
+
+def forging(site: str, change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[str, str, Shareable], None]:
+    """Return a forger of one site's reports."""
+
+    def forge(who: str, task: str, answer: Shareable) -> None:
+        dxo = from_shareable(answer)
+        if who == site and META_SITE_REPORT in (dxo.meta or {}):
+            change(dxo.meta[META_SITE_REPORT])
+
+    return forge
+
+
+METHODS = [
+    {"name": "dim", "strength": 0.1},
+    {"name": "iir", "strength": 0.1},
+    {"name": "iir", "strength": 0.1, "probe": "previous_round"},
+]
+
+
+@pytest.mark.parametrize("objective", METHODS, ids=lambda objective: "-".join(map(str, objective.values())))
+def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(
+    tmp_path: Path, objective: dict[str, Any]
+) -> None:
+    job = MethodJob(tmp_path / "method", objective).finished()
+    plain = MethodJob(tmp_path / "plain").finished()
+    assert not same(job, plain)
+    assert job.record.method.objective["strength"] == 0.1
+    assert [finished.refused_reports for finished in job.record.rounds] == [{}, {}]
+    first, last = job.record.rounds
+    assert last.bytes_down > first.bytes_down or objective["name"] == "iir"
+    assert first.bytes_up > plain.record.rounds[0].bytes_up
+    state = json.loads((job.folder / STATE_FILE).read_text())
+    assert state["after_round"] == 2
+    assert state["exchange"]["tensors"] == sorted(load_tensors(job.folder / TENSORS_FILE))
+    assert (TASK_PROBE in {task for task, _ in job.asked}) == (objective.get("probe", objective["name"]) == "iir")
+    assert not (plain.folder / TENSORS_FILE).exists()
+
+
+@pytest.mark.parametrize("objective", METHODS, ids=lambda objective: "-".join(map(str, objective.values())))
+def test_a_strength_of_zero_is_fedavg_bit_for_bit(tmp_path: Path, objective: dict[str, Any]) -> None:
+    job = MethodJob(tmp_path / "zero", {**objective, "strength": 0.0}).finished()
+    assert not any(finished.refused_reports for finished in job.record.rounds)
+    assert same(job, MethodJob(tmp_path / "plain").finished())
+
+
+@pytest.mark.parametrize("objective", METHODS[:2], ids=["dim", "iir"])
+def test_new_processes_for_every_task_give_the_same_bits(tmp_path: Path, objective: dict[str, Any]) -> None:
+    composed: dict[str, Any] = {"aggregator": {"name": "fedomg", "weighting": {"name": "ga"}}}
+    torn = MethodJob(tmp_path / "torn", objective, **composed)
+    torn.new_processes = True
+    assert same(torn.finished(), MethodJob(tmp_path / "kept", objective, **composed).finished())
+
+
+def test_a_report_that_is_garbage_is_refused_by_name_and_the_round_goes_on(tmp_path: Path) -> None:
+    forge = forging("angle_30", lambda report: report.update(class_means=report["class_means"] * torch.nan))
+    job = MethodJob(tmp_path / "job", "dim", forge=forge).finished()
+    for finished in job.record.rounds:
+        assert len(finished.sites) == 5, "its update is used"
+        assert finished.refused_reports.keys() == {"angle_30"}
+        assert "'class_means' has" in finished.refused_reports["angle_30"]
+
+
+def test_a_probe_that_is_garbage_is_refused_and_the_site_trains_with_the_others(tmp_path: Path) -> None:
+    forge = forging("angle_30", lambda report: report.clear())
+    job = MethodJob(tmp_path / "job", "iir", forge=forge).finished()
+    assert [list(finished.refused_reports) for finished in job.record.rounds] == [["angle_30"]] * 2
+    assert len(job.record.rounds[0].sites) == 5
+
+
+def test_a_site_that_is_refused_its_update_leaves_no_report_either(tmp_path: Path) -> None:
+    def spoil(site: str, task: str, answer: Shareable) -> None:
+        if site == "angle_30":
+            data = from_shareable(answer).data
+            data["extractor.0.weight"] = data["extractor.0.weight"] * torch.nan
+
+    job = MethodJob(tmp_path / "job", "dim", forge=spoil).finished()
+    without = MethodJob(tmp_path / "without", "dim")
+    without.meddle = lambda site, task, count: Shareable() if (site, task) == ("angle_30", TASK_TRAIN) else None
+    without.finished()
+    assert "extractor.0.weight" in job.record.rounds[0].failures["angle_30"]
+    assert same(job, without)
+
+
+@pytest.mark.parametrize(
+    ("end", "place", "reason"),
+    [
+        ("up", 1, "the job's server config needs ExchangeCheckFilter for the task 'train'."),
+        ("up", 0, "sent nothing"),
+        ("down", 1, "the job's site config needs ExchangeReceiveFilter"),
+        ("down", 0, "the job's configs need ExchangeSendFilter"),
+    ],
+)
+def test_a_job_that_forgets_a_filter_is_told_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str, place: int, reason: str
+) -> None:
+    chain = [FILTERS[end][0], FILTERS[end][1]]
+    chain[place] = [GapReportFilter(), GapCheckFilter()][place : place + 1] if end == "up" else []
+    job = MethodJob(tmp_path / "job", "dim", filters={**FILTERS, end: (chain[0], chain[1])})
+    job.run()
+    told = [*job.panics, caplog.text, *(text for r in job.record.rounds for text in r.refused_reports.values())]
+    assert any(reason in text for text in told)
+
+
+def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path: Path) -> None:
+    filters = {**FILTERS, "up": ([GapReportFilter()], [])}
+    job = MethodJob(tmp_path / "job", aggregator="fedga", filters=filters)
+    job.run()
+    assert "the job's server config needs GapCheckFilter for the task 'train'." in job.panics[0]
+
+
+# --- sites drawn for a round ------------------------------------------------------------------------
+
+
+def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(tmp_path: Path) -> None:
+    settings = {"sites_per_round": 3, "rounds": 4}
+    job = MethodJob(tmp_path / "one", "dim", settings=settings).finished()
+    again = MethodJob(tmp_path / "again", "dim", settings=settings).finished()
+    drawn = [finished.drawn for finished in job.record.rounds]
+    assert all(len(sites) == 3 and "angle_0" not in sites for sites in drawn)
+    assert len(set(drawn)) > 1
+    assert drawn == [finished.drawn for finished in again.record.rounds]
+    assert same(job, again)
+    for finished in job.record.rounds:
+        assert finished.sites == finished.drawn
+        assert {site for task, site in job.asked if task == TASK_TRAIN} >= set(finished.drawn)
+    judged = [set(evaluation.sites) for evaluation in job.record.evaluations]
+    assert judged == [*({*sites, "angle_0"} for sites in drawn), set(ANGLES)]
+
+
+def test_sources_that_were_not_drawn_can_judge_the_model_too(tmp_path: Path) -> None:
+    job = MethodJob(tmp_path / "job", settings={"sites_per_round": 3, "validate_all": True}).finished()
+    assert all(set(evaluation.sites) == set(ANGLES) for evaluation in job.record.evaluations)
+
+
+@pytest.mark.parametrize(("settings", "reason"), [({"sites_per_round": 6}, "sites_per_round is 6, but only 5 sites")])
+def test_more_sites_than_there_are_cannot_be_drawn(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
+    job = MethodJob(tmp_path / "job", settings=settings)
+    job.run()
+    assert job.panics[0].startswith(reason)
+
+
+def test_every_site_is_drawn_equally_often_in_the_long_run() -> None:
+    protocol = Protocol(sites_per_round=3, seed=1)
+    sites = tuple(f"site-{number:02d}" for number in range(12))
+    rounds = [draw_sites(protocol, sites, number) for number in range(1, 2001)]
+    assert all(len(set(drawn)) == 3 and list(drawn) == sorted(drawn) for drawn in rounds)
+    counts = np.array([sum(site in drawn for drawn in rounds) for site in sites])
+    assert np.abs(counts - 500).max() < 5 * np.sqrt(500 * 0.75)
+    assert rounds != [draw_sites(protocol.model_copy(update={"seed": 2}), sites, n) for n in range(1, 2001)]
+    assert draw_sites(Protocol(), sites, 1) == sites

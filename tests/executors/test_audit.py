@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit: everything that leaves is in a line, what cannot be noted does not leave."""
+
+import hashlib
+import json
+import logging
+import math
+import stat
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import Filter, FilterContextKey, FilterSource
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.utils.event import fire_event_to_components
+from nvflare.apis.workspace import Workspace
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.filters.exclude_vars import ExcludeVars
+
+from fdg_plugins.audit_file import AuditLine, append_line, audit_table, json_values, read_audit
+from fdg_plugins.errors import DataError
+from fdg_plugins.executors.audit import audit_event
+from fdg_plugins.executors.contents import contents_of
+from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.filters.wire import pack
+from fdg_plugins.messages import HEADER_REASON, META_REPORT, META_SAMPLES
+
+SITE = "photo"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A site's FLARE workspace with a job in it."""
+    monkeypatch.delenv("NVFL_AUDIT_ROOT", raising=False)
+    for folder in ("local", "startup", "job-1/app_photo/config"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "job-1/app_photo/config/config_fed_client.json").write_text("{}")
+    return Workspace(str(tmp_path), SITE)
+
+
+@pytest.fixture
+def fl_ctx(workspace: Workspace) -> FLContext:
+    """A site's context in the task ``train``, whose answer passed a filter of the site and one of the job."""
+    own, jobs = ExcludeVars(["head"]), GapReportFilter()
+    own.set_prop(FilterContextKey.SOURCE, FilterSource.SITE)
+    jobs.set_prop(FilterContextKey.SOURCE, FilterSource.JOB)
+    context = FLContext()
+    engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
+    for key, value in {
+        ReservedKey.ENGINE: engine,
+        FLContextKey.TASK_NAME: "train",
+        FLContextKey.RUNNER: SimpleNamespace(task_result_filters={"train/out": [jobs], "census/out": []}),
+        FLContextKey.SCOPE_OBJECT: SimpleNamespace(task_result_filters={"out": [own]}),
+    }.items():
+        context.set_prop(key, value, private=True, sticky=False)
+    for key, value in {ReservedKey.IDENTITY_NAME: SITE, ReservedKey.RUN_NUM: "job-1"}.items():
+        context.set_prop(key, value, private=False, sticky=False)
+    return context
+
+
+def audit(answer: Shareable, fl_ctx: FLContext) -> Shareable:
+    """Fire the event of FLARE's client, with the answer it is about to send; return what it then sends."""
+    fl_ctx.set_prop(FLContextKey.TASK_RESULT, answer, private=True, sticky=False)
+    audit_event(EventType.AFTER_TASK_RESULT_FILTER, fl_ctx)
+    return answer
+
+
+def audit_file(workspace: Workspace) -> Path:
+    return Path(workspace.get_root_dir()) / "fdg_audit.jsonl"
+
+
+def only_line(workspace: Workspace) -> AuditLine:
+    (line,) = read_audit(audit_file(workspace))
+    return line
+
+
+def update() -> DXO:
+    data = {"w": torch.tensor([[3.0, 0.0], [0.0, 4.0]]), "bn.num_batches_tracked": torch.tensor(7)}
+    report = {"loss": math.nan, "steps": 3, "domain": "photo", "ok": True, "none": None, "deep": {"list": [1, 2.5]}}
+    return DXO(DataKind.WEIGHT_DIFF, data=data, meta={META_SAMPLES: 120, META_REPORT: report})
+
+
+# --- what is in a line ---
+
+
+def test_an_update_is_noted_by_its_arrays_and_values(workspace: Workspace, fl_ctx: FLContext) -> None:
+    answer = update().to_shareable()
+    answer.set_header(AppConstants.CURRENT_ROUND, 4)
+    audit(answer, fl_ctx)
+    line = only_line(workspace)
+    assert (line.site, line.job, line.task, line.round, line.return_code) == (SITE, "job-1", "train", 4, "OK")
+    assert line.kind == "WEIGHT_DIFF"
+    weight, counter = line.tensors
+    assert weight.model_dump() == {
+        "part": "update",
+        "name": "w",
+        "shape": (2, 2),
+        "dtype": "float32",
+        "bytes": 16,
+        "norm": 5.0,
+    }
+    assert (counter.shape, counter.dtype, counter.bytes, counter.norm) == ((), "int64", 8, 7.0)
+    assert line.bytes == 24
+    assert line.values["meta/NUM_STEPS_CURRENT_ROUND"] == 120
+    assert line.values["meta/fdg_report/loss"] == "nan"
+    assert line.values["meta/fdg_report/deep/list/1"] == 2.5
+    assert line.values["meta/fdg_report/ok"] is True
+    assert line.values["context/__identity_name__"] == SITE, "FLARE sends its public properties beside every answer"
+
+
+def test_a_line_says_which_filters_whose_config_and_which_versions(workspace: Workspace, fl_ctx: FLContext) -> None:
+    audit(update().to_shareable(), fl_ctx)
+    line = only_line(workspace)
+    assert line.filters is not None
+    assert [(one.filter, one.source) for one in line.filters] == [
+        ("nvflare.app_common.filters.exclude_vars.ExcludeVars", "site"),
+        ("fdg_plugins.filters.gap.GapReportFilter", "job"),
+    ]
+    assert line.config_sha256 == hashlib.sha256(b"{}").hexdigest()
+    assert line.versions.keys() == {"fdg-plugins", "nvflare", "torch"}
+    assert line.time.endswith("+00:00")
+
+
+def test_a_methods_tensors_beside_the_update_are_a_part_of_their_own(workspace: Workspace, fl_ctx: FLContext) -> None:
+    audit(pack(update(), {"class_means": torch.ones(3, 4)}, 0, Shareable()), fl_ctx)
+    line = only_line(workspace)
+    assert line.kind == "COLLECTION"
+    assert [(one.part, one.name) for one in line.tensors] == [
+        ("update", "w"),
+        ("update", "bn.num_batches_tracked"),
+        ("method", "class_means"),
+    ]
+    assert line.values["meta of fdg_tensors/fdg_round"] == 0
+    assert line.values["meta/NUM_STEPS_CURRENT_ROUND"] == 120
+
+
+def test_an_error_reply_is_noted_with_its_reason(workspace: Workspace, fl_ctx: FLContext) -> None:
+    audit(make_reply(ReturnCode.TASK_ABORTED, {HEADER_REASON: "the cat"}), fl_ctx)
+    line = only_line(workspace)
+    assert (line.return_code, line.kind, line.values["headers/fdg_reason"]) == ("TASK_ABORTED", "error", "the cat")
+
+
+def test_tensors_are_found_wherever_they_hide(fl_ctx: FLContext) -> None:
+    hidden = torch.full((4,), 2.0)
+    answer = update().to_shareable()
+    answer["DXO"]["meta"]["beside"] = {"deep": [hidden]}
+    answer["DXO"]["note"] = hidden
+    answer["extra"] = {"a": (hidden, FLModel(params={"w": hidden}))}
+    answer["dxo"] = DXO(DataKind.WEIGHTS, data={"v": hidden})
+    answer.set_header("own", hidden)
+    found = contents_of(answer, {"property": hidden})
+    places = {f"{entry.part}|{entry.name}" for entry in found.tensors if entry.norm == 4.0}
+    assert places == {
+        "meta|beside/deep/0",
+        "extra|DXO/note",
+        "extra|extra/a/0",
+        "extra|extra/a/1/params/w",
+        "extra/dxo|v",
+        "headers|own",
+        "context|property",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "norm"),
+    [
+        (torch.tensor([3.0, 4.0], dtype=torch.bfloat16), "bfloat16", 5.0),
+        (torch.full((2,), 30000.0, dtype=torch.float16), "float16", 30000 * 2**0.5),
+        (torch.tensor([3 + 4j]), "complex64", 5.0),
+        (torch.tensor([True, True, True, True]), "bool", 2.0),
+        (torch.tensor([[0.0, 5.0]]).to_sparse(), "float32", 5.0),
+        (torch.zeros(0, 3), "float32", 0.0),
+        (torch.tensor([math.nan, 1.0]), "float32", math.nan),
+        (torch.tensor([math.inf]), "float32", math.inf),
+        (np.array([3, 4], dtype=np.uint16), "uint16", 5.0),
+        (np.array([3.0, 4.0], dtype=">f4"), ">f4", 5.0),
+        (np.array(["a", "b"]), "<U1", math.nan),
+        (np.array([None]), "object", math.nan),
+        ([1.0] * 100, "list", 10.0),
+        ([10**400] * 17, "list", math.inf),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", ""))[:12],
+)
+def test_arrays_of_every_kind_have_a_length_or_none(value: Any, dtype: str, norm: float) -> None:
+    answer = Shareable()
+    answer["x"] = value
+    (entry,) = contents_of(answer, {}).tensors
+    assert entry.dtype == dtype
+    assert entry.norm == pytest.approx(norm, rel=1e-3, nan_ok=True) or (norm == math.inf and entry.norm > 1e300)
+
+
+def test_what_cannot_be_looked_into_is_noted_by_its_type() -> None:
+    deep: Any = "bottom"
+    for _ in range(50):
+        deep = [deep]
+    answer = Shareable()
+    answer.update({"raw": b"1234", "odd": object(), "text": "x" * 10_000, "deep": deep, "none": []})
+    found = contents_of(answer, {})
+    assert found.others["extra/raw"] == "builtins.bytes of 4 bytes"
+    assert found.others["extra/odd"] == "builtins.object"
+    assert found.others["extra/none"] == "empty"
+    assert len(str(found.values["extra/text"])) < 300
+    assert "(10000 characters)" in str(found.values["extra/text"])
+    assert any("too deep" in what for what in found.others.values())
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(content=st.dictionaries(st.text(max_size=8), junk, max_size=4), dxo=junk)
+def test_whatever_an_answer_holds_its_line_is_json_and_reads_back(content: dict[str, Any], dxo: Any) -> None:
+    answer = Shareable()
+    answer.update({**content, "DXO": dxo})
+    answer["__headers__"] = {"__content_type__": "DXO"}
+    found = contents_of(answer, {})
+    line = made_line(tensors=tuple(found.tensors), values=json_values(found.values), others=found.others)
+    text = line.model_dump_json()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    back = AuditLine.model_validate_json(text)
+    assert (back.values, back.others) == (line.values, line.others)
+
+
+# --- an answer that cannot be noted does not leave ---
+
+
+def assert_withheld(answer: Shareable, reason: str) -> None:
+    assert set(answer) == {"__headers__"}
+    assert answer.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert answer.get_header(HEADER_REASON) == f"site photo: its answer was withheld: {reason}"
+
+
+def test_on_a_full_disk_the_answer_becomes_an_error_reply(workspace: Workspace, fl_ctx: FLContext) -> None:
+    audit_file(workspace).symlink_to("/dev/full")
+    answer = audit(update().to_shareable(), fl_ctx)
+    assert_withheld(answer, "audit file fdg_audit.jsonl cannot be written: No space left on device.")
+
+
+def test_where_there_is_a_folder_in_place_of_the_file_the_answer_becomes_an_error_reply(
+    workspace: Workspace, fl_ctx: FLContext
+) -> None:
+    audit_file(workspace).mkdir()
+    assert_withheld(
+        audit(update().to_shareable(), fl_ctx), "audit file fdg_audit.jsonl cannot be written: Is a directory."
+    )
+
+
+def test_an_audit_that_fails_unforeseen_withholds_the_answer(
+    fl_ctx: FLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fdg_plugins.executors.audit.contents_of", lambda *_: 1 / 0)
+    assert_withheld(audit(update().to_shareable(), fl_ctx), "the audit failed with ZeroDivisionError.")
+
+
+def test_flare_sends_what_the_audit_left_of_an_answer(workspace: Workspace, fl_ctx: FLContext) -> None:
+    class Site(FLComponent):
+        def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+            audit_event(event_type, fl_ctx)
+
+    def fire(event: str, context: FLContext) -> None:
+        fire_event_to_components(event, [Site()], context)
+
+    fl_ctx.get_engine().fire_event = fire
+    audit_file(workspace).symlink_to("/dev/full")
+    answer = update().to_shareable()
+    # As FLARE's client does, which goes on to send the same object.
+    Site().fire_event_with_data(EventType.AFTER_TASK_RESULT_FILTER, fl_ctx, FLContextKey.TASK_RESULT, answer)
+    assert "DXO" not in answer
+    assert answer.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+
+
+@pytest.mark.parametrize("event", [EventType.START_RUN, EventType.BEFORE_TASK_RESULT_FILTER, EventType.END_RUN])
+def test_other_events_write_nothing(event: str, workspace: Workspace, fl_ctx: FLContext) -> None:
+    fl_ctx.set_prop(FLContextKey.TASK_RESULT, update().to_shareable(), private=True, sticky=False)
+    audit_event(event, fl_ctx)
+    assert not audit_file(workspace).exists()
+
+
+def test_the_audit_changes_nothing_of_an_answer_that_was_noted(fl_ctx: FLContext) -> None:
+    answer, other = update().to_shareable(), update().to_shareable()
+    audit(answer, fl_ctx)
+    assert answer.keys() == other.keys()
+    assert answer["__headers__"] == other["__headers__"]
+    assert torch.equal(answer["DXO"]["data"]["w"], other["DXO"]["data"]["w"])
+    assert answer["DXO"]["meta"].keys() == other["DXO"]["meta"].keys()
+
+
+def test_an_audit_root_of_flares_is_where_the_file_lies(
+    tmp_path: Path, fl_ctx: FLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVFL_AUDIT_ROOT", str(tmp_path / "audits"))
+    moved = Workspace(str(tmp_path), SITE)
+    fl_ctx.get_engine().get_workspace = lambda: moved
+    audit(update().to_shareable(), fl_ctx)
+    assert len(list(read_audit(tmp_path / "audits" / SITE / "fdg_audit.jsonl"))) == 1
+
+
+def test_without_a_chain_of_filters_or_a_config_the_line_says_so(workspace: Workspace, fl_ctx: FLContext) -> None:
+    fl_ctx.set_prop(FLContextKey.RUNNER, None, private=True, sticky=False)
+    (Path(workspace.get_app_config_dir("job-1")) / "config_fed_client.json").unlink()
+    audit(update().to_shareable(), fl_ctx)
+    line = only_line(workspace)
+    assert line.filters is None
+    assert line.config_sha256 is None
+    assert line.round is None
+
+
+# --- the file ---
+
+
+def made_line(**fields: Any) -> AuditLine:
+    values = {
+        "time": "2026-01-01T00:00:00.000+00:00",
+        "site": SITE,
+        "job": "job-1",
+        "task": "train",
+        "round": 0,
+        "return_code": "OK",
+        "kind": "WEIGHT_DIFF",
+        "bytes": 0,
+        "tensors": (),
+        "values": {},
+        "others": {},
+        "filters": (),
+        "config_sha256": None,
+        "versions": {},
+        **fields,
+    }
+    return AuditLine.model_validate(values)
+
+
+def test_the_file_is_its_owners_alone_and_grows_by_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    for number in range(3):
+        append_line(path, made_line(round=number))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [line.round for line in read_audit(path)] == [0, 1, 2]
+
+
+def test_a_torn_line_costs_itself_and_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "audit.jsonl"
+    append_line(path, made_line(round=0))
+    with path.open("a") as file:
+        file.write(made_line(round=1).model_dump_json()[:40])
+    append_line(path, made_line(round=2))
+    with caplog.at_level(logging.WARNING):
+        assert [line.round for line in read_audit(path)] == [0, 2]
+    assert "line 2 is not a line of it" in caplog.text
+
+
+def test_what_was_written_of_a_line_before_the_disk_was_full_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    path = tmp_path / "audit.jsonl"
+    append_line(path, made_line(round=0))
+    before = path.read_bytes()
+    real, calls = os.write, []
+
+    def short(handle: int, content: Any) -> int:
+        calls.append(len(content))
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        return real(handle, bytes(content)[:10])
+
+    monkeypatch.setattr("fdg_plugins.audit_file.os.write", short)
+    with pytest.raises(DataError, match=r"audit file audit.jsonl cannot be written: No space left on device"):
+        append_line(path, made_line(round=1))
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+
+
+def test_jobs_that_write_at_once_do_not_mix_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    line = made_line(values={f"value {index}": index for index in range(500)})
+    threads = [threading.Thread(target=lambda: [append_line(path, line) for _ in range(10)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(read_audit(path)) == [line] * 40
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone.jsonl cannot be read"):
+        list(read_audit(tmp_path / "gone.jsonl"))
+
+
+def test_the_table_has_a_row_for_every_part(workspace: Workspace, fl_ctx: FLContext) -> None:
+    audit(pack(update(), {"class_means": torch.ones(3, 4)}, 0, Shareable()), fl_ctx)
+    audit(make_reply(ReturnCode.TASK_ABORTED), fl_ctx)
+    header, *rows = audit_table(read_audit(audit_file(workspace))).splitlines()
+    assert [column.strip() for column in header.split("  ") if column.strip()][:3] == ["time", "job", "task"]
+    assert ["update" in row for row in rows] == [True, False, False]
+    assert f"{math.hypot(5.0, 7.0):.4g}" in rows[0]
+    assert "method" in rows[1]
+    assert "TASK_ABORTED" in rows[2]
+    assert "ExcludeVars, GapReportFilter" in rows[0]
+
+
+def test_filters_of_another_task_are_not_in_the_line(workspace: Workspace, fl_ctx: FLContext) -> None:
+    fl_ctx.set_prop(FLContextKey.TASK_NAME, "census", private=True, sticky=False)
+    audit(update().to_shareable(), fl_ctx)
+    line = only_line(workspace)
+    assert line.filters is not None
+    assert [one.source for one in line.filters] == ["site"]
+
+
+def test_every_filter_in_a_chain_is_one_of_flares(fl_ctx: FLContext) -> None:
+    chain = fl_ctx.get_prop(FLContextKey.RUNNER).task_result_filters["train/out"]
+    assert all(isinstance(one, Filter) for one in chain)

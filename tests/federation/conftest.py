@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One provisioned federation of separate processes for all tests of this folder, on free ports, started as a user does.
+
+The server's job store and its folders are read directly: a question to the admin service takes seconds.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "poc" / "federation.py"
+JOB_TIMEOUT_S = 150
+COMMAND_TIMEOUT_S = 120
+JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+# Small enough for two cores.
+PROTOCOL = {
+    "model": "convnet",
+    "pretrained": "none",
+    "image_size": 16,
+    "rounds": 2,
+    "local_epochs": 1,
+    "learning_rate": 0.01,
+}
+SERVER_CONFIG = "app_server/config/config_fed_server.json"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder: they need half a minute to start, and are run by themselves."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.federation)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended: exit code, and all that it printed."""
+
+    returncode: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has ended: its meta in the server's store, and the server's log of it."""
+
+    id: str
+    meta: dict[str, Any]
+    log: str
+
+    @property
+    def status(self) -> str:
+        """FLARE's word for how it ended."""
+        return str(self.meta["status"])
+
+
+class Federation:
+    """The folder of a federation, and what its people do with it."""
+
+    def __init__(self, folder: Path, ports: tuple[int, int], data_root: Path) -> None:
+        self.folder, self.ports, self.data_root = folder, ports, data_root
+        project = yaml.safe_load((SCRIPT.parent / "project.yml").read_text(encoding="utf-8"))
+        self.sites = [member["name"] for member in project["participants"] if member["type"] == "client"]
+
+    def control(self, command: str, *arguments: object) -> Done:
+        """Run ``poc/federation.py`` as a user does."""
+        words = [sys.executable, str(SCRIPT), command, "--folder", str(self.folder), *map(str, arguments)]
+        return self._run(words, self.folder.parent)
+
+    def start(self) -> Done:
+        """Start it, on its ports and with its data."""
+        ports = ["--port", self.ports[0], "--admin-port", self.ports[1]]
+        return self.control("start", *ports, "--data-root", self.data_root)
+
+    def nvflare(self, person: str, *arguments: str) -> Done:
+        """Run ``nvflare job ...`` as ``person`` does, with the kit that was provisioned for them."""
+        words = [str(Path(sys.executable).with_name("nvflare")), "job", *arguments]
+        return self._run([*words, "--startup-kit", str(self.folder / f"{person}@fdg.example")], self.folder.parent)
+
+    def submit(self, person: str, job: Path) -> tuple[str | None, Done]:
+        """Submit a job; return its id (None: refused) and what was printed."""
+        done = self.nvflare(person, "submit", "-j", str(job))
+        found = JOB_ID.search(done.output)
+        return (found.group() if found and done.returncode == 0 else None), done
+
+    def _run(self, words: list[str], folder: Path) -> Done:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
+        # FLARE's tools keep a registry of kits in the user's home.
+        home = folder / "home"
+        home.mkdir(exist_ok=True)
+        done = subprocess.run(
+            words,
+            env={**clean, "HOME": str(home)},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout)
+
+    def meta(self, job: str) -> dict[str, Any]:
+        """Return what the server's store holds of a job."""
+        path = self.folder / "server" / "jobs-storage" / job / "meta"
+        for _ in range(20):  # the server rewrites it in place
+            try:
+                content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                time.sleep(0.1)
+            else:
+                return content
+        raise AssertionError(f"{path} cannot be read")
+
+    def log(self, participant: str = "server", job: str | None = None) -> str:
+        """Return the log of a participant's own process, or of its process for a job."""
+        path = self.folder / participant / (f"{job}/log.txt" if job else "log.txt")
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def wait_for(self, job: str) -> Job:
+        """Return the job when it has ended."""
+        log = ""
+        deadline = time.monotonic() + JOB_TIMEOUT_S
+        while not (meta := self.meta(job))["status"].startswith("FINISHED"):
+            log = self.log(job=job) or log
+            assert time.monotonic() < deadline, f"job {job} is {meta['status']} after {JOB_TIMEOUT_S} s:\n{log[-3000:]}"
+            time.sleep(0.3)
+        return Job(job, meta, log)
+
+    def wait_until_running(self, job: str, text: str) -> None:
+        """Return when the server's log of a job holds ``text``."""
+        deadline = time.monotonic() + JOB_TIMEOUT_S
+        while text not in self.log(job=job):
+            assert not self.meta(job)["status"].startswith("FINISHED"), self.meta(job)
+            assert time.monotonic() < deadline, self.log(job=job)[-3000:]
+            time.sleep(0.2)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes that name the federation's folder in their command line, whoever started them."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and any(str(self.folder) in part for part in process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+def free_ports() -> tuple[int, int]:
+    """Return two ports on which nothing listens."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
+    """A federation of the four domains of PACS that is ready; in the end it is stopped, and no process is left."""
+    found = Federation(tmp_path_factory.mktemp("poc") / "federation", free_ports(), data_root)
+    try:
+        started = found.start()
+        assert started.returncode == 0, started.output
+        yield found
+    finally:
+        stopped = found.control("stop")
+        left = found.processes()
+        for process in left:
+            process.kill()
+    assert stopped.returncode == 0, stopped.output
+    assert left == []
+
+
+@pytest.fixture(scope="session")
+def exported_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``jobs/pacs_fedomg`` without custom folders, as a lead exports it; not to be written to."""
+    folder = tmp_path_factory.mktemp("jobs")
+    script = Path(sys.executable).with_name("fdg")
+    subprocess.run([script, "export-job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=60)
+    return folder / "pacs_fedomg"
+
+
+@pytest.fixture
+def job(exported_job: Path, tmp_path: Path) -> Path:
+    """A copy of the exported job with a protocol small enough for two cores; the test may change it."""
+    copy = Path(shutil.copytree(exported_job, tmp_path / exported_job.name))
+    change_protocol(copy, **PROTOCOL)
+    return copy
+
+
+def change_protocol(job: Path, **settings: Any) -> None:
+    """Replace settings of the job's protocol."""
+    edit_json(job / SERVER_CONFIG, lambda config: config["workflows"][0]["args"]["protocol"].update(settings))
+
+
+def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
+    """Read a JSON file, let ``change`` alter its content, and write it back."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs without code in a provisioned federation: one that runs, and those that a participant's list refuses."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fdg_plugins.controllers import RunRecord
+
+from .conftest import SERVER_CONFIG, Federation, edit_json
+
+EXECUTOR = "fdg_plugins.executors.SiteExecutor"
+
+
+@contextmanager
+def without(federation: Federation, site: str, entry: str) -> Iterator[None]:
+    """Take one entry off a site's list for a while; FLARE reads the list at the start of every job."""
+    path = federation.folder / site / "local" / "resources.json"
+    before = path.read_bytes()
+    edit_json(path, lambda resources: resources["class_allow_list"].remove(entry))
+    yield
+    path.write_bytes(before)
+
+
+def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
+    federation: Federation, job: Path, tmp_path: Path
+) -> None:
+    job_id, done = federation.submit("lead", job)
+    assert job_id, done.output
+    ended = federation.wait_for(job_id)
+    assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
+    assert not ended.meta.get("byoc")
+
+    downloaded = federation.nvflare("lead", "download", job_id, "-o", str(tmp_path / "results"))
+    assert downloaded.returncode == 0, downloaded.output
+    (results,) = (tmp_path / "results").rglob("results.json")
+    record = RunRecord.model_validate_json(results.read_bytes())
+    assert record.status == "finished"
+    assert not record.stand_in
+    assert record.sources == ("cartoon", "photo", "sketch")
+    assert record.held_out == ("art_painting",)
+    assert len(record.rounds) == 2
+    assert all(round_.aggregation is not None for round_ in record.rounds)
+    assert (results.parent / "global_model.safetensors").stat().st_size > 0
+
+
+def test_a_job_is_refused_if_one_site_does_not_allow_its_components(federation: Federation, job: Path) -> None:
+    with without(federation, "sketch", EXECUTOR):
+        job_id, done = federation.submit("lead", job)
+        assert job_id, done.output
+        ended = federation.wait_for(job_id)
+    assert ended.status != "FINISHED:COMPLETED"
+    refusals = f"Component '{EXECUTOR}'"
+    assert refusals in federation.log("sketch") + federation.log("sketch", job_id)
+    assert "is not in allow_list" in federation.log("sketch") + federation.log("sketch", job_id)
+    assert refusals not in federation.log("photo", job_id)
+
+
+@pytest.mark.parametrize("path", ["fdg_plugins.storage.Path"])
+def test_a_callable_of_ours_that_is_no_component_is_refused(federation: Federation, job: Path, path: str) -> None:
+    component = {"id": "intruder", "path": path, "args": {}}
+    edit_json(job / SERVER_CONFIG, lambda config: config["components"].append(component))
+    job_id, done = federation.submit("lead", job)
+    assert job_id, done.output
+    ended = federation.wait_for(job_id)
+    assert ended.status != "FINISHED:COMPLETED"
+    log = ended.log + federation.log()
+    assert f"Component '{path}'" in log
+    assert "is not in allow_list" in log

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what: FLARE's authorization with the policies that were provisioned, and ours on top."""
+
+import time
+from pathlib import Path
+
+from .conftest import Federation, change_protocol
+
+STOPS_WITHIN_S = 40
+
+
+def bring_code(job: Path) -> None:
+    """Give the job a custom folder with code."""
+    (job / "app_site" / "custom").mkdir()
+    (job / "app_site" / "custom" / "intruder.py").write_text("LOADED = True\n", encoding="utf-8")
+
+
+def test_an_org_admin_may_not_submit_a_job(federation: Federation, job: Path) -> None:
+    before = {path.name for path in (federation.folder / "server" / "jobs-storage").iterdir()}
+    job_id, done = federation.submit("orgadmin", job)
+    assert job_id is None
+    assert done.returncode != 0
+    assert "not authorized" in done.output.lower()
+    assert {path.name for path in (federation.folder / "server" / "jobs-storage").iterdir()} == before
+
+
+def test_a_job_that_brings_code_is_refused_where_its_submitter_may_not_bring_any(
+    federation: Federation, job: Path
+) -> None:
+    bring_code(job)
+    job_id, done = federation.submit("lead", job)
+    if job_id is None:
+        assert "byoc" in done.output.lower()
+        return
+    ended = federation.wait_for(job_id)
+    assert ended.status != "FINISHED:COMPLETED"
+    assert "BYOC not permitted" in f"{ended.meta}{federation.log()}"
+    assert not list(federation.folder.rglob("intruder.py"))
+
+
+def test_a_job_is_aborted_by_its_submitter_and_not_by_another_organisations_admin(
+    federation: Federation, job: Path
+) -> None:
+    change_protocol(job, rounds=10_000)
+    job_id, done = federation.submit("lead", job)
+    assert job_id, done.output
+    federation.wait_until_running(job_id, "round 1")
+
+    refused = federation.nvflare("orgadmin", "abort", job_id, "--force")
+    assert refused.returncode != 0
+    assert "not authorized" in refused.output.lower()
+    assert federation.meta(job_id)["status"] == "RUNNING"
+
+    allowed = federation.nvflare("lead", "abort", job_id, "--force")
+    assert allowed.returncode == 0, allowed.output
+    assert federation.wait_for(job_id).status == "FINISHED:ABORTED"
+    deadline = time.monotonic() + STOPS_WITHIN_S
+    while left := [process for process in federation.processes() if job_id in " ".join(process.cmdline())]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.5)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLARE's own privacy filters on this package's answers, read as the server does: the table in docs/privacy.md."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.filters.exclude_vars import ExcludeVars
+from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
+from nvflare.app_common.filters.svt_privacy import SVTPrivacy
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReportFilter, ExchangeRound, GapCheckFilter
+from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_REPORT_CHECK, META_SAMPLES, META_SITE_REPORT
+from fdg_plugins.methods import Exchange, make_objective
+from fdg_plugins.models import build_model
+
+SITES = ("photo", "sketch")
+MODEL = build_model("convnet", num_classes=3, seed=1)
+STATE = MODEL.state_dict()
+WITHOUT_COUNTERS = {name: value for name, value in STATE.items() if value.is_floating_point()}
+AGGREGATORS = (FedAvgAggregator, FedOMGAggregator)
+
+EXCLUDED = "classifier.bias"
+
+
+def update(seed: int, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: 0.01 * torch.randn(value.shape, generator=generator) if value.is_floating_point() else torch.tensor(5)
+        for name, value in state.items()
+    }
+
+
+def answer(site: str, state: dict[str, torch.Tensor], **meta: Any) -> Shareable:
+    """Return a site's answer to ``train``, as it comes from its executor."""
+    data = update(SITES.index(site), state)
+    shareable = DXO(DataKind.WEIGHT_DIFF, data=data, meta={META_SAMPLES: 100, **meta}).to_shareable()
+    shareable.set_peer_props({ReservedKey.IDENTITY_NAME: site})
+    return shareable
+
+
+@pytest.fixture
+def fl_ctx() -> FLContext:
+    """A context in the task ``train``."""
+    context = FLContext()
+    engine = SimpleNamespace(fire_event=lambda event, fl_ctx: None, get_component=lambda name: None)
+    context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+    context.set_prop(FLContextKey.TASK_NAME, "train", private=True, sticky=False)
+    return context
+
+
+def aggregate(aggregator: UpdateAggregator, answers: list[Shareable], state: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the step that the server takes, as its workflow does."""
+    aggregator.begin_round(ModelLayout.of(state), SITES)
+    for shareable in answers:
+        model = FLModelUtils.from_shareable(shareable)
+        model.meta["client_name"] = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
+        aggregator.accept_model(model)
+    return dict(aggregator.aggregate_model().params)
+
+
+def filtered(made: Filter, fl_ctx: FLContext, state: dict[str, torch.Tensor]) -> list[Shareable]:
+    return [made.process(answer(site, state), fl_ctx) for site in SITES]
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+def test_without_a_filter_the_answers_are_read(kind: type[UpdateAggregator]) -> None:
+    step = aggregate(kind(), [answer(site, STATE) for site in SITES], STATE)
+    assert step.keys() == STATE.keys()
+
+
+# --- ExcludeVars ---
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+def test_an_update_from_which_variables_were_excluded_is_refused_by_the_name_of_one(
+    kind: type[UpdateAggregator], fl_ctx: FLContext
+) -> None:
+    with pytest.raises(ContributionError, match=f"site photo: parameter '{EXCLUDED}' is missing"):
+        aggregate(kind(), filtered(ExcludeVars([EXCLUDED]), fl_ctx, STATE), STATE)
+
+
+def test_variables_that_the_model_does_not_have_exclude_nothing(fl_ctx: FLContext) -> None:
+    assert aggregate(FedOMGAggregator(), filtered(ExcludeVars(["head"]), fl_ctx, STATE), STATE).keys() == STATE.keys()
+
+
+# --- PercentilePrivacy ---
+
+
+def as_arrays(shareable: Shareable) -> Shareable:
+    dxo = from_shareable(shareable)
+    dxo.data = {name: value.numpy() for name, value in dxo.data.items()}
+    return dxo.update_shareable(shareable)
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
+@pytest.mark.parametrize("kind", AGGREGATORS)
+@pytest.mark.parametrize("convert", [lambda shareable: shareable, as_arrays], ids=["tensors", "arrays"])
+def test_percentile_privacy_is_read_unless_it_turned_a_counter_of_steps_into_a_fraction(
+    kind: type[UpdateAggregator], convert: Callable[[Shareable], Shareable], fl_ctx: FLContext
+) -> None:
+    made = PercentilePrivacy(percentile=10, gamma=0.01)
+    floats = [made.process(convert(answer(site, WITHOUT_COUNTERS)), fl_ctx) for site in SITES]
+    assert aggregate(kind(), floats, WITHOUT_COUNTERS).keys() == WITHOUT_COUNTERS.keys()
+    whole = [made.process(convert(answer(site, STATE)), fl_ctx) for site in SITES]
+    with pytest.raises(
+        ContributionError, match=r"num_batches_tracked' has dtype torch.float\d\d, expected torch.int64"
+    ):
+        aggregate(kind(), whole, STATE)
+
+
+# --- SVTPrivacy ---
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+def test_svt_privacy_gives_arrays_which_are_read(kind: type[UpdateAggregator], fl_ctx: FLContext) -> None:
+    answers = filtered(SVTPrivacy(fraction=0.5, epsilon=10.0), fl_ctx, STATE)
+    sent = from_shareable(answers[0]).data
+    assert all(isinstance(value, np.ndarray) for value in sent.values())
+    step = aggregate(kind(), answers, STATE)
+    assert step.keys() == STATE.keys()
+    assert int(step[next(name for name in STATE if name.endswith("num_batches_tracked"))]) == 5
+
+
+def test_svt_privacy_leaves_numbers_without_a_dimension_as_they_are(fl_ctx: FLContext) -> None:
+    sent = from_shareable(SVTPrivacy().process(answer("photo", STATE), fl_ctx)).data
+    assert all(int(value) == 5 for name, value in sent.items() if name.endswith("num_batches_tracked"))
+
+
+# --- beside the update: GA's gap, DIM's class means, IIR's gradients ---
+
+
+def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
+    """Return the server's half of an objective, in a round, and one site's report for it."""
+    made = make_objective({"name": objective, "probe": "previous_round"} if objective == "iir" else objective)
+    exchange = made.exchange(MODEL, num_classes=3)
+    exchange.begin_round(STATE)
+    batches = [(torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 2, 0, 1, 2]))]
+    report = made.report_trained if objective == "dim" else made.report_received
+    return exchange, report(MODEL, batches, 3)
+
+
+def checked(out: Shareable, exchange: Exchange, fl_ctx: FLContext) -> Shareable:
+    fl_ctx.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, 0), private=True, sticky=False)
+    return ExchangeCheckFilter().process(out, fl_ctx)
+
+
+@pytest.mark.parametrize("objective", ["dim", "iir"])
+def test_a_sites_own_filter_sees_the_update_and_not_yet_the_reports_tensors(objective: str, fl_ctx: FLContext) -> None:
+    _, report = exchange_of(objective)
+    site_filter = SVTPrivacy(fraction=0.5, epsilon=10.0)
+    came = site_filter.process(answer("photo", STATE, **{META_SITE_REPORT: report}), fl_ctx)
+    sent = from_shareable(ExchangeReportFilter().process(came, fl_ctx)).data
+    assert all(isinstance(value, np.ndarray) for value in sent[PART_MAIN].data.values())
+    assert all(torch.equal(sent[PART_TENSORS].data[name], value) for name, value in report.items())
+
+
+def packed(objective: str, made: Filter, fl_ctx: FLContext) -> tuple[Shareable, Exchange]:
+    """Return an answer filtered after it was packed, as the job's own list of filters may do."""
+    exchange, report = exchange_of(objective)
+    out = ExchangeReportFilter().process(answer("photo", STATE, **{META_SITE_REPORT: report}), fl_ctx)
+    return made.process(out, fl_ctx), exchange
+
+
+@pytest.mark.parametrize(("objective", "name"), [("dim", "class_means"), ("iir", "gradient/classifier.bias")])
+def test_exclude_vars_reaches_into_the_reports_tensors_and_the_report_is_refused(
+    objective: str, name: str, fl_ctx: FLContext
+) -> None:
+    out, exchange = packed(objective, ExcludeVars([name]), fl_ctx)
+    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_REPORT_CHECK]["refused"]
+    assert refused.startswith(f"site photo: '{name}' is missing")
+
+
+@pytest.mark.parametrize("objective", ["dim", "iir"])
+def test_svt_privacy_noises_the_reports_tensors_which_are_read_as_long_as_counts_stay_counts(
+    objective: str, fl_ctx: FLContext
+) -> None:
+    torch.manual_seed(0)
+    out, exchange = packed(objective, SVTPrivacy(fraction=1.0, epsilon=10.0, replace=False), fl_ctx)
+    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_REPORT_CHECK]["refused"]
+    # gamma, the largest value that SVT lets through, is 1e-5: as counts of samples that is zero for every class.
+    pattern = r"site photo: 'class_counts' is zero for every class" if objective == "dim" else r"^None$"
+    assert re.search(pattern, str(refused)), refused
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
+@pytest.mark.parametrize("objective", ["dim", "iir"])
+def test_percentile_privacy_turns_counts_into_fractions_and_leaves_gradients_readable(
+    objective: str, fl_ctx: FLContext
+) -> None:
+    out, exchange = packed(objective, PercentilePrivacy(), fl_ctx)
+    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_REPORT_CHECK]["refused"]
+    pattern = (
+        "site photo: 'class_counts' has dtype torch.float32, expected whole numbers" if objective == "dim" else "None"
+    )
+    assert str(refused).startswith(pattern)
+
+
+@pytest.mark.parametrize("made", [ExcludeVars([EXCLUDED]), SVTPrivacy()], ids=["ExcludeVars", "SVTPrivacy"])
+def test_no_filter_of_flares_touches_a_gap_which_is_a_number_in_the_meta(made: Filter, fl_ctx: FLContext) -> None:
+    out = GapCheckFilter().process(made.process(answer("photo", STATE, **{META_GAP: 0.25}), fl_ctx), fl_ctx)
+    assert from_shareable(out).meta[META_CHECKED_REPORTS] == {"gap": 0.25}
+
+
+def test_the_page_has_a_row_for_every_method() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "privacy.md").read_text(encoding="utf-8")
+    methods = {
+        json.loads((path / "meta.json").read_text())["name"].split("_", 1)[1] for path in (root / "jobs").iterdir()
+    }
+    parts = {"fedavg": "FedAvg", "fedomg": "FedOMG", "fedga": "FedDG-GA", "feddim": "FedDIM", "fediir": "FedIIR"}
+    rows = re.findall(r"^\| (?:\[)?([A-Za-z-]+)", page, flags=re.MULTILINE)
+    assert {parts[name] for name in methods if name in parts} <= set(rows)

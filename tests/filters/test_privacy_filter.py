@@ -1,0 +1,525 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differential privacy at a site: what leaves, what it costs, and what is refused; nothing passes by accident."""
+
+import json
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.workspace import Workspace
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
+from nvflare.app_common.filters.exclude_vars import ExcludeVars
+from nvflare.fuel.utils import fobs
+from nvflare.private.fed.app.fl_conf import create_privacy_manager
+
+from fdg_plugins.core.privacy import epsilon
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.filters import privacy as privacy_filter
+from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits
+from fdg_plugins.filters.privacy import HEADER_STOP, DifferentialPrivacyFilter
+from fdg_plugins.filters.wire import pack
+from fdg_plugins.messages import HEADER_REASON, META_GAP, META_REPORT, META_SAMPLES, META_SITE_REPORT, shorten
+
+SITE = "photo"
+CANARY = 0.123456789  # a value measured on images: must not be found in anything that leaves
+GENEROUS = {"clip_norm": 1.0, "noise_multiplier": 2.0, "max_epsilon": 1e6}
+LIMITS = Limits(**GENEROUS, delta=1e-5)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """The folder of the site's own configs, in its workspace."""
+    folder = tmp_path / "local"
+    folder.mkdir()
+    return folder
+
+
+MakeContext = Callable[..., FLContext]
+
+
+@pytest.fixture
+def context(local: Path) -> MakeContext:
+    """A maker of a site's contexts, as far as the filter looks into them."""
+
+    def make(
+        *job_filters: Filter, task: str = "train", job: str = "job-1", scope: tuple[Filter, ...] = ()
+    ) -> FLContext:
+        return site_context(local, job_filters, task, job, scope)
+
+    return make
+
+
+def site_context(
+    local: Path,
+    job_filters: tuple[Filter, ...],
+    task: str = "train",
+    job: str = "job-1",
+    scope: tuple[Filter, ...] = (),
+) -> FLContext:
+    fl_ctx = FLContext()
+    engine = SimpleNamespace(
+        get_workspace=lambda: SimpleNamespace(get_site_config_dir=lambda: str(local)),
+        fire_event=lambda event, fl_ctx: None,
+    )
+    runner = SimpleNamespace(task_result_filters={f"{task}/out": list(job_filters)})
+    scope_object = SimpleNamespace(task_result_filters={"out": list(scope), "in": []})
+    for key, value in {
+        ReservedKey.ENGINE: engine,
+        ReservedKey.IDENTITY_NAME: SITE,
+        FLContextKey.CURRENT_RUN: job,
+        FLContextKey.TASK_NAME: task,
+        FLContextKey.RUNNER: runner,
+        FLContextKey.SCOPE_OBJECT: scope_object,
+    }.items():
+        fl_ctx.set_prop(key, value, private=True, sticky=False)
+    return fl_ctx
+
+
+def update() -> dict[str, Any]:
+    """Return an update of four trainable values, a BatchNorm's buffers, and its counter of steps."""
+    return {
+        "conv.weight": torch.tensor([[3.0, 0.0], [0.0, 4.0]]),
+        "bn.running_mean": torch.tensor([CANARY, 12.0], dtype=torch.float64),
+        "bn.num_batches_tracked": torch.tensor(17),
+    }
+
+
+def report() -> dict[str, Any]:
+    evaluation = {"split": "validation", "loss": CANARY, "accuracy": 0.5, "count": 10}
+    return {
+        "domain": "photo",
+        "received": evaluation,
+        "local": evaluation,
+        "training_split": (evaluation, evaluation),
+        "epoch_losses": (CANARY,),
+        "steps": 3,
+        "learning_rate": 0.1,
+        "seconds": 1.0,
+    }
+
+
+def answer(data: dict[str, Any] | None = None, round_number: int = 0, **meta: Any) -> Shareable:
+    """Return a site's answer to ``train``, as the executor makes it."""
+    meta = {
+        META_SAMPLES: 120,
+        MetaKey.INITIAL_METRICS: {"val_accuracy": CANARY},
+        META_REPORT: report(),
+        **meta,
+    }
+    shareable = DXO(DataKind.WEIGHT_DIFF, data=update() if data is None else data, meta=meta).to_shareable()
+    shareable.set_header(AppConstants.CURRENT_ROUND, round_number)
+    return shareable
+
+
+def silent(**limits: Any) -> DifferentialPrivacyFilter:
+    """Return the filter without noise, to see what it does beside it."""
+    made = DifferentialPrivacyFilter(**{**GENEROUS, **limits})
+    made._noise = lambda count: torch.zeros(count, dtype=torch.float64)
+    return made
+
+
+def approx_rows(rows: list[list[float]]) -> list[Any]:
+    return [pytest.approx(row, rel=1e-3) for row in rows]
+
+
+def ledger_of(local: Path) -> dict[str, Any]:
+    path = local / "fdg_privacy" / "ledger.json"
+    return json.loads(path.read_text()) if path.exists() else {"releases": []}
+
+
+def assert_refused(reply: Shareable, pattern: str) -> None:
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert re.search(pattern, reply.get_header(HEADER_REASON)), reply.get_header(HEADER_REASON)
+    assert set(reply) == {"__headers__"}, "an error reply holds nothing but its headers"
+    assert reply["__headers__"].keys() <= {"__rc__", HEADER_REASON, HEADER_STOP}
+
+
+# --- what leaves ---
+
+
+def test_all_floats_are_clipped_as_one_vector_and_the_counter_of_steps_is_zero(context: MakeContext) -> None:
+    dp = silent(clip_norm=6.5)
+    out = from_shareable(dp.process(answer(), context(dp)))
+    assert out.data_kind == DataKind.WEIGHT_DIFF
+    assert out.data["conv.weight"].tolist() == approx_rows([[1.5, 0], [0, 2.0]]), "its length is 13, twice the limit"
+    assert out.data["bn.running_mean"].tolist() == pytest.approx([CANARY / 2, 6.0], rel=1e-3)
+    assert out.data["bn.num_batches_tracked"].dtype == torch.int64
+    assert int(out.data["bn.num_batches_tracked"]) == 0
+
+
+def test_noise_of_the_deviation_asked_for_is_on_every_float(context: MakeContext) -> None:
+    dp = DifferentialPrivacyFilter(clip_norm=0.5, noise_multiplier=4.0, max_epsilon=1e6)
+    data = {"w": torch.zeros(50_000), "b": torch.zeros(50_000, dtype=torch.float16)}
+    out = from_shareable(dp.process(answer(data), context(dp))).data
+    assert float(out["w"].std()) == pytest.approx(2.0, rel=0.05)
+    assert float(out["b"].float().std()) == pytest.approx(2.0, rel=0.05)
+    again = from_shareable(dp.process(answer(data), context(dp))).data
+    assert not torch.equal(out["w"], again["w"])
+
+
+def test_what_was_measured_on_images_is_withheld_and_the_rest_of_the_report_stays(context: MakeContext) -> None:
+    dp = silent()
+    out = from_shareable(dp.process(answer(), context(dp)))
+    assert out.meta.keys() == {META_SAMPLES, META_REPORT}
+    kept = {key: value for key, value in out.meta[META_REPORT].items() if value is not None}
+    assert kept == {"domain": "photo", "steps": 3, "learning_rate": 0.1, "seconds": 1.0}
+
+
+def test_the_release_crosses_the_wire_and_keeps_the_round(context: MakeContext) -> None:
+    dp = silent()
+    arrays = {"w": np.ones(3, dtype=np.float32), "b": np.float64([1.0]).astype(np.float16)}
+    released = dp.process(answer(arrays, round_number=4), context(dp))
+    fobs.register(NumpyArrayDecomposer)
+    back = fobs.loads(fobs.dumps(released))
+    assert back.get_header(AppConstants.CURRENT_ROUND) == 4
+    assert {name: value.dtype.name for name, value in from_shareable(back).data.items()} == {
+        "w": "float32",
+        "b": "float16",
+    }
+
+
+def test_what_came_in_is_unchanged(context: MakeContext) -> None:
+    given_update, dp = update(), silent(clip_norm=0.1)
+    dp.process(answer(given_update), context(dp))
+    for name, value in update().items():
+        assert torch.equal(given_update[name], value)
+
+
+def test_an_error_reply_passes_with_its_code_and_without_its_reason(context: MakeContext) -> None:
+    dp = silent()
+    secret = make_reply(ReturnCode.TASK_ABORTED, {HEADER_REASON: f"the loss was {CANARY}", "more": CANARY})
+    reply = dp.process(secret, context(dp))
+    assert reply.get_return_code() == ReturnCode.TASK_ABORTED
+    assert str(CANARY) not in str(dict(reply))
+    forged = dp.process(make_reply(str(CANARY)), context(dp))
+    assert forged.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+
+
+def census() -> dict[str, Any]:
+    return {
+        "domain": "photo",
+        "dataset": "pacs",
+        "stand_in": False,
+        "classes": ["dog", "cat"],
+        "class_counts": [3, 4],
+        "num_train": 5,
+        "num_validation": 2,
+        "num_test": 7,
+        "split": "made",
+        "split_hash": "abc",
+        "skipped": ["dog/anna_smith.jpg"],
+        "device": "cpu",
+        "versions": {},
+    }
+
+
+def test_the_census_passes_without_the_names_of_files(context: MakeContext) -> None:
+    dp = silent()
+    out = dp.process(DXO(DataKind.METRICS, data=census()).to_shareable(), context(dp, task="census"))
+    assert from_shareable(out).data["class_counts"] == [3, 4]
+    assert "anna_smith" not in str(dict(out))
+    more = DXO(DataKind.METRICS, data={**census(), "mean_image": [CANARY]}).to_shareable()
+    assert_refused(dp.process(more, context(dp, task="census")), "its census is not as declared")
+
+
+# --- what is refused ---
+
+
+def refused() -> Iterator[tuple[str, Shareable, str]]:
+    """Yield what an answer may be, as id, answer and a pattern of the reason."""
+    evaluation = {"split": "test", "loss": CANARY, "accuracy": 0.5, "count": 10}
+    yield "metrics", DXO(DataKind.METRICS, data=evaluation).to_shareable(), "METRICS.*expected an update"
+    yield "weights", DXO(DataKind.WEIGHTS, data=update()).to_shareable(), "expected an update"
+    main = from_shareable(answer())
+    yield "method's tensors", pack(main, {"class_means": torch.ones(2)}, 0, answer()), "method's tensors beside"
+    yield "report to be packed", answer(**{META_SITE_REPORT: {"m": torch.ones(2)}}), "method's tensors for the server"
+    yield "gap", answer(**{META_GAP: CANARY}), "generalization gap"
+    yield "unknown meta", answer(fdg_new=CANARY), "meta holds 'fdg_new', which is not known"
+    yield "samples", answer(**{META_SAMPLES: CANARY}), "number of samples"
+    yield "report", answer(**{META_REPORT: {**report(), "steps": -CANARY}}), "report of the training is not as declared"
+    yield "nothing", Shareable(), "it is no DXO"
+    yield "empty", answer({}), "no floating-point values"
+    for bad in (math.nan, math.inf, -math.inf):
+        yield str(bad), answer({"w": torch.tensor([CANARY, bad])}), "'w' has values that are NaN or infinite"
+    yield "huge", answer({"w": torch.tensor([1e200], dtype=torch.float64)}), "beyond 1e\\+140"
+    yield "integers", answer({"w": torch.ones(2), "seen": torch.tensor([4, 2])}), "'seen' is of torch.int64"
+    yield "counter", answer({"w": torch.ones(2), "num_batches_tracked": torch.tensor([True])}), "of torch.bool"
+    yield "complex", answer({"w": torch.ones(2, dtype=torch.complex64)}), "of torch.complex64"
+    yield "sparse", answer({"w": torch.ones(2, 2).to_sparse()}), "expected a dense tensor"
+    yield "objects", answer({"w": np.array([CANARY], dtype=object)}), "ndarray, expected a dense tensor"
+    yield "list", answer({"w": [CANARY]}), "'w' is a list"
+    yield "nested", answer({"w": {"v": torch.ones(2)}}), "'w' is a dict"
+    yield "name", answer({CANARY: torch.ones(2)}), "name is a float"  # type: ignore[dict-item]
+    beside = answer()
+    beside["notes"] = CANARY
+    yield "extra key", beside, "'notes' beside its content"
+    header = answer()
+    header.set_header("fdg_notes", CANARY)
+    yield "header", header, "header 'fdg_notes'"
+    yield "round", answer(round_number=CANARY), "number of its round"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("came", "pattern"), [case[1:] for case in refused()], ids=[case[0] for case in refused()])
+def test_what_it_does_not_understand_is_refused_without_quoting_it(
+    came: Shareable, pattern: str, context: MakeContext, local: Path
+) -> None:
+    dp = silent()
+    reply = dp.process(came, context(dp))
+    assert_refused(reply, pattern)
+    assert str(CANARY) not in str(dict(reply))
+    assert SITE in reply.get_header(HEADER_REASON)
+    assert ledger_of(local)["releases"] == [], "what does not leave costs nothing"
+
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.just(torch.ones(2))
+    | st.just(np.ones(2)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+kinds = st.sampled_from(list(DataKind)) | st.text(max_size=5)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    dxo=st.dictionaries(st.sampled_from(["kind", "data", "meta", "x"]), junk | kinds, max_size=4) | junk,
+    headers=st.dictionaries(st.sampled_from(["__content_type__", "__rc__", "current_round", "x"]), junk, max_size=2),
+    extra=st.dictionaries(st.text(max_size=5), junk, max_size=1),
+    is_dxo=st.booleans(),
+)
+def test_whatever_comes_an_error_or_a_noised_update_leaves_and_nothing_else(
+    dxo: Any, headers: dict[str, Any], extra: dict[str, Any], is_dxo: bool, tmp_path: Path
+) -> None:
+    dp = DifferentialPrivacyFilter(**GENEROUS)
+    came = Shareable()
+    came.update({**extra, "DXO": dxo})
+    came["__headers__"] = {"__content_type__": "DXO", **headers} if is_dxo else headers
+    reply = dp.process(came, site_context(tmp_path, (dp,)))
+    assert type(reply) is Shareable
+    if reply.get_return_code() == ReturnCode.OK:
+        out = from_shareable(reply)
+        assert out.data_kind == DataKind.WEIGHT_DIFF
+        assert out.meta.keys() <= {META_SAMPLES, META_REPORT}
+        assert reply["__headers__"].keys() == {"__content_type__", "current_round"}
+        for name, value in out.data.items():
+            assert not torch.equal(torch.as_tensor(value), torch.as_tensor(dxo["data"][name]))
+    else:
+        assert set(reply) == {"__headers__"}
+
+
+def test_an_unforeseen_error_is_a_refusal_that_does_not_quote_it(
+    context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dp = silent()
+    monkeypatch.setattr(privacy_filter, "_update", lambda *_: 1 / 0)
+    assert_refused(dp.process(answer(), context(dp)), "failed with ZeroDivisionError")
+
+
+def test_a_filter_behind_it_that_could_add_what_it_does_not_see_is_refused(context: MakeContext) -> None:
+    dp = silent()
+    reply = dp.process(answer(), context(GapReportFilter(), scope=(dp,)))
+    assert_refused(reply, r"fdg_plugins\.filters\.gap\.GapReportFilter comes after it")
+    assert_refused(dp.process(answer(), context()), "does not say which filters")
+    for fine in (context(dp), context(dp, ExcludeVars("conv")), context(ExcludeVars("conv"), dp)):
+        assert dp.process(answer(), fine).get_return_code() == ReturnCode.OK
+
+
+def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is_refused(context: MakeContext) -> None:
+    dp = silent()
+    fl_ctx = context(dp)
+    fl_ctx.set_prop("__fqsn__", "photo", private=False, sticky=False)
+    assert dp.process(answer(), fl_ctx).get_return_code() == ReturnCode.OK
+    fl_ctx.set_prop("mean_image", CANARY, private=False, sticky=False)
+    assert_refused(dp.process(answer(), fl_ctx), "public property 'mean_image'")
+
+
+# --- the budget ---
+
+
+def test_every_release_is_in_the_ledger_with_what_it_cost(context: MakeContext, local: Path) -> None:
+    dp = silent(clip_norm=0.5)
+    for number in range(3):
+        dp.process(answer(round_number=number), context(dp))
+    dp.process(answer(), context(dp, job="job-2"))
+    releases = ledger_of(local)["releases"]
+    assert [(one["job"], one["round"]) for one in releases] == [("job-1", 0), ("job-1", 1), ("job-1", 2), ("job-2", 0)]
+    assert {(one["clip_norm"], one["noise_multiplier"]) for one in releases} == {(0.5, 2.0)}
+
+
+def test_at_the_ceiling_nothing_leaves_and_the_job_is_asked_to_stop(context: MakeContext, local: Path) -> None:
+    ceiling = epsilon([2.0] * 3, 1e-5)
+    dp = silent(max_epsilon=ceiling)
+    for number in range(3):
+        assert dp.process(answer(round_number=number), context(dp)).get_return_code() == ReturnCode.OK
+    # A new object in a new job: the ledger outlives both.
+    other = silent(max_epsilon=ceiling)
+    reply = other.process(answer(round_number=3), context(other, job="job-2"))
+    assert_refused(
+        reply, rf"site photo: its privacy budget is spent: epsilon is {ceiling:.4g} .* ceiling is {ceiling:g}"
+    )
+    assert reply.get_header(HEADER_STOP) is True
+    assert len(ledger_of(local)["releases"]) == 3
+    assert HEADER_STOP not in other.process(answer(fdg_new=1), context(other))["__headers__"]
+
+
+def test_a_crash_after_the_budget_was_spent_costs_budget_and_releases_nothing(
+    context: MakeContext, local: Path
+) -> None:
+    dp = silent()
+
+    def crash(count: int) -> torch.Tensor:
+        assert len(ledger_of(local)["releases"]) == 1, "the entry is on disk before there is any noise"
+        raise MemoryError
+
+    dp._noise = crash
+    assert_refused(dp.process(answer(), context(dp)), "failed with MemoryError")
+    assert len(ledger_of(local)["releases"]) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"version": 2, "site": "photo"}', '{"version": 1, "site": "sketch"}', '{"version": 1}']
+    + [
+        json.dumps({"version": 1, "site": "photo", "releases": [{**entry}]})
+        for entry in (
+            {"job": "a", "round": 0, "clip_norm": 1.0, "noise_multiplier": 0.0, "time": "now"},
+            {"job": "a", "round": 0, "clip_norm": 1.0, "noise_multiplier": -2.0, "time": "now"},
+            {"job": "a", "round": 0, "clip_norm": 1.0, "time": "now"},
+        )
+    ]
+    + ['{"version": 1, "site": "photo", "releases": [{"noise_multiplier": NaN}]}'],
+)
+def test_a_broken_ledger_is_named_and_nothing_leaves(content: str, context: MakeContext, local: Path) -> None:
+    path = local / "fdg_privacy" / "ledger.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    dp = silent()
+    assert_refused(dp.process(answer(), context(dp)), f"site photo: privacy ledger {re.escape(str(path))}")
+    assert path.read_text() == content
+
+
+def test_a_ledger_that_cannot_be_written_is_named_and_nothing_leaves(context: MakeContext, local: Path) -> None:
+    (local / "fdg_privacy").write_text("a file where the folder should be")
+    dp = silent()
+    assert_refused(dp.process(answer(), context(dp)), r"site photo: privacy ledger .*ledger.json cannot be locked")
+    (local / "fdg_privacy").unlink()
+    (local / "fdg_privacy").symlink_to(local / "gone" / "away")
+    assert_refused(dp.process(answer(), context(dp)), r"ledger.json cannot be locked")
+
+
+def test_a_ledger_that_is_a_link_into_nowhere_is_broken_not_empty(context: MakeContext, local: Path) -> None:
+    folder = local / "fdg_privacy"
+    folder.mkdir()
+    (folder / "ledger.json").symlink_to(folder / "lost.json")
+    dp = silent()
+    assert_refused(dp.process(answer(), context(dp)), "ledger.json.*cannot be read")
+
+
+def test_those_who_spend_at_once_lose_no_entry_and_overspend_nothing(tmp_path: Path) -> None:
+    path, allowed = tmp_path / "ledger.json", 12
+    limits = LIMITS.model_copy(update={"max_epsilon": epsilon([2.0] * allowed, 1e-5)})
+    outcomes: list[bool] = []
+
+    def spend(job: str) -> None:
+        for number in range(5):
+            try:
+                Ledger(path, SITE).spend(job, number, limits)
+            except BudgetSpentError:
+                outcomes.append(False)
+            else:
+                outcomes.append(True)
+
+    threads = [threading.Thread(target=spend, args=(f"job-{index}",)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(True) == allowed == len(Ledger(path, SITE).read().releases)
+
+
+def test_a_full_disk_stops_the_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, value: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fdg_plugins.filters.ledger.write_json", full)
+    with pytest.raises(DataError, match=r"privacy ledger .* cannot be written: No space left on device"):
+        Ledger(tmp_path / "ledger.json", SITE).spend("job", 0, LIMITS)
+
+
+# --- who sets what ---
+
+
+def test_of_the_sites_policy_and_the_jobs_arguments_the_stricter_counts(context: MakeContext, local: Path) -> None:
+    policy = {"clip_norm": 6.5, "noise_multiplier": 3, "max_epsilon": 5.0, "delta": 1e-6}
+    (local / "fdg_privacy.json").write_text(json.dumps(policy))
+    loose = silent(clip_norm=100.0, noise_multiplier=0.1, max_epsilon=1e9, delta=0.5)
+    out = from_shareable(loose.process(answer(), context(loose)))
+    assert out.data["conv.weight"].tolist() == approx_rows([[1.5, 0], [0, 2.0]])
+    assert ledger_of(local)["releases"][0]["noise_multiplier"] == 3
+    for _ in range(100):
+        reply = loose.process(answer(), context(loose))
+    assert_refused(reply, "at delta 1e-06.*the ceiling is 5")
+    strict = silent(clip_norm=0.001, max_epsilon=1e-3)
+    assert_refused(strict.process(answer(), context(strict)), "the ceiling is 0.001")
+
+
+@pytest.mark.parametrize(
+    ("content", "pattern"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "valid dictionary"),
+        ('{"max_epsilon": "4"}', "max_epsilon is '4'"),
+        ('{"max_epsilon": -1}', "max_epsilon is -1"),
+        ('{"max_epsilon": NaN}', "max_epsilon is nan"),
+        ('{"max_epsilom": 4}', "unknown field 'max_epsilom'"),
+        ('{"delta": 1.0}', r"delta is 1\.0"),
+    ],
+)
+def test_a_broken_policy_is_named_and_nothing_leaves(
+    content: str, pattern: str, context: MakeContext, local: Path
+) -> None:
+    (local / "fdg_privacy.json").write_text(content)
+    dp = silent()
+    assert_refused(dp.process(answer(), context(dp)), rf"site photo: privacy policy .*fdg_privacy\.json: .*{pattern}")
+    assert ledger_of(local)["releases"] == []
+
+
+@pytest.mark.parametrize("name", ["clip_norm", "noise_multiplier", "max_epsilon", "delta"])
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", None, True, [1.0]])
+def test_an_argument_out_of_range_is_refused_on_construction(name: str, value: Any) -> None:
+    with pytest.raises(SettingsError, match=f"differential privacy: {name} is {re.escape(shorten(value))}"):
+        DifferentialPrivacyFilter(**{**GENEROUS, name: value})
+
+
+def test_flare_builds_it_from_the_page_s_policy_as_a_filter_of_the_site_s_own(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    policies = [block for block in re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL) if '"scopes"' in block]
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "privacy.json").write_text(policies[0])
+    manager = create_privacy_manager(Workspace(str(tmp_path), SITE), names_only=False)
+    scope = manager.get_scope(None)
+    assert [type(one) for one in scope.task_result_filters["out"]] == [DifferentialPrivacyFilter]
+    assert scope.task_result_filters["in"] == []
