@@ -33,6 +33,8 @@ META_SITE_REPORT = (
 )
 META_REPORT_CHECK = "fdg_report_check"  # at the server: why its filter refused the tensors (or None), and their size
 HEADER_REASON = "fdg_reason"
+HEADER_RUN = "fdg_run"  # on a site's answer, for its own filters: the run whose state they keep
+HEADER_STOP = "fdg_stop"  # on an error reply: the site will not answer again, and the job must end after this round
 
 Message = TypeVar("Message", bound="Checked")
 
@@ -59,6 +61,7 @@ class CensusRequest(Checked):
 
     protocol: Protocol
     stand_in_protocol: Protocol
+    run: str
 
 
 class CensusReply(Checked):
@@ -76,6 +79,7 @@ class CensusReply(Checked):
     split_hash: str
     skipped: tuple[str, ...] = ()
     role: Literal["source", "held_out"] | None = None
+    allowed_reports: tuple[str, ...] | None = None
     device: str
     versions: dict[str, str]
 
@@ -85,6 +89,7 @@ class TaskRequest(Checked):
 
     protocol: Protocol
     stand_in: bool
+    run: str
     exchanged: bool = False
 
 
@@ -100,14 +105,15 @@ class Evaluation(Checked):
 class TrainReport(Checked):
     """What a site reports of one round's local training; ``received`` is the global model before it.
 
-    ``training_split`` holds both models on the site's training images, where the gap is measured on them.
+    ``training_split`` holds both models on the site's training images, where the gap is measured on them. What
+    follows from single images is None where the site withholds it.
     """
 
     domain: str
-    received: Evaluation
-    local: Evaluation
+    received: Evaluation | None = None
+    local: Evaluation | None = None
     training_split: tuple[Evaluation, Evaluation] | None = None
-    epoch_losses: tuple[Loss, ...] = pydantic.Field(min_length=1)
+    epoch_losses: tuple[Loss, ...] | None = pydantic.Field(None, min_length=1)
     steps: pydantic.PositiveInt
     learning_rate: pydantic.PositiveFloat
     seconds: pydantic.NonNegativeFloat

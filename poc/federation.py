@@ -12,6 +12,7 @@ and ``provision/`` with the project's certificate authority.
 import contextlib
 import copy
 import io
+import json
 import os
 import shutil
 import signal
@@ -26,17 +27,11 @@ from typing import Annotated, Any, NamedTuple
 import psutil
 import typer
 import yaml
-from nvflare.fuel.flare_api.flare_api import new_secure_session
-from nvflare.lighter.constants import CtxKey
-from nvflare.lighter.prov_utils import prepare_builders
-from nvflare.lighter.provision import prepare_project
-from nvflare.lighter.provisioner import Provisioner
 
 from fdg_plugins.cli.console import OneLineErrors, say
-from fdg_plugins.cli.kits import merge_allow_list, read_kit
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.executors.site_config import FILE_NAME as SITE_CONFIG
-from fdg_plugins.storage import read_json, write_json
+
+# FLARE and torch are loaded by what needs them: stopping and looking must not take their seconds, nor fail with them.
 
 PROJECT_FILE = Path(__file__).with_name("project.yml")
 STATE_FILE = "federation.json"
@@ -117,8 +112,12 @@ def start(
         say(f"provisioning {project.content['name']} into {folder}")
         provision(project, folder)
     configure(project, folder, data_root)
-    launch(project, folder)
-    wait_until_ready(project, folder)
+    try:
+        launch(project, folder)
+        wait_until_ready(project, folder)
+    except BaseException:
+        end_all(folder)
+        raise
     say(f"ready: server on ports {project.ports[0]} and {project.ports[1]}, sites {', '.join(project.sites)}")
     say(f"people: {', '.join(str(folder / person) for person in project.people)}")
 
@@ -181,6 +180,11 @@ def provision(project: Project, folder: Path) -> None:
     taken = [name for name in (project.server["name"], *project.sites, *project.people) if (folder / name).exists()]
     if taken:
         raise DataError(f"folder {folder} holds {taken[0]}, but no {STATE_FILE}: expected an empty folder.")
+    from nvflare.lighter.constants import CtxKey
+    from nvflare.lighter.prov_utils import prepare_builders
+    from nvflare.lighter.provision import prepare_project
+    from nvflare.lighter.provisioner import Provisioner
+
     log = _ProvisionLog()
     with contextlib.redirect_stdout(io.StringIO()):
         builders = prepare_builders(project.content)
@@ -193,11 +197,15 @@ def provision(project: Project, folder: Path) -> None:
     for kit in sorted(kits.iterdir()):
         shutil.move(kit, folder / kit.name)
     kits.rmdir()
-    write_json(folder / STATE_FILE, {"version": 1, "ports": project.ports, "pids": {}})
+    _write_state(folder, {"version": 1, "ports": project.ports, "pids": {}})
 
 
 def configure(project: Project, folder: Path, data_root: Path | None) -> None:
     """Write every participant's local policy and config; what an operator has added there stays."""
+    from fdg_plugins.cli.kits import merge_allow_list, read_kit
+    from fdg_plugins.site_config import FILE_NAME
+    from fdg_plugins.storage import write_json
+
     server = folder / project.server["name"]
     kit = read_kit(server)
     kit.resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
@@ -210,7 +218,7 @@ def configure(project: Project, folder: Path, data_root: Path | None) -> None:
         _forbid_code(folder / name / "local")
     for site in project.sites:
         merge_allow_list(read_kit(folder / site)).write()
-        path = folder / site / "local" / SITE_CONFIG
+        path = folder / site / "local" / FILE_NAME
         if not path.exists() or data_root is not None:
             entry = {"domain": site, "device": "auto", "threads": 1}
             root = {"data_root": str(data_root.resolve())} if data_root else {}
@@ -219,6 +227,8 @@ def configure(project: Project, folder: Path, data_root: Path | None) -> None:
 
 def _forbid_code(local: Path) -> None:
     """Write the participant's own authorization policy: FLARE's, with no right for leads to bring code of their own."""
+    from fdg_plugins.storage import read_json, write_json
+
     policy = local / AUTHORIZATION
     if not policy.exists():
         content = read_json(local / f"{AUTHORIZATION}.default")
@@ -267,18 +277,18 @@ def wait_until_ready(project: Project, folder: Path) -> None:
         if time.monotonic() > deadline:
             raise FDGError(
                 f"folder {folder}: not ready after {READY_TIMEOUT_S} s, waiting for {', '.join(missing)}; "
-                f"each participant's {CONSOLE_LOG} says why."
+                f"all were ended, and each participant's {CONSOLE_LOG} says why."
             )
         time.sleep(1.0)
         if _listens(project.ports[1]):
             known = connected_sites(project, folder)
             missing = [site for site in project.sites if site not in known]
-    state = read_json(folder / STATE_FILE)
+    state = _read_state(folder)
     pids = {
         name: sorted(process.pid for process in processes(folder) if _belongs(process, folder / name))
         for name in (project.server["name"], *project.sites)
     }
-    write_json(folder / STATE_FILE, {**state, "pids": pids})
+    _write_state(folder, {**state, "pids": pids})
 
 
 def _listens(port: int) -> bool:
@@ -289,6 +299,8 @@ def _listens(port: int) -> bool:
 
 def connected_sites(project: Project, folder: Path) -> set[str]:
     """Return the sites that the server knows, as its first person sees it; none while it cannot be asked."""
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
     person = project.people[0]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -361,11 +373,25 @@ def _send(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
 
 
+def _read_state(folder: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"file {folder / STATE_FILE} cannot be read: {error}.") from error
+    return state
+
+
+def _write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    temporary = folder / f".{STATE_FILE}"
+    temporary.write_text(json.dumps(state, indent=1), encoding="utf-8")
+    temporary.replace(folder / STATE_FILE)
+
+
 def _known_project(folder: Path, port: int | None = None, admin_port: int | None = None) -> Project:
     """Return the project that was provisioned into ``folder``; raise an error for other ports than it has."""
     if not (folder / STATE_FILE).exists():
         raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
-    ports = read_json(folder / STATE_FILE)["ports"]
+    ports = _read_state(folder)["ports"]
     for wanted, fixed in ((port, ports[0]), (admin_port, ports[1])):
         if wanted not in (None, fixed):
             raise SettingsError(

@@ -31,6 +31,7 @@ COMPONENTS = (
     Component("fdg_plugins.aggregators.FedAvgAggregator", (SERVER,), ("fedavg", "feddim", "fediir")),
     Component("fdg_plugins.aggregators.FedGAAggregator", (SERVER,), ("fedga",)),
     Component("fdg_plugins.aggregators.FedOMGAggregator", (SERVER,), ("fedomg",)),
+    Component("fdg_plugins.filters.DifferentialPrivacyFilter", (SITE,)),
     Component("fdg_plugins.filters.GapReportFilter", (SITE,), ("fedga",)),
     Component("fdg_plugins.filters.GapCheckFilter", (SERVER,), ("fedga",)),
     Component("fdg_plugins.filters.ExchangeSendFilter", (SERVER,), EXCHANGING),

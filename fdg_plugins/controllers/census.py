@@ -59,6 +59,15 @@ def check_min_sites(protocol: Protocol, federation: Federation) -> None:
         )
 
 
+def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
+    """Raise ``CensusError`` for a source that forbids a report that the method needs; ``needed``: report -> whose."""
+    for site in federation.sources:
+        allowed = federation.replies[site].allowed_reports
+        for report, whose in needed.items():
+            if allowed is not None and report not in allowed:
+                raise CensusError(f"site {site} forbids the report {report!r} (allowed_reports), which {whose} needs.")
+
+
 def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
     if reply.stand_in != reference.stand_in:
         real, drawn = (first, site) if reply.stand_in else (site, first)

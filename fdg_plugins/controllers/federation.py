@@ -14,17 +14,18 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
-from fdg_plugins.controllers.census import Federation, check_min_sites, take_census
+from fdg_plugins.controllers.census import Federation, check_min_sites, check_reports, take_census
 from fdg_plugins.controllers.global_model import initial_model
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.record import InitialWeights, RunRecord
 from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.setup import Plans, check_settings, make_plans, new_record
+from fdg_plugins.controllers.setup import Plans, check_settings, make_plans, needed_reports, new_record
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
 from fdg_plugins.quiet import quiet_console
+from fdg_plugins.state import state_folder
 
 MAX_IDLE_ROUNDS = 3
 SLOW_FROM_SCRATCH = 0.5
@@ -47,6 +48,7 @@ class FederationController(Messenger):
         poll: seconds between looks for answers.
         aggregator: the server's rule, a name or ``{"name": ..., <its settings>}``
             (:func:`~fdg_plugins.aggregators.make_aggregator`).
+        resume: id of the job that started the run which this one continues after its last complete round.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class FederationController(Messenger):
         stand_in_protocol: dict[str, Any] | None = None,
         poll: float = 0.02,
         aggregator: str | dict[str, Any] | None = None,
+        resume: str | None = None,
     ) -> None:
         super().__init__(poll=poll)
         self.aggregator = aggregator
         self.aggregator_id = aggregator_id
         self.protocol = protocol
         self.stand_in_protocol = stand_in_protocol
+        self.resume = resume
         self._rounds: Rounds | None = None
 
     def run(self) -> None:
@@ -93,12 +97,23 @@ class FederationController(Messenger):
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)
         aggregator.configure(plan.aggregator)
+        check_reports(federation, needed_reports(plan.protocol, aggregator))
         model, weights, exchange = initial_model(plan.protocol, len(federation.classes))
         record = new_record(federation, plan.protocol, aggregator, InitialWeights(**vars(weights)))
-        self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange)
+        record.run = self._run_id
+        state = state_folder(self.engine.get_workspace(), self._run_id)
+        self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)
+        if self.resume is not None:
+            record = self._rounds.go_on()
         self._mark = marks(record)
         self._announce(record)
+        if record.rounds:
+            self.say(f"run {record.run} goes on after round {len(record.rounds)}")
         self._train(self._rounds, record)
+
+    @property
+    def _run_id(self) -> str:
+        return str(self.fl_ctx.get_job_id()) if self.resume is None else self.resume
 
     def _aggregator(self) -> UpdateAggregator:
         if self.aggregator is not None:
@@ -114,7 +129,9 @@ class FederationController(Messenger):
 
     def _census(self, plans: Plans) -> Federation:
         sites = tuple(sorted(client.name for client in self.engine.get_clients()))
-        request = CensusRequest(protocol=plans.real.protocol, stand_in_protocol=plans.stand_in.protocol)
+        request = CensusRequest(
+            protocol=plans.real.protocol, stand_in_protocol=plans.stand_in.protocol, run=self._run_id
+        )
         replies: dict[str, CensusReply] = {}
 
         def on_answer(site: str, model: FLModel) -> None:
@@ -128,19 +145,21 @@ class FederationController(Messenger):
 
     def _train(self, rounds: Rounds, record: RunRecord) -> None:
         tracker = Tracker(self, prefix="STAND-IN/" if record.stand_in else "")
-        idle = 0
-        for number in range(1, record.protocol.rounds + 1):
+        idle = record.idle_rounds()
+        for number in range(len(record.rounds) + 1, record.protocol.rounds + 1):
             self._tell_widgets(number, rounds)
             finished, evaluation = rounds.run_round(number)
             self.say(round_line(record, finished, evaluation))
             tracker.evaluation(evaluation, self.fl_ctx)
             tracker.round(finished, self.fl_ctx)
+            if self.stop_order is not None:
+                raise FDGError(self.stop_order)
             idle = 0 if finished.aggregation else idle + 1
             if idle == MAX_IDLE_ROUNDS:
                 raise FDGError(f"{idle} rounds in a row left the model as it was; the last because {finished.reason}")
         last = rounds.evaluate_last()
         record.status = "finished"
-        rounds.save()
+        rounds.end()
         self.say(evaluation_line(record, last))
         tracker.evaluation(last, self.fl_ctx)
         self.say(f"finished\n{final_table(record)}")

@@ -13,7 +13,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import HEADER_REASON, META_SITE
+from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, META_SITE
 
 
 class Aborted(Exception):  # noqa: N818 - an order that was obeyed, not an error
@@ -41,6 +41,7 @@ class Messenger(ModelController):
         self._mark = ""  # words that must stand in every line of the run, such as STAND-IN
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
+        self.stop_order: str | None = None  # a site's word that the job must end, with its reason
 
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor look as often as this workflow does; it has no setting for that."""
@@ -121,6 +122,9 @@ class Messenger(ModelController):
         self._answered.add(client_name)
         code = result.get_return_code(ReturnCode.OK)
         if code != ReturnCode.OK:
-            self._fail(client_name, str(result.get_header(HEADER_REASON, f"answered with the error {code}.")))
+            reason = str(result.get_header(HEADER_REASON, f"answered with the error {code}."))
+            self._fail(client_name, reason.removeprefix(f"site {client_name}: "))
+            if result.get_header(HEADER_STOP) is True:
+                self.stop_order = f"site {client_name} takes no further part: {self._failures[client_name]}"
             return False
         return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))

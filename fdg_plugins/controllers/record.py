@@ -40,10 +40,13 @@ class InitialWeights(Recorded):
 
 
 class LocalRecord(Recorded):
-    """One site's local training in one round; ``local`` is its own model after it, on its validation split."""
+    """One site's local training in one round; ``local`` is its own model after it, on its validation split.
 
-    epoch_losses: tuple[Loss, ...]
-    local: Evaluation
+    Losses and ``local`` are None where the site withholds them.
+    """
+
+    epoch_losses: tuple[Loss, ...] | None
+    local: Evaluation | None
     steps: int
     learning_rate: float
     num_samples: int
@@ -116,9 +119,14 @@ class Choice(Recorded):
 
 
 class RunRecord(Recorded):
-    """Everything that ``results.json`` holds."""
+    """Everything that ``results.json`` holds.
+
+    ``run`` is the id of the job that started the run; ``resumed_after`` the rounds after which another job went on.
+    """
 
     schema_version: int = SCHEMA_VERSION
+    run: str = ""
+    resumed_after: list[int] = pydantic.Field(default_factory=list)
     status: Literal["running", "finished", "stopped"] = "running"
     stopped_because: str | None = None
     stand_in: bool
@@ -157,6 +165,15 @@ class RunRecord(Recorded):
         )
         self.evaluations.append(record)
         return record
+
+    def idle_rounds(self) -> int:
+        """Return how many rounds at the end, one after the other, left the model as it was."""
+        count = 0
+        for finished in reversed(self.rounds):
+            if finished.aggregation is not None:
+                break
+            count += 1
+        return count
 
     def choose(self, files: Mapping[str, str]) -> list[Choice]:
         """Return the choice of each selection rule among the evaluated models, with the file that ``files`` names for

@@ -38,7 +38,7 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
     rounds = record.protocol.rounds
     recent = [done.seconds for done in record.rounds[-5:]]
     remaining = (rounds - finished.round) * sum(recent) / len(recent)
-    losses = [local.epoch_losses[-1] for local in finished.local.values()]
+    losses = [local.epoch_losses[-1] for local in finished.local.values() if local.epoch_losses]
     model = f"model after round {received.after_round}" if received.after_round else "initial model"
     parts = [
         f"round {finished.round}/{rounds}",

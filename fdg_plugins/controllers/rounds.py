@@ -10,11 +10,12 @@ from pathlib import Path
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
 from fdg_plugins.controllers.exchanger import Exchanger
 from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel, count_bytes
 from fdg_plugins.controllers.messenger import Messenger, Request
 from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
     META_CHECKED_REPORTS,
     META_REPORT,
@@ -68,6 +69,7 @@ class Rounds:
         record: RunRecord,
         folder: Path,
         exchange: Exchange | None = None,
+        state: Path | None = None,
     ) -> None:
         self.messenger = messenger
         self.aggregator = aggregator
@@ -75,7 +77,9 @@ class Rounds:
         self.record = record
         self.folder = folder
         self.exchanger = Exchanger(messenger, exchange)
+        self.state = state
         self._started = time.perf_counter()
+        self._seconds_before = 0.0
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model it started from."""
@@ -134,11 +138,51 @@ class Rounds:
         state = {"after_round": after_round, "aggregator": self.aggregator.state()}
         exchange = self.exchanger.save(self.folder, after_round)
         write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
+        if self.state is not None:
+            self._checkpoint().write(self.state / CHECKPOINT_FILE)
         self.save_record()
+
+    def end(self) -> None:
+        """Write the record of the finished run; there is nothing left to go on with."""
+        self.save_record()
+        if self.state is not None:
+            (self.state / CHECKPOINT_FILE).unlink(missing_ok=True)
+            (self.state / SELECTED_FILE).unlink(missing_ok=True)
+
+    def _checkpoint(self) -> Checkpoint:
+        exchange = self.exchanger.exchange
+        return Checkpoint(
+            self.record,
+            self.model.state,
+            self.aggregator.state(),
+            None if exchange is None else exchange.state(),
+            {} if exchange is None else exchange.tensors(),
+        )
+
+    def go_on(self) -> RunRecord:
+        """Put the run back to its last complete round; return its record.
+
+        Raises ``DataError`` if there is no checkpoint, or the job is not the one that the run was started with.
+        """
+        if self.state is None:
+            raise DataError("the server keeps no state to go on from.")
+        found = read_checkpoint(self.state / CHECKPOINT_FILE, self.record.run)
+        check_continues(found.record, self.record)
+        self.record = found.record
+        self.record.resumed_after.append(len(self.record.rounds))
+        self.model.state = dict(found.model)
+        self.aggregator.restore(found.aggregator)
+        if self.exchanger.exchange is not None and found.exchange is not None:
+            self.exchanger.exchange.restore(found.exchange, found.exchange_tensors)
+        if (self.state / SELECTED_FILE).exists():
+            write_bytes(self.folder / SELECTED_FILE, (self.state / SELECTED_FILE).read_bytes())
+        self._seconds_before = self.record.seconds
+        self.save()
+        return self.record
 
     def save_record(self) -> None:
         """Write ``results.json`` atomically."""
-        self.record.seconds = time.perf_counter() - self._started
+        self.record.seconds = self._seconds_before + time.perf_counter() - self._started
         write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
 
     # --- messages ---
@@ -172,7 +216,10 @@ class Rounds:
 
     def _task(self, number: int) -> FLModel:
         request = TaskRequest(
-            protocol=self.record.protocol, stand_in=self.record.stand_in, exchanged=self.exchanger.sends
+            protocol=self.record.protocol,
+            stand_in=self.record.stand_in,
+            run=self.record.run,
+            exchanged=self.exchanger.sends,
         )
         return FLModel(
             params_type=ParamsType.FULL,
@@ -186,7 +233,8 @@ class Rounds:
         def on_update(site: str, answer: FLModel) -> None:
             self._take_report(TASK_TRAIN, site, answer, answers)
             report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
-            answers.scores[site] = report.received
+            if report.received is not None:
+                answers.scores[site] = report.received
             if META_CHECKED_REPORTS not in answer.meta:
                 answers.unchecked = site
             self.aggregator.accept_model(answer)
@@ -216,7 +264,9 @@ class Rounds:
         self.record.choices = self.record.choose(FILES)
         for choice in self.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
-                self.model.save(self.folder / SELECTED_FILE, self._description(after_round))
+                for folder in (self.folder, self.state):
+                    if folder is not None:
+                        self.model.save(folder / SELECTED_FILE, self._description(after_round))
         return evaluation
 
     def _step(self, drawn: Iterable[str], answers: Answers) -> tuple[AggregationRecord | None, str | None]:

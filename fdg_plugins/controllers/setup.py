@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators.weightings import REPORT_GAP
 from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights, Method, RunRecord
 from fdg_plugins.data import dataset_spec
@@ -87,6 +88,13 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
     for plan in plans:
         aggregator.configure(plan.aggregator)
         aggregator.configure(in_force)
+
+
+def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str, str]:
+    """Return what the sites must report beside their updates, and which part of the method needs it."""
+    objective = make_objective(protocol.objective)
+    needed = {objective.report: f"objective {objective.name!r}"} if objective.report else {}
+    return {**needed, **({REPORT_GAP: "the weighting"} if aggregator.needs_reports else {})}
 
 
 def new_record(

@@ -18,7 +18,8 @@ def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
     yield "round/seconds", finished.seconds
     yield "round/sites", float(len(finished.sites))
     for site, local in finished.local.items():
-        yield f"train_loss/{site}", local.epoch_losses[-1]
+        if local.epoch_losses:
+            yield f"train_loss/{site}", local.epoch_losses[-1]
     if finished.aggregation is None:
         return
     for name, value in finished.aggregation:

@@ -20,7 +20,6 @@ from fdg_plugins.data import (
     training_batches,
 )
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.executors.site_config import SiteConfig
 from fdg_plugins.executors.training import (
     Arithmetic,
     Batches,
@@ -34,6 +33,7 @@ from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
 from fdg_plugins.methods import make_objective
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.protocol import Protocol
+from fdg_plugins.site_config import SiteConfig
 
 EVALUATION_BATCH = 64
 PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision")
@@ -89,6 +89,7 @@ class SiteSession:
             split_hash=data.split_hash,
             skipped=data.skipped,
             role=self.config.role,
+            allowed_reports=self.config.allowed_reports,
             device=str(self.arithmetic.device),
             versions={name: version(name) for name in PACKAGES},
         )
@@ -118,6 +119,7 @@ class SiteSession:
     def probe(self, state: Mapping[str, torch.Tensor], should_stop: ShouldStop) -> dict[str, torch.Tensor]:
         """Return what the method reports of the model received, before any training."""
         self._refuse_held_out()
+        self._check_allowed()
         model = self.load(state)
         return self.objective.report_received(model, self._training_images(should_stop), len(self.data.classes))
 
@@ -131,6 +133,7 @@ class SiteSession:
     ) -> TrainResult:
         """Return what one round of local training gives; ``received``: tensors of the method beside the model."""
         self._refuse_held_out()
+        self._check_allowed()
         model, objective, classes = self.load(state), self.objective, len(self.data.classes)
         local_objective = objective.local(received or {}, model)
         tensors: dict[str, torch.Tensor] = {}
@@ -150,6 +153,14 @@ class SiteSession:
         tensors.update(objective.report_trained(model, self._training_images(should_stop), classes))
         report = self._report(before, after, training, learning_rate)
         return TrainResult(make_update(model.state_dict(), state), report, tensors)
+
+    def _check_allowed(self) -> None:
+        needed, allowed = self.objective.report, self.config.allowed_reports
+        if needed is not None and allowed is not None and needed not in allowed:
+            raise SettingsError(
+                f"the site forbids the report {needed!r} (allowed_reports), "
+                f"which objective {self.objective.name!r} needs."
+            )
 
     def _refuse_held_out(self) -> None:
         if self.domain == self.protocol.target:

@@ -2,7 +2,6 @@
 """The FLARE Executor of a site: answers census, probe, train and evaluate, and never with a traceback."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +17,12 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.executors.audit import audit_event
 from fdg_plugins.executors.session import SiteSession
-from fdg_plugins.executors.site_config import FILE_NAME, SiteConfig, read_site_config
 from fdg_plugins.executors.training import ShouldStop, Stopped
 from fdg_plugins.messages import (
     HEADER_REASON,
+    HEADER_RUN,
     META_RECEIVED,
     META_REPORT,
     META_REQUEST,
@@ -37,6 +37,8 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.quiet import quiet_console
+from fdg_plugins.site_config import site_config_of
+from fdg_plugins.state import state_folder
 from fdg_plugins.storage import read_json, user_path, write_json
 
 CENSUS_FILE = "fdg_census.json"
@@ -54,10 +56,11 @@ class SiteExecutor(Executor):
         self._session: SiteSession | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Teach FLARE's serializer about tensors in this process, and keep its console to what a person reads."""
+        """Teach FLARE's serializer about tensors, keep its console to what a person reads, audit what leaves."""
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             quiet_console()
+        audit_event(event_type, fl_ctx)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to one task; an error reply carries its reason, in one sentence, as a header."""
@@ -91,7 +94,8 @@ class SiteExecutor(Executor):
         if session.stand_in:
             session = self._open(site, request.stand_in_protocol, fl_ctx)
         reply = session.census()
-        write_json(_run_dir(fl_ctx) / CENSUS_FILE, {"split": reply.split, "split_hash": reply.split_hash})
+        folder = state_folder(fl_ctx.get_engine().get_workspace(), request.run)
+        write_json(folder / CENSUS_FILE, {"split": reply.split, "split_hash": reply.split_hash})
         counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
         self._say(session, fl_ctx, f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}")
         for skipped in reply.skipped:
@@ -117,9 +121,10 @@ class SiteExecutor(Executor):
         result = session.train(_weights(shareable), round_number, should_stop, on_epoch, received)
         meta: dict[str, Any] = {
             META_SAMPLES: len(session.data.train),
-            MetaKey.INITIAL_METRICS: {"val_accuracy": result.report.received.accuracy},
             META_REPORT: result.report.model_dump(mode="python"),
         }
+        if result.report.received is not None:
+            meta[MetaKey.INITIAL_METRICS] = {"val_accuracy": result.report.received.accuracy}
         if result.tensors:
             meta[META_SITE_REPORT] = result.tensors
         return _answer(DXO(DataKind.WEIGHT_DIFF, data=result.update, meta=meta), shareable)
@@ -139,7 +144,7 @@ class SiteExecutor(Executor):
         session = self._open(site, request.protocol, fl_ctx)
         if session.stand_in != request.stand_in:
             raise DataError("the data changed between the real data set and the STAND-IN since the census.")
-        counted = read_json(_run_dir(fl_ctx) / CENSUS_FILE)
+        counted = read_json(state_folder(fl_ctx.get_engine().get_workspace(), request.run) / CENSUS_FILE)
         if counted.get("split_hash") != session.data.split_hash:
             raise DataError(
                 f"split {session.data.split} has the hash {session.data.split_hash}, "
@@ -149,17 +154,13 @@ class SiteExecutor(Executor):
 
     def _open(self, site: str, protocol: Protocol, fl_ctx: FLContext) -> SiteSession:
         if self._session is None or self._session.protocol != protocol:
-            config = self._config(site, fl_ctx)
+            config = site_config_of(site, fl_ctx)
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             cache = os.environ.get("FDG_CACHE", "").strip()
             folder = user_path(cache, os.environ) if cache else None
             self._session = SiteSession(site, config, protocol, folder)
         return self._session
-
-    def _config(self, site: str, fl_ctx: FLContext) -> SiteConfig:
-        path = fl_ctx.get_engine().get_workspace().get_file_path_in_site_config(FILE_NAME)
-        return read_site_config(site, Path(path) if path and Path(path).is_file() else None, os.environ)
 
     def _say(self, session: SiteSession, fl_ctx: FLContext, text: str) -> None:
         self.log_info(fl_ctx, f"{self._mark()}site {session.site} | {text}")
@@ -196,11 +197,8 @@ def _received(shareable: Shareable) -> dict[str, torch.Tensor]:
 
 
 def _answer(dxo: DXO, task: Shareable) -> Shareable:
-    """Return the answer to a task, with the number of its round, which FLARE does not echo."""
+    """Return the answer to a task, with its run and the number of its round, which FLARE does not echo."""
     answer = dxo.to_shareable()
+    answer.set_header(HEADER_RUN, _meta(task)[META_REQUEST]["run"])
     answer.set_header(AppConstants.CURRENT_ROUND, task.get_header(AppConstants.CURRENT_ROUND, 0))
     return answer
-
-
-def _run_dir(fl_ctx: FLContext) -> Path:
-    return Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()))

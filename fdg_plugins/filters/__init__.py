@@ -10,9 +10,11 @@ from fdg_plugins.filters.exchange import (
     ExchangeSendFilter,
 )
 from fdg_plugins.filters.gap import GapCheckFilter, GapReportFilter
+from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
 
 __all__ = [
     "EXCHANGE_PROP",
+    "DifferentialPrivacyFilter",
     "ExchangeCheckFilter",
     "ExchangeReceiveFilter",
     "ExchangeReportFilter",

@@ -8,6 +8,7 @@ What it reveals: the difference of two losses on the site's data.
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,26 @@ from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.aggregators.weightings import REPORT_GAP
 from fdg_plugins.core.adjustment import accuracy_gap, loss_gap
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_REPORT, TrainReport, shorten
+from fdg_plugins.messages import HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT, TrainReport, shorten
+from fdg_plugins.site_config import site_config_of
+from fdg_plugins.state import state_folder
 from fdg_plugins.storage import read_json, write_json
 
 GAP_FILE = "fdg_gap.json"
-STATE_VERSION = 1
+STATE_VERSION = 2
 METRICS = {"loss": loss_gap, "accuracy": accuracy_gap}
 
 
 class GapReportFilter(Filter):
     """At a site, on the result of ``train``: attaches the gap.
 
-    The value of the site's own model is kept in the site's run folder: it must outlive rounds without the site
-    and a process that is torn down between rounds.
+    The value of the site's own model is kept in the run's folder at the site: it must outlive rounds without the
+    site, a process that is torn down between rounds, and a job that ends before the run does.
 
     Args:
         metric: ``"loss"`` (paper) or ``"accuracy"`` (released code; the sign is turned).
@@ -49,14 +53,17 @@ class GapReportFilter(Filter):
         dxo = _update(shareable)
         if dxo is None:
             return shareable
+        refuse_forbidden(fl_ctx)
         report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
-        path = Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id())) / GAP_FILE
-        previous = read_json(path)[self.metric] if path.exists() else None
         received, local = report.training_split or (report.received, report.local)
+        if received is None or local is None:
+            return shareable  # withheld, and so is the gap
+        run = shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
+        memory = OwnModels(state_folder(fl_ctx.get_engine().get_workspace(), run) / GAP_FILE)
+        round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
+        previous = memory.before(round_number).get(self.metric)
         gap = METRICS[self.metric](getattr(received, self.metric), previous) if previous is not None else None
-        own = {name: getattr(local, name) for name in METRICS}
-        kept = {name: value if math.isfinite(value) else None for name, value in own.items()}
-        write_json(path, {"version": STATE_VERSION, **kept})
+        memory.keep(round_number, {name: getattr(local, name) for name in METRICS})
         if gap is not None and math.isfinite(gap):
             dxo.set_meta_prop(META_GAP, gap)
         return dxo.update_shareable(shareable)
@@ -80,6 +87,45 @@ class GapCheckFilter(Filter):
         # Set in any case: a site cannot hand in reports that it calls checked.
         dxo.set_meta_prop(META_CHECKED_REPORTS, reports)
         return dxo.update_shareable(shareable)
+
+
+class OwnModels:
+    """What the site's own model was worth after its last rounds, in a file.
+
+    More than one round is kept: a run that goes on after a crash may repeat a round, and must find in it what it
+    found the first time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def _rounds(self) -> dict[int, dict[str, float | None]]:
+        if not self.path.exists():
+            return {}
+        state = read_json(self.path)
+        if state.get("version") != STATE_VERSION:
+            raise DataError(f"file {self.path} has version {state.get('version')}, expected {STATE_VERSION}.")
+        return {int(number): values for number, values in state["rounds"].items()}
+
+    def before(self, round_number: int) -> dict[str, float | None]:
+        """Return the metrics after the last round before ``round_number``, empty if there was none."""
+        rounds = {number: values for number, values in self._rounds().items() if number < round_number}
+        return rounds[max(rounds)] if rounds else {}
+
+    def keep(self, round_number: int, values: Mapping[str, float]) -> None:
+        """Keep the metrics after a round, and forget all but the last before it."""
+        earlier = [number for number in self._rounds() if number < round_number]
+        kept = {str(max(earlier)): self._rounds()[max(earlier)]} if earlier else {}
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        write_json(self.path, {"version": STATE_VERSION, "rounds": {**kept, str(round_number): finite}})
+
+
+def refuse_forbidden(fl_ctx: FLContext) -> None:
+    """Raise ``SettingsError`` if the site's administrator does not let the gap leave."""
+    site = fl_ctx.get_identity_name()
+    allowed = site_config_of(site, fl_ctx).allowed_reports
+    if allowed is not None and REPORT_GAP not in allowed:
+        raise SettingsError(f"site {site}: the site forbids the report {REPORT_GAP!r} (allowed_reports).")
 
 
 def _update(shareable: Shareable) -> DXO | None:

@@ -37,6 +37,7 @@ from fdg_plugins.filters.ledger import (
 )
 from fdg_plugins.messages import (
     HEADER_REASON,
+    HEADER_STOP,
     META_GAP,
     META_REPORT,
     META_SAMPLES,
@@ -46,8 +47,6 @@ from fdg_plugins.messages import (
     TrainReport,
     shorten,
 )
-
-HEADER_STOP = "fdg_stop"  # True in an error reply: the site will give no more updates, so the job should end
 
 STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's, which count steps and not images
 LARGEST_VALUE = 1e140  # beyond it the squared length of an update overflows

@@ -79,6 +79,7 @@ class InsightObjective(Objective):
     """
 
     name: ClassVar[str] = "dim"
+    report: ClassVar[str | None] = "class_means"
 
     strength: float = 0.01
     insight_momentum: float = 0.5

@@ -72,6 +72,7 @@ class AlignmentObjective(Objective):
     """
 
     name: ClassVar[str] = "iir"
+    report: ClassVar[str | None] = "classifier_gradient"
 
     strength: float = 1e-2
     ema: float = 0.95

@@ -37,9 +37,13 @@ class LocalObjective(ABC):
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """The settings of a local objective, and its two halves. A subclass checks its settings on construction."""
+    """The settings of a local objective, and its two halves. A subclass checks its settings on construction.
+
+    ``report`` names what a site shares for it beside the update, as the site's administrator allows or forbids it.
+    """
 
     name: ClassVar[str]
+    report: ClassVar[str | None] = None
 
     @property
     def probes(self) -> bool:

@@ -142,7 +142,7 @@ class Engine:
         self.contexts = FLContextManager(self, "server", "job", public_stickers={}, private_stickers={})
 
     def get_workspace(self) -> SimpleNamespace:
-        return SimpleNamespace(get_run_dir=lambda job_id: str(self.folder))
+        return SimpleNamespace(get_run_dir=lambda job_id: str(self.folder), get_root_dir=lambda: str(self.folder))
 
     def get_clients(self) -> list[Client]:
         return [Client(site, "token") for site in self.sites]

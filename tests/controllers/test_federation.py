@@ -72,7 +72,9 @@ class Job:
         folder = self.folder / "sites" / site
         folder.mkdir(parents=True, exist_ok=True)
         workspace = SimpleNamespace(
-            get_run_dir=lambda job_id: str(folder), get_file_path_in_site_config=lambda name: str(folder / name)
+            get_run_dir=lambda job_id: str(folder),
+            get_root_dir=lambda: str(folder),
+            get_file_path_in_site_config=lambda name: str(folder / name),
         )
         context = FLContext()
         engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda *_: None)

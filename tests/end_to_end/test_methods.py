@@ -26,10 +26,28 @@ TOY = {
 SOURCES = {"art_painting", "cartoon", "sketch"}
 
 
-def run(simulator: Simulator, job: str, data_root: Path, *flags: str) -> Simulation:
-    done = simulator.run(f"jobs/{job}", *flags, settings={**TOY, "FDG_DATA_ROOT": str(data_root)})
+# One thread per site, all six sites at once.
+DIGITS = {
+    "FDG_DATASET": "rotateddigits",
+    "FDG_TARGET": "angle_0",
+    "FDG_IMAGE_SIZE": "16",
+    "FDG_MAX_SAMPLES_PER_DOMAIN": "40",
+    "FDG_ROUNDS": "2",
+    "FDG_LOCAL_EPOCHS": "1",
+    "FDG_THREADS": "1",
+}
+
+
+def run(simulator: Simulator, job: str, data_root: Path | None, *flags: str, **settings: str) -> Simulation:
+    toy = {**TOY, "FDG_DATA_ROOT": str(data_root)} if data_root else DIGITS
+    done = simulator.run(f"jobs/{job}", *flags, settings={**toy, **settings})
     assert done.returncode == 0, done.log
     return done
+
+
+def same_bits(one: Simulation, other: Simulation) -> bool:
+    models = [load_tensors(done.folder / "global_model.safetensors") for done in (one, other)]
+    return all(torch.equal(value, models[1][name]) for name, value in models[0].items())
 
 
 def assert_gaps_moved_the_weights(done: Simulation) -> None:
@@ -58,12 +76,58 @@ def test_fedga_moves_weights_by_the_gaps_that_the_sites_report(simulator: Simula
     assert state["aggregator"]["weighting"]["weights"] == pytest.approx(done.record().rounds[1].aggregation.weights)
 
 
-def test_fedomg_with_ga_gives_the_same_bits_in_torn_down_processes(
+@pytest.mark.parametrize(
+    "job", ["pacs_feddim", "pacs_fediir", "pacs_fedomg_dim", "pacs_fedomg_iir", "pacs_fedomg_ga_dim"]
+)
+def test_a_method_and_its_compositions_run(simulator: Simulator, data_root: Path, job: str) -> None:
+    record = run(simulator, job, data_root, "-t", "4").record()
+    assert record.method.objective["name"] == ("iir" if "iir" in job else "dim")
+    assert record.method.aggregator == ("FedOMGAggregator" if "omg" in job else "FedAvgAggregator")
+    for finished in record.rounds:
+        assert (set(finished.sites), finished.failures, finished.refused_reports) == (SOURCES, {}, {})
+        assert finished.aggregation is not None
+        assert (finished.aggregation.gaps is None) == ("_ga" not in job)
+    assert (record.rounds[1].bytes_down > record.rounds[0].bytes_down) == ("dim" in job)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedomg", "feddim", "fediir"])
+def test_the_jobs_of_rotatedmnist_run_on_digits_that_need_no_download(simulator: Simulator, method: str) -> None:
+    record = run(simulator, f"rotatedmnist_{method}", None, "-t", "6").record()
+    assert (record.data, record.stand_in) == ("RotatedDigits", False)
+    assert all(len(finished.sites) == 5 for finished in record.rounds)
+
+
+def test_without_mnist_the_jobs_of_rotatedmnist_fall_back_to_the_digits_and_say_so(simulator: Simulator) -> None:
+    settings = {name: value for name, value in DIGITS.items() if name != "FDG_DATASET"}
+    done = simulator.run("jobs/rotatedmnist_fedavg", "-t", "6", settings=settings)
+    assert done.record().data == "STAND-IN for RotatedMNIST"
+    assert done.lines("STAND-IN", "round 2/2")
+
+
+@pytest.mark.parametrize(("job", "objective"), [("pacs_feddim", "dim"), ("pacs_fediir", "iir")])
+def test_strength_zero_is_fedavg_bit_for_bit_in_the_simulator(
+    tmp_path_factory: pytest.TempPathFactory, data_root: Path, job: str, objective: str
+) -> None:
+    settings = {"FDG_WEIGHTING": "uniform"}
+    plain = run(Simulator(tmp_path_factory.mktemp("plain")), "pacs_fedavg", data_root, "-t", "4", **settings)
+    zero = run(Simulator(tmp_path_factory.mktemp("zero")), job, data_root, "-t", "4", FDG_STRENGTH="0")
+    assert zero.record().method.objective["strength"] == 0.0
+    assert same_bits(plain, zero)
+
+
+def test_three_methods_in_one_give_the_same_bits_in_torn_down_processes(
     tmp_path_factory: pytest.TempPathFactory, data_root: Path
 ) -> None:
-    one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_fedomg_ga", data_root)
-    four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_fedomg_ga", data_root, "-t", "4")
+    one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_fedomg_ga_dim", data_root)
+    four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_fedomg_ga_dim", data_root, "-t", "4")
     assert_gaps_moved_the_weights(one)
-    models = [load_tensors(done.folder / "global_model.safetensors") for done in (one, four)]
-    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+    assert same_bits(one, four)
     assert [r.aggregation for r in one.record().rounds] == [r.aggregation for r in four.record().rounds]
+
+
+def test_a_probe_gives_the_same_bits_in_torn_down_processes(
+    tmp_path_factory: pytest.TempPathFactory, data_root: Path
+) -> None:
+    one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_fedomg_iir", data_root)
+    four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_fedomg_iir", data_root, "-t", "4")
+    assert same_bits(one, four)

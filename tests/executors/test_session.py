@@ -18,11 +18,11 @@ from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import evaluation_transform
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.session import SiteSession, TrainResult
-from fdg_plugins.executors.site_config import SiteConfig
 from fdg_plugins.executors.training import Arithmetic
 from fdg_plugins.messages import Evaluation, TrainReport
 from fdg_plugins.models import build_model
 from fdg_plugins.protocol import Protocol
+from fdg_plugins.site_config import SiteConfig
 
 SETTINGS: dict[str, Any] = {
     "model": "convnet",

@@ -55,6 +55,9 @@ class Workspace:
         (self.folder / job_id).mkdir(exist_ok=True)
         return str(self.folder / job_id)
 
+    def get_root_dir(self) -> str:
+        return str(self.folder)
+
     def get_file_path_in_site_config(self, name: str) -> str:
         return str(self.folder / "local" / name)
 
@@ -125,14 +128,18 @@ def photo(make_site: Callable[..., Site]) -> Site:
 
 
 def census_request(protocol: Protocol = PROTOCOL, stand_in: Protocol = PROTOCOL) -> Shareable:
-    request = {"protocol": protocol.model_dump(mode="json"), "stand_in_protocol": stand_in.model_dump(mode="json")}
+    request = {
+        "protocol": protocol.model_dump(mode="json"),
+        "stand_in_protocol": stand_in.model_dump(mode="json"),
+        "run": "run-1",
+    }
     return DXO(DataKind.WEIGHTS, data={}, meta={META_REQUEST: request}).to_shareable()
 
 
 def task_request(
     protocol: Protocol = PROTOCOL, *, classes: int = 7, round_number: int = 0, stand_in: bool = False
 ) -> Shareable:
-    request = {"protocol": protocol.model_dump(mode="json"), "stand_in": stand_in}
+    request = {"protocol": protocol.model_dump(mode="json"), "stand_in": stand_in, "run": "run-1"}
     state = build_model("convnet", classes, seed=protocol.seed).state_dict()
     shareable = DXO(DataKind.WEIGHTS, data=dict(state), meta={META_REQUEST: request}).to_shareable()
     shareable.set_header(AppConstants.CURRENT_ROUND, round_number)

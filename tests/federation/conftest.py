@@ -20,10 +20,11 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "poc" / "federation.py"
-JOB_TIMEOUT_S = 150
+JOB_TIMEOUT_S = 200
 COMMAND_TIMEOUT_S = 120
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -74,6 +75,7 @@ class Federation:
     def __init__(self, folder: Path, ports: tuple[int, int], data_root: Path) -> None:
         self.folder, self.ports, self.data_root = folder, ports, data_root
         project = yaml.safe_load((SCRIPT.parent / "project.yml").read_text(encoding="utf-8"))
+        self._sessions: dict[str, Session] = {}
         self.sites = [member["name"] for member in project["participants"] if member["type"] == "client"]
 
     def control(self, command: str, *arguments: object) -> Done:
@@ -91,11 +93,18 @@ class Federation:
         words = [str(Path(sys.executable).with_name("nvflare")), "job", *arguments]
         return self._run([*words, "--startup-kit", str(self.folder / f"{person}@fdg.example")], self.folder.parent)
 
-    def submit(self, person: str, job: Path) -> tuple[str | None, Done]:
-        """Submit a job; return its id (None: refused) and what was printed."""
-        done = self.nvflare(person, "submit", "-j", str(job))
-        found = JOB_ID.search(done.output)
-        return (found.group() if found and done.returncode == 0 else None), done
+    def session(self, person: str) -> Session:
+        """Return a session of ``person`` with the server; the command line takes seconds to make one each time."""
+        if person not in self._sessions:
+            name = f"{person}@fdg.example"
+            self._sessions[person] = new_secure_session(name, str(self.folder / name), timeout=60.0)
+        return self._sessions[person]
+
+    def close(self) -> None:
+        """Close all sessions."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
 
     def _run(self, words: list[str], folder: Path) -> Done:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
@@ -179,6 +188,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Ite
         assert started.returncode == 0, started.output
         yield found
     finally:
+        found.close()
         stopped = found.control("stop")
         left = found.processes()
         for process in left:

@@ -61,7 +61,9 @@ def test_each_site_has_its_own_data_config_and_no_path_of_it_is_told_to_the_serv
 
 
 def test_no_site_streams_its_logs_to_the_server(federation: Federation) -> None:
-    assert [local(federation, site, "resources.json")["allow_log_streaming"] for site in federation.sites] == [False] * 4
+    assert [local(federation, site, "resources.json")["allow_log_streaming"] for site in federation.sites] == [
+        False
+    ] * 4
 
 
 def test_private_keys_are_readable_by_their_owner_only(federation: Federation) -> None:

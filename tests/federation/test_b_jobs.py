@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from fdg_plugins.controllers import RunRecord
 
-from .conftest import SERVER_CONFIG, Federation, edit_json
+from .conftest import JOB_ID, SERVER_CONFIG, Federation, edit_json
 
 EXECUTOR = "fdg_plugins.executors.SiteExecutor"
 
@@ -27,8 +25,11 @@ def without(federation: Federation, site: str, entry: str) -> Iterator[None]:
 def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
     federation: Federation, job: Path, tmp_path: Path
 ) -> None:
-    job_id, done = federation.submit("lead", job)
-    assert job_id, done.output
+    submitted = federation.nvflare("lead", "submit", "-j", str(job))
+    found = JOB_ID.search(submitted.output)
+    assert submitted.returncode == 0, submitted.output
+    assert found, submitted.output
+    job_id = found.group()
     ended = federation.wait_for(job_id)
     assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
     assert not ended.meta.get("byoc")
@@ -48,8 +49,7 @@ def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
 
 def test_a_job_is_refused_if_one_site_does_not_allow_its_components(federation: Federation, job: Path) -> None:
     with without(federation, "sketch", EXECUTOR):
-        job_id, done = federation.submit("lead", job)
-        assert job_id, done.output
+        job_id = federation.session("lead").submit_job(str(job))
         ended = federation.wait_for(job_id)
     assert ended.status != "FINISHED:COMPLETED"
     refusals = f"Component '{EXECUTOR}'"
@@ -58,13 +58,11 @@ def test_a_job_is_refused_if_one_site_does_not_allow_its_components(federation: 
     assert refusals not in federation.log("photo", job_id)
 
 
-@pytest.mark.parametrize("path", ["fdg_plugins.storage.Path"])
-def test_a_callable_of_ours_that_is_no_component_is_refused(federation: Federation, job: Path, path: str) -> None:
+def test_a_callable_of_ours_that_is_no_component_is_refused(federation: Federation, job: Path) -> None:
+    path = "fdg_plugins.storage.Path"
     component = {"id": "intruder", "path": path, "args": {}}
     edit_json(job / SERVER_CONFIG, lambda config: config["components"].append(component))
-    job_id, done = federation.submit("lead", job)
-    assert job_id, done.output
-    ended = federation.wait_for(job_id)
+    ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
     assert ended.status != "FINISHED:COMPLETED"
     log = ended.log + federation.log()
     assert f"Component '{path}'" in log

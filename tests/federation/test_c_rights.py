@@ -4,6 +4,9 @@
 import time
 from pathlib import Path
 
+import pytest
+from nvflare.fuel.flare_api.api_spec import AuthorizationError
+
 from .conftest import Federation, change_protocol
 
 STOPS_WITHIN_S = 40
@@ -17,10 +20,8 @@ def bring_code(job: Path) -> None:
 
 def test_an_org_admin_may_not_submit_a_job(federation: Federation, job: Path) -> None:
     before = {path.name for path in (federation.folder / "server" / "jobs-storage").iterdir()}
-    job_id, done = federation.submit("orgadmin", job)
-    assert job_id is None
-    assert done.returncode != 0
-    assert "not authorized" in done.output.lower()
+    with pytest.raises(AuthorizationError):
+        federation.session("orgadmin").submit_job(str(job))
     assert {path.name for path in (federation.folder / "server" / "jobs-storage").iterdir()} == before
 
 
@@ -28,11 +29,7 @@ def test_a_job_that_brings_code_is_refused_where_its_submitter_may_not_bring_any
     federation: Federation, job: Path
 ) -> None:
     bring_code(job)
-    job_id, done = federation.submit("lead", job)
-    if job_id is None:
-        assert "byoc" in done.output.lower()
-        return
-    ended = federation.wait_for(job_id)
+    ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
     assert ended.status != "FINISHED:COMPLETED"
     assert "BYOC not permitted" in f"{ended.meta}{federation.log()}"
     assert not list(federation.folder.rglob("intruder.py"))
@@ -42,17 +39,14 @@ def test_a_job_is_aborted_by_its_submitter_and_not_by_another_organisations_admi
     federation: Federation, job: Path
 ) -> None:
     change_protocol(job, rounds=10_000)
-    job_id, done = federation.submit("lead", job)
-    assert job_id, done.output
+    job_id = federation.session("lead").submit_job(str(job))
     federation.wait_until_running(job_id, "round 1")
 
-    refused = federation.nvflare("orgadmin", "abort", job_id, "--force")
-    assert refused.returncode != 0
-    assert "not authorized" in refused.output.lower()
+    with pytest.raises(AuthorizationError):
+        federation.session("orgadmin").abort_job(job_id)
     assert federation.meta(job_id)["status"] == "RUNNING"
 
-    allowed = federation.nvflare("lead", "abort", job_id, "--force")
-    assert allowed.returncode == 0, allowed.output
+    federation.session("lead").abort_job(job_id)
     assert federation.wait_for(job_id).status == "FINISHED:ABORTED"
     deadline = time.monotonic() + STOPS_WITHIN_S
     while left := [process for process in federation.processes() if job_id in " ".join(process.cmdline())]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generalization gap: attached at a site, checked and taken off at the server."""
 
+import itertools
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +15,20 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.filters import GapCheckFilter, GapReportFilter
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_REPORT
+from fdg_plugins.messages import HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT
 
 
 @pytest.fixture
 def site_context(tmp_path: Path) -> FLContext:
     """A site's context, as far as a filter looks into it: an engine whose workspace has a run folder."""
     context = FLContext()
-    workspace = SimpleNamespace(get_run_dir=lambda job_id: str(tmp_path))
+    workspace = SimpleNamespace(
+        get_root_dir=lambda: str(tmp_path), get_file_path_in_site_config=lambda name: str(tmp_path / name)
+    )
     context.set_prop(FLContextKey.CURRENT_RUN, "job", private=True, sticky=False)
     engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
     context.get_engine = lambda: engine  # type: ignore[method-assign]
@@ -34,7 +39,12 @@ def evaluation(loss: float, accuracy: float) -> dict[str, Any]:
     return {"split": "validation", "loss": loss, "accuracy": accuracy, "count": 10}
 
 
-def result(received: tuple[float, float], local: tuple[float, float], **meta: Any) -> Shareable:
+ROUNDS = itertools.count()  # every answer is of a later round than the one before
+
+
+def result(
+    received: tuple[float, float], local: tuple[float, float], round_number: int | None = None, **meta: Any
+) -> Shareable:
     """Return a site's answer to ``train``, with (loss, accuracy) of the received and of its own model."""
     report = {
         "domain": "photo",
@@ -48,11 +58,35 @@ def result(received: tuple[float, float], local: tuple[float, float], **meta: An
     update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **meta})
     shareable = update.to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: "photo"})
+    shareable.set_header(AppConstants.CURRENT_ROUND, next(ROUNDS) if round_number is None else round_number)
     return shareable
 
 
 def meta_of(shareable: Shareable) -> dict[str, Any]:
     return from_shareable(shareable).meta
+
+
+@pytest.mark.parametrize(("allowed", "leaves"), [([], False), (["class_means"], False), (["gap"], True), (None, True)])
+def test_the_gap_leaves_only_if_the_site_allows_it(
+    tmp_path: Path, site_context: FLContext, allowed: list[str] | None, leaves: bool
+) -> None:
+    (tmp_path / "fdg_site.json").write_text(json.dumps({"photo": {"allowed_reports": allowed}}))
+    site_context.set_prop(FLContextKey.CLIENT_NAME, "photo", private=False, sticky=False)
+    site_context.put(ReservedKey.IDENTITY_NAME, "photo", private=False, sticky=False)
+    if leaves:
+        for losses in ((2.0, 0.1), (1.0, 0.3)):
+            sent = GapReportFilter().process(result(losses, (0.5, 0.8)), site_context)
+        assert META_GAP in meta_of(sent)
+    else:
+        with pytest.raises(SettingsError, match=r"site photo: the site forbids the report 'gap' \(allowed_reports\)"):
+            GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context)
+
+
+def test_a_gap_of_what_is_withheld_is_withheld(site_context: FLContext) -> None:
+    for _ in range(2):
+        sent = result((2.0, 0.1), (0.5, 0.8))
+        from_shareable(sent).meta[META_REPORT].update(received=None, local=None, epoch_losses=None)
+        assert META_GAP not in meta_of(GapReportFilter().process(sent, site_context))
 
 
 def test_the_gap_is_the_loss_now_received_less_the_sites_own_loss_of_last_time(site_context: FLContext) -> None:
@@ -77,6 +111,25 @@ def test_a_loss_that_is_not_finite_gives_no_gap_and_none_in_the_next_round(site_
     assert META_GAP not in meta_of(broken)
     assert META_GAP not in meta_of(GapReportFilter().process(result((1.0, 0.1), (0.5, 0.1)), site_context))
     assert META_GAP in meta_of(GapReportFilter().process(result((1.0, 0.1), (0.5, 0.1)), site_context))
+
+
+def test_a_round_that_is_repeated_finds_what_it_found_the_first_time(site_context: FLContext) -> None:
+    gaps = []
+    for number, losses in ((1000, (2.0, 0.5)), (1001, (1.0, 0.3)), (1001, (1.0, 0.3)), (1002, (0.9, 0.2))):
+        sent = GapReportFilter().process(result((losses[0], 0.1), (losses[1], 0.8), number), site_context)
+        gaps.append(meta_of(sent).get(META_GAP))
+    assert gaps == [None, pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.6)]
+
+
+def test_the_memory_of_the_site_belongs_to_the_run_and_outlives_its_job(site_context: FLContext) -> None:
+    first = result((2.0, 0.1), (0.5, 0.8))
+    first.set_header(HEADER_RUN, "run-1")
+    GapReportFilter().process(first, site_context)
+    for run, gap in (("run-2", None), ("run-1", pytest.approx(0.25))):
+        later = result((0.75, 0.1), (0.5, 0.8))
+        later.set_header(HEADER_RUN, run)
+        site_context.set_prop(FLContextKey.CURRENT_RUN, "another-job", private=True, sticky=False)
+        assert meta_of(GapReportFilter().process(later, site_context)).get(META_GAP) == gap
 
 
 def test_an_error_reply_passes_untouched_and_keeps_the_state(site_context: FLContext) -> None:

@@ -29,12 +29,19 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from fdg_plugins.core.privacy import epsilon
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter
 from fdg_plugins.filters import privacy as privacy_filter
 from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits
-from fdg_plugins.filters.privacy import HEADER_STOP, DifferentialPrivacyFilter
 from fdg_plugins.filters.wire import pack
-from fdg_plugins.messages import HEADER_REASON, META_GAP, META_REPORT, META_SAMPLES, META_SITE_REPORT, shorten
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    HEADER_STOP,
+    META_GAP,
+    META_REPORT,
+    META_SAMPLES,
+    META_SITE_REPORT,
+    shorten,
+)
 
 SITE = "photo"
 CANARY = 0.123456789  # a value measured on images: must not be found in anything that leaves

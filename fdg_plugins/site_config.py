@@ -6,12 +6,14 @@ The file is keyed by site name, because all sites of a simulator share one: ``{"
 process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``), else from the default.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
 import torch
+from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import first_problem
@@ -33,6 +35,9 @@ class SiteConfig(pydantic.BaseModel):
         description="share of the domain, for many sites per domain: `3/10` is the third of ten equal random parts",
     )
     role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
+    allowed_reports: tuple[Literal["gap", "class_means", "classifier_gradient"], ...] | None = pydantic.Field(
+        None, description="what may leave the site beside its update; default: whatever a method needs"
+    )
     device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
     threads: int | None = pydantic.Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
@@ -74,6 +79,12 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
         return SiteConfig.model_validate(values)
     except pydantic.ValidationError as error:
         raise SettingsError(f"site {site}: config {FILE_NAME} or environment: {first_problem(error)}") from error
+
+
+def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:
+    """Return the config of ``site`` from its workspace and the environment of its process."""
+    path = fl_ctx.get_engine().get_workspace().get_file_path_in_site_config(FILE_NAME)
+    return read_site_config(site, Path(path) if path and Path(path).is_file() else None, os.environ)
 
 
 def _entry(site: str, path: Path) -> dict[str, Any]:

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run whose server dies goes on in another job after its last complete round, as if nothing had happened."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_methods_in_rounds import MethodJob
+
+from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.controllers.global_model import SELECTED_FILE
+from fdg_plugins.messages import TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.storage import load_tensors
+
+pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+
+COMPOSED: dict[str, Any] = {
+    "objective": {"name": "dim", "strength": 0.1},
+    "aggregator": {"name": "fedomg", "weighting": {"name": "ga"}},
+    "settings": {"rounds": 4, "sites_per_round": 4},
+}
+
+
+class ServerKilled(BaseException):
+    """The server's process is gone: nothing after this line of it runs."""
+
+
+def dying(task: str, count: int) -> Callable[[str, str, int], None]:
+    """Return a meddler at whose ``count``-th asking of one site the server dies."""
+    asked = 0
+
+    def meddle(site: str, what: str, number: int) -> None:
+        nonlocal asked
+        asked += what == task
+        if what == task and asked == count:
+            raise ServerKilled
+
+    return meddle
+
+
+def killed(folder: Path, task: str, count: int, **arguments: Any) -> None:
+    job = MethodJob(folder, **{**COMPOSED, **arguments})
+    job.meddle = dying(task, count)
+    with pytest.raises(ServerKilled):
+        job.run()
+
+
+def resumed(folder: Path, **arguments: Any) -> MethodJob:
+    return MethodJob(folder, resume="job", **{**COMPOSED, **arguments})
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> MethodJob:
+    """The run that nothing happened to."""
+    return MethodJob(tmp_path_factory.mktemp("unbroken"), **COMPOSED).finished()
+
+
+# Four sites train in each round: the server dies in the first round's training, in the middle of the second's and of
+# the last one's, and while the last model is judged.
+@pytest.mark.parametrize(
+    ("task", "count", "complete"), [(TASK_TRAIN, 7, 1), (TASK_TRAIN, 16, 3), (TASK_EVALUATE, 6, 4)]
+)
+def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
+    tmp_path: Path, unbroken: MethodJob, task: str, count: int, complete: int
+) -> None:
+    killed(tmp_path, task, count)
+    job = resumed(tmp_path).finished()
+    assert all(torch.equal(value, unbroken.model[name]) for name, value in job.model.items())
+    chosen = [load_tensors(one.folder / SELECTED_FILE) for one in (job, unbroken)]
+    assert all(torch.equal(value, chosen[1][name]) for name, value in chosen[0].items())
+    assert job.record.resumed_after == [complete]
+    assert job.record.evaluations == unbroken.record.evaluations
+    for mine, theirs in zip(job.record.rounds, unbroken.record.rounds, strict=True):
+        assert (mine.round, mine.drawn, mine.aggregation) == (theirs.round, theirs.drawn, theirs.aggregation)
+
+
+def test_a_run_can_be_resumed_more_than_once(tmp_path: Path, unbroken: MethodJob) -> None:
+    killed(tmp_path, TASK_TRAIN, 6)
+    killed(tmp_path, TASK_TRAIN, 6, resume="job")
+    job = resumed(tmp_path).finished()
+    assert job.record.resumed_after == [1, 2]
+    assert all(torch.equal(value, unbroken.model[name]) for name, value in job.model.items())
+
+
+def test_a_run_that_finished_no_round_cannot_be_resumed_and_starts_nothing_silently(tmp_path: Path) -> None:
+    killed(tmp_path, TASK_TRAIN, 2)
+    job = resumed(tmp_path)
+    job.run()
+    assert job.panics == ["run job has no checkpoint at the server: it never finished a round, or it has ended."]
+    assert TASK_TRAIN not in {task for task, _ in job.asked}
+
+
+def test_a_finished_run_cannot_be_resumed(unbroken: MethodJob) -> None:
+    assert not (unbroken.folder / "fdg_state" / "job" / CHECKPOINT_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"settings": {"rounds": 5, "sites_per_round": 4}}, "its setting rounds was 4, but is now 5."),
+        ({"settings": {**COMPOSED["settings"], "seed": 1}}, "its setting seed was 0, but is now 1."),
+        ({"aggregator": "fedavg"}, "its method was "),
+    ],
+)
+def test_another_job_cannot_go_on_with_the_run(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    killed(tmp_path, TASK_TRAIN, 6)
+    job = resumed(tmp_path, **change)
+    job.run()
+    assert len(job.panics) == 1
+    assert job.panics[0].startswith("run job cannot go on: " + reason[:12])
+    assert reason in job.panics[0]
+
+
+def test_a_checkpoint_that_is_damaged_is_named_and_not_used(tmp_path: Path) -> None:
+    killed(tmp_path, TASK_TRAIN, 6)
+    path = tmp_path / "fdg_state" / "job" / CHECKPOINT_FILE
+    path.write_bytes(path.read_bytes()[:1000])
+    job = resumed(tmp_path)
+    job.run()
+    assert job.panics[0].startswith("checkpoint of run job cannot be read: ")
+
+
+@pytest.mark.parametrize("run", ["../other", "", "a/b", 3])
+def test_a_run_is_named_by_the_id_of_a_job_and_nothing_else(tmp_path: Path, run: Any) -> None:
+    job = MethodJob(tmp_path, resume=run)
+    job.run()
+    assert job.panics[0].startswith("run is ") or "run" in job.panics[0]
+    assert TASK_TRAIN not in {task for task, _ in job.asked}
