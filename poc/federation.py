@@ -207,22 +207,32 @@ def configure(project: Project, folder: Path, data_root: Path | None) -> None:
     from fdg_plugins.storage import write_json
 
     server = folder / project.server["name"]
-    kit = read_kit(server)
-    kit.resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
-    # FLARE's default is one folder under /tmp for all federations of the machine.
-    for component in [*kit.resources["components"], kit.resources["snapshot_persistor"]]:
-        _own_storage(component, server)
-    write_json(kit.target, kit.resources)
-    merge_allow_list(read_kit(server)).write()
-    for name in (project.server["name"], *project.sites):
-        _forbid_code(folder / name / "local")
+    for participant in (server, *(folder / site for site in project.sites)):
+        kit = read_kit(participant)
+        if not kit.target.exists():
+            adjust = _adjust_server if participant == server else _adjust_site
+            adjust(kit.resources, participant)
+            write_json(kit.target, kit.resources)
+        merge_allow_list(read_kit(participant)).write()
+        _forbid_code(participant / "local")
     for site in project.sites:
-        merge_allow_list(read_kit(folder / site)).write()
         path = folder / site / "local" / FILE_NAME
         if not path.exists() or data_root is not None:
             entry = {"domain": site, "device": "auto", "threads": 1}
             root = {"data_root": str(data_root.resolve())} if data_root else {}
             write_json(path, {site: {**entry, **root}})
+
+
+def _adjust_server(resources: dict[str, Any], server: Path) -> None:
+    resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
+    # FLARE's default is one folder under /tmp for all federations of the machine.
+    for component in [*resources["components"], resources["snapshot_persistor"]]:
+        _own_storage(component, server)
+
+
+def _adjust_site(resources: dict[str, Any], site: Path) -> None:
+    # A log names files. FLARE sends it to the server by default; its provisioning overlooks "false" in project.yml.
+    resources["allow_log_streaming"] = False
 
 
 def _forbid_code(local: Path) -> None:

@@ -32,6 +32,8 @@ class GlobalModel:
         # A step has the form of the updates, and FLARE's privacy filters turn tensors into arrays.
         moved = {name: value + torch.as_tensor(step[name]).to(value.dtype) for name, value in self.state.items()}
         for name, value in moved.items():
+            if name.endswith("running_var"):
+                value.clamp_(min=0)  # a mean of variances is none below zero, but noise for privacy makes some
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
         self.state = moved

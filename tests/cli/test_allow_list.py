@@ -2,6 +2,7 @@
 """``fdg allow-list`` on real files: what it adds, what it leaves, and what it says to a user's mistake."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.components import COMPONENTS, METHODS, SERVER, SITE, class_paths
 from fdg_plugins.cli.main import app
 
+JOBS = Path(__file__).parents[2] / "jobs"
 BEFORE = {"format_version": 2, "class_allow_list": ["my_hospital.filters.Guard"], "components": [{"id": "x"}]}
 
 
@@ -55,6 +57,29 @@ def test_each_end_is_given_what_it_builds_and_no_more() -> None:
     assert "fdg_plugins.controllers.FederationController" in server
     assert not set(site) & set(server)
     assert {*site, *server} == {component.path for component in COMPONENTS}
+
+
+def component_paths(value: Any) -> Iterator[str]:
+    """Yield every class path in a job's config."""
+    if isinstance(value, dict):
+        if "path" in value:
+            yield value["path"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from component_paths(item)
+
+
+@pytest.mark.parametrize("job", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
+def test_the_methods_in_a_jobs_name_allow_all_that_the_job_names(job: str) -> None:
+    methods = [f"fed{part.removeprefix('fed')}" for part in job.split("_")[1:]]
+    for end, file in (
+        (SERVER, "app_server/config/config_fed_server.json"),
+        (SITE, "app_site/config/config_fed_client.json"),
+    ):
+        paths = set(component_paths(json.loads((JOBS / job / file).read_text(encoding="utf-8"))))
+        assert paths
+        assert paths <= set(class_paths(end, methods))
 
 
 def test_a_method_is_given_what_it_needs_and_no_more(tmp_path: Path) -> None:

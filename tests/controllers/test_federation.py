@@ -27,7 +27,7 @@ from fdg_plugins.controllers.rounds import RESULTS_FILE
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.storage import load_tensors
 
 PROTOCOL: dict[str, Any] = {
@@ -384,3 +384,49 @@ def test_a_wrong_objective_ends_the_job_in_one_sentence_before_any_site_is_asked
     job = Job(tmp_path, protocol={**PROTOCOL, "objective": objective})
     job.run()
     assert (job.asked, job.panics) == ([], [reason])
+
+
+# --- what a site decides ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("real_data")
+def test_a_site_that_takes_no_further_part_ends_the_job_after_the_round_with_its_reason(tmp_path: Path) -> None:
+    def meddle(site: str, task: str, count: int) -> Shareable | None:
+        if (site, task) != ("photo", TASK_TRAIN):
+            return None
+        headers = {HEADER_REASON: "site photo: its privacy budget is spent.", HEADER_STOP: True}
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
+
+    job = Job(tmp_path, meddle)
+    job.run()
+    assert job.panics == ["site photo takes no further part: its privacy budget is spent."]
+    assert [finished.sites for finished in job.record.rounds] == [("art_painting", "cartoon")]
+    assert job.record.rounds[0].failures == {"photo": "its privacy budget is spent."}
+    assert (job.record.status, job.record.stopped_because) == ("stopped", job.panics[0])
+
+
+@pytest.mark.usefixtures("real_data")
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [
+        ({"aggregator": "fedga"}, "'gap' (allowed_reports), which the weighting needs."),
+        (
+            {"protocol": {**PROTOCOL, "objective": "dim"}},
+            "'class_means' (allowed_reports), which objective 'dim' needs.",
+        ),
+        (
+            {"protocol": {**PROTOCOL, "objective": "iir"}},
+            "'classifier_gradient' (allowed_reports), which objective 'iir' needs.",
+        ),
+    ],
+)
+def test_a_method_that_needs_a_report_that_a_site_forbids_fails_at_the_census(
+    tmp_path: Path, arguments: dict[str, Any], needed: str
+) -> None:
+    job = Job(tmp_path, **arguments)
+    folder = tmp_path / "sites" / "cartoon"
+    folder.mkdir(parents=True)
+    (folder / "fdg_site.json").write_text('{"cartoon": {"allowed_reports": []}}')
+    job.run()
+    assert job.panics == [f"site cartoon forbids the report {needed}"]
+    assert {task for task, _ in job.asked} == {TASK_CENSUS}

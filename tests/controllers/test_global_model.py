@@ -97,6 +97,14 @@ def test_a_file_holds_the_parameters_and_their_description(tmp_path: Path) -> No
     assert all(torch.equal(loaded[name], value) for name, value in model().state.items())
 
 
+def test_a_variance_that_noise_made_negative_is_raised_to_zero() -> None:
+    state = {"running_var": torch.tensor([0.5, 2.0]), "w": torch.tensor([0.5])}
+    made = GlobalModel(state, {"running_var": "float_buffer", "w": "trainable"})
+    made.apply({"running_var": torch.tensor([-1.0, -1.0]), "w": torch.tensor([-1.0])})
+    assert made.state["running_var"].tolist() == [0.0, 1.0]
+    assert made.state["w"].tolist() == [-0.5]
+
+
 # --- the model before round 1 -----------------------------------------------------------------------
 
 

@@ -68,16 +68,59 @@ def test_a_site_with_an_unreadable_image_is_named_with_the_file(
     assert not run.lines("site photo cannot take part")
 
 
-def test_a_site_that_dies_is_named_and_the_round_goes_on_with_the_others(simulator: Simulator, data_root: Path) -> None:
+@pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        ('"kappa": 0.5', '"kappa": -0.5', "kappa is -0.5, expected a finite number of at least 0.0."),
+        ('"weighting": "uniform"', '"weighting": "foo"', "weighting is 'foo', expected one of ga, samples, uniform."),
+        ('"name": "fedomg"', '"name": "fedfoo"', "aggregator is 'fedfoo', expected one of fedavg, fedga, fedomg."),
+        ('"model": "resnet18"', '"model": "vgg"', "model 'vgg' is unknown"),
+        ('"dataset": "pacs"', '"dataset": "packs"', "data set 'packs' is unknown"),
+        ('"rounds": 100', '"rounds": 0', "setting rounds (FDG_ROUNDS) is 0"),
+        (
+            '"dataset": "pacs",',
+            '"dataset": "pacs", "objective": "foo",',
+            "objective is 'foo', expected one of dim, erm",
+        ),
+    ],
+)
+def test_a_wrong_value_in_the_jobs_own_config_ends_the_run_in_one_sentence(
+    simulator: Simulator, right: str, wrong: str, sentence: str
+) -> None:
+    config = simulator.folder / JOB / "app_server" / "config" / "config_fed_server.json"
+    text = config.read_text()
+    assert right in text
+    config.write_text(text.replace(right, wrong, 1))
+    run = simulator.run(JOB, settings={})
+    assert run.returncode != 0
+    assert run.lines("stopped: ", sentence)
+    assert "Traceback" not in run.log
+
+
+def let_photo_die(simulator: Simulator) -> None:
     app = simulator.folder / JOB / "app_site"
     (app / "custom" / "dying.py").write_text(DYING_EXECUTOR)
     config = app / "config" / "config_fed_client.json"
     config.write_text(config.read_text().replace("fdg_plugins.executors.SiteExecutor", "dying.DyingExecutor"))
-    run = simulator.run(JOB, "-t", "4", settings={**TOY, "FDG_DATA_ROOT": str(data_root), "FDG_TASK_TIMEOUT": "20"})
+
+
+def test_a_site_that_dies_under_one_thread_ends_the_run_by_name_and_not_with_success(
+    simulator: Simulator, data_root: Path
+) -> None:
+    let_photo_die(simulator)
+    run = simulator.run(JOB, settings={**TOY, "FDG_DATA_ROOT": str(data_root)})
+    assert run.returncode != 0
+    assert run.lines("stopped: the job was aborted while it waited for", "photo")
+    assert run.record().status == "stopped"
+
+
+def test_a_site_that_dies_is_named_and_the_round_goes_on_with_the_others(simulator: Simulator, data_root: Path) -> None:
+    let_photo_die(simulator)
+    run = simulator.run(JOB, "-t", "4", settings={**TOY, "FDG_DATA_ROOT": str(data_root), "FDG_TASK_TIMEOUT": "40"})
     assert run.returncode == 0, run.log
     record = run.record()
     assert record.rounds[0].sites == ("cartoon", "sketch")
-    assert record.rounds[0].failures == {"photo": "did not answer within 20 s."}
+    assert record.rounds[0].failures == {"photo": "did not answer within 40 s."}
     assert record.rounds[0].aggregation is not None
     assert record.evaluations[-1].domains.keys() == {"art_painting", "cartoon", "sketch"}
-    assert run.lines("WARNING", "site photo: did not answer within 20 s.")
+    assert run.lines("WARNING", "site photo: did not answer within 40 s.")

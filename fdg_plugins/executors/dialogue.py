@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What FLARE's process and the training process say to each other: orders go down, log lines and outcomes come up."""
+
+from pathlib import Path
+
+from fdg_plugins.executors.frames import Frame, FrameError, pack
+from fdg_plugins.executors.work import Order, Outcome
+from fdg_plugins.site_config import SiteConfig
+
+
+def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:
+    """Return the frame of an order, with the site's config and the folder of the run's state."""
+    header = {
+        "order": {"task": order.task, "site": order.site, "request": order.request, "round_number": order.round_number},
+        "config": config.model_dump(mode="json"),
+        "folder": str(folder),
+    }
+    return pack(header, {"state": order.state, "received": order.received})
+
+
+def read_order(frame: Frame) -> tuple[Order, SiteConfig, Path]:
+    """Return the order in a frame, the site's config and the folder of the run's state."""
+    header = frame.header
+    order = Order(**header["order"], state=frame.groups["state"], received=frame.groups["received"])
+    return order, SiteConfig.model_validate(header["config"]), Path(header["folder"])
+
+
+def pack_line(line: str) -> list[bytes]:
+    """Return the frame of a line for the log."""
+    return pack({"say": line})
+
+
+def pack_outcome(outcome: Outcome) -> list[bytes]:
+    """Return the frame of an outcome."""
+    fields = {name: getattr(outcome, name) for name in ("kind", "value", "reason", "trace", "stand_in")}
+    return pack({"outcome": fields}, outcome.tensors)
+
+
+def read_answer(frame: Frame) -> str | Outcome:
+    """Return the line for the log, or the outcome, in a frame; raise ``FrameError`` if it holds neither."""
+    match frame.header:
+        case {"say": str(line)}:
+            return line
+        case {"outcome": {"kind": "ok" | "failed" | "aborted" as kind, "reason": str(reason), "trace": str(trace),
+                          "stand_in": bool() | None as stand_in, "value": value}}:
+            return Outcome(kind, value, frame.groups, reason, trace, stand_in)
+    raise FrameError("the training process sent a frame that is neither a line for the log nor an outcome.")

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What crosses the pipes between FLARE's process and the training process: JSON and tensors in frames, no pickle.
+
+A frame is a prefix (magic, length of the header, length of the payload), a header in JSON, and the tensors in the
+safetensors format, in named groups: ``{"state": {"conv.weight": ...}}``. A tensor arrives with the bits it had.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+
+from fdg_plugins.errors import FDGError
+
+MAGIC = b"FDG1"
+PREFIX = struct.Struct(">4sIQ")
+MAX_HEADER = 2**24
+MAX_PAYLOAD = 2**34
+READ_SIZE = 2**20
+
+Groups = Mapping[str, Mapping[str, torch.Tensor]]
+
+
+class FrameError(FDGError):
+    """The bytes that came through a pipe are no frame, or a frame is larger than any that is sent."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message as it arrived: a JSON object, and tensors in named groups."""
+
+    header: dict[str, Any]
+    groups: dict[str, dict[str, torch.Tensor]]
+
+
+def pack(header: Mapping[str, Any], groups: Groups | None = None) -> list[bytes]:
+    """Return the parts of a frame, to be written one after the other; NaN and infinities pass."""
+    groups = groups or {}
+    names = {group: list(tensors) for group, tensors in groups.items()}
+    tensors = [value for group in groups.values() for value in group.values()]
+    payload = save({str(at): _plain(value) for at, value in enumerate(tensors)})
+    head = json.dumps({"header": dict(header), "tensors": names}).encode()
+    _check_sizes(len(head), len(payload))
+    return [PREFIX.pack(MAGIC, len(head), len(payload)) + head, payload]
+
+
+class FrameReader:
+    """Puts frames together from the pieces in which a pipe delivers them."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, content: bytes) -> None:
+        """Take the next bytes of the pipe."""
+        self._buffer += content
+
+    def next_frame(self) -> Frame | None:
+        """Return the next frame, None if it has not all arrived; raise ``FrameError`` if it is none."""
+        given = min(len(self._buffer), len(MAGIC))
+        if self._buffer[:given] != MAGIC[:given]:
+            raise FrameError("what came through the pipe is no frame; is something else writing to it?")
+        if len(self._buffer) < PREFIX.size:
+            return None
+        _, header, payload = PREFIX.unpack_from(self._buffer)
+        _check_sizes(header, payload)
+        middle = PREFIX.size + header
+        if len(self._buffer) < middle + payload:
+            return None
+        frame = _parse(bytes(self._buffer[PREFIX.size : middle]), bytes(self._buffer[middle : middle + payload]))
+        del self._buffer[: middle + payload]
+        return frame
+
+
+def read_frame(descriptor: int, reader: FrameReader) -> Frame | None:
+    """Wait for the next frame and return it; None if the pipe has ended, also in the middle of a frame."""
+    while (frame := reader.next_frame()) is None:
+        content = os.read(descriptor, READ_SIZE)
+        if not content:
+            return None
+        reader.feed(content)
+    return frame
+
+
+def write_frame(descriptor: int, parts: Iterable[bytes]) -> None:
+    """Write a frame to a pipe, and wait until all of it is written."""
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    """Return a dense copy with memory of its own: safetensors refuses tensors that share any."""
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _check_sizes(header: int, payload: int) -> None:
+    for name, size, limit in (("header", header, MAX_HEADER), ("payload", payload, MAX_PAYLOAD)):
+        if size > limit:
+            raise FrameError(f"a frame's {name} has {size} bytes, expected at most {limit}.")
+
+
+def _parse(head: bytes, payload: bytes) -> Frame:
+    try:
+        content = json.loads(head)
+        tensors = load(payload)
+    except Exception as error:  # safetensors raises its own SafetensorError, which derives from Exception only
+        raise FrameError(f"a frame cannot be read ({type(error).__name__}).") from error
+    if not (isinstance(content, dict) and content.keys() == {"header", "tensors"}):
+        raise FrameError("a frame's header is not of the expected form.")
+    header, names = content["header"], content["tensors"]
+    if not (isinstance(header, dict) and isinstance(names, dict) and all(map(_is_text_list, names.values()))):
+        raise FrameError("a frame's header is not of the expected form.")
+    if tensors.keys() != {str(at) for at in range(sum(map(len, names.values())))}:
+        raise FrameError("a frame's tensors are not those that its header names.")
+    values = (tensors[str(at)] for at in range(len(tensors)))
+    return Frame(header, {group: {name: next(values) for name in own} for group, own in names.items()})
+
+
+def _is_text_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's tasks in a process of their own: whatever ends that process costs the site one task and nothing else.
+
+A segfault in a kernel, the kernel's killer of processes that eat the memory, ``os._exit`` in a library: each would
+end FLARE's job process at the site, and FLARE then ends the whole job.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fdg_plugins.executors.dialogue import pack_order, read_answer
+from fdg_plugins.executors.frames import READ_SIZE, FrameError, FrameReader
+from fdg_plugins.executors.training import ShouldStop
+from fdg_plugins.executors.work import Order, Outcome, Say
+from fdg_plugins.site_config import SiteConfig
+
+WORKER = "fdg_plugins.executors.worker"
+POLL_MS = 50
+END_TIMEOUT_S = 10
+LONGEST_LINE = 4096
+
+
+class TrainingProcess:
+    """Does a site's tasks in a child process, which it starts with the first one and keeps, with the data it opened.
+
+    ``log`` gets each line that the child prints. A child that died, or met an error that was not foreseen (which may
+    leave an accelerator unusable), is replaced at the next task. The child ends with this process, however it ends.
+    """
+
+    def __init__(self, log: Say) -> None:
+        self._log = log
+        self._child: _Child | None = None
+        self._working = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the child, None if there is none now."""
+        return None if self._child is None else self._child.pid
+
+    def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
+        """Return what came of ``order``; as :meth:`SiteWork.do_work`, but an abort ends the child at once."""
+        parts = pack_order(order, config, folder)
+        with self._working:
+            if self._child is not None and self._child.has_ended():
+                self._end()
+            try:
+                self._child = child = self._child or _Child(folder, self._log)
+            except OSError as error:
+                return Outcome("failed", reason=f"the training process could not be started: {error.strerror}.")
+            try:
+                outcome = child.converse(parts, should_stop, say)
+            except FrameError as error:
+                outcome = Outcome("failed", reason=str(error), trace=str(error))
+            except BaseException:
+                self._end()
+                raise
+            if outcome is None or outcome.trace:
+                self._end()
+            return outcome or child.last_words()
+
+    def close(self) -> None:
+        """End the child, also in the middle of a task, which then counts as aborted; from any thread, at any time."""
+        child = self._child
+        if child is not None:
+            child.end_on_purpose()
+        if self._working.acquire(timeout=END_TIMEOUT_S):
+            try:
+                self._end()
+            finally:
+                self._working.release()
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+
+class _Child:
+    """One training process, from its start to its end, and the pipes to it."""
+
+    def __init__(self, folder: Path, log: Say) -> None:
+        self._reader = FrameReader()
+        self._on_purpose = False
+        # The system ends a child when the thread that started it ends (PR_SET_PDEATHSIG): one that stays is needed.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="fdg-training-process")
+        self._answers, write_end = os.pipe()
+        command = [sys.executable, "-P", "-u", "-m", WORKER, str(os.getpid()), str(write_end), str(folder)]
+        try:
+            self._process = self._starter.submit(_start, command, write_end).result()
+        except BaseException:
+            os.close(self._answers)
+            self._starter.shutdown(wait=False)
+            raise
+        finally:
+            os.close(write_end)
+        assert self._process.stdin is not None
+        self._orders = self._process.stdin.fileno()
+        os.set_blocking(self._orders, False)
+        os.set_blocking(self._answers, False)
+        self._relay = threading.Thread(target=_relay, args=(self._process, log), daemon=True)
+        self._relay.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def converse(self, order: list[bytes], should_stop: ShouldStop, say: Say) -> Outcome | None:
+        """Send an order and return its outcome; None if the process ended, or was ended because it should stop."""
+        pending = [memoryview(part) for part in order]
+        while True:
+            if should_stop():
+                self.end_on_purpose()
+                return None
+            ended = self.has_ended()
+            if pending and not ended:
+                self._write(pending)
+            arrived = self._read(0 if ended else POLL_MS, writing=bool(pending))
+            while (frame := self._reader.next_frame()) is not None:
+                answer = read_answer(frame)
+                if isinstance(answer, Outcome):
+                    return answer
+                say(answer)
+            if ended and not arrived:
+                return None
+
+    def _write(self, pending: list[memoryview]) -> None:
+        """Write what the pipe takes now of ``pending``, and shorten it."""
+        try:
+            while pending:
+                pending[0] = pending[0][os.write(self._orders, pending[0]) :]
+                if not pending[0]:
+                    del pending[0]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            pending.clear()  # the process is ending
+
+    def _read(self, timeout_ms: int, *, writing: bool) -> bool:
+        """Wait until something arrives, or can be written; return whether anything arrived."""
+        poll = select.poll()
+        poll.register(self._answers, select.POLLIN)
+        if writing:
+            poll.register(self._orders, select.POLLOUT)
+        poll.poll(timeout_ms)
+        try:
+            content = os.read(self._answers, READ_SIZE)
+        except BlockingIOError:
+            return False
+        self._reader.feed(content)
+        return bool(content)
+
+    def end_on_purpose(self) -> None:
+        """Kill the process and all that it started, and remember that this was wanted."""
+        self._on_purpose = True
+        self._kill()
+
+    def end(self) -> None:
+        """Kill what still runs, and leave neither a zombie nor an open pipe."""
+        self._kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_TIMEOUT_S)
+        self._relay.join(1)
+        os.close(self._answers)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._starter.shutdown(wait=False)
+
+    def last_words(self) -> Outcome:
+        """Return the outcome of the task during which the process ended."""
+        if self._on_purpose:
+            return Outcome("aborted")
+        return Outcome("failed", reason=reason_of_end(self._process.returncode))
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _start(command: list[str], answers: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(answers,),
+        start_new_session=True,
+    )
+
+
+def _relay(process: "subprocess.Popen[bytes]", log: Callable[[str], None]) -> None:
+    """Pass on what the process prints, line by line, until all who hold its output are gone."""
+    assert process.stdout is not None
+    with process.stdout as output:
+        while line := output.readline(LONGEST_LINE):
+            log(line.decode(errors="replace").rstrip())
+
+
+def reason_of_end(returncode: int | None) -> str:
+    """Return one sentence on how a process ended, by its return code as ``subprocess`` gives it."""
+    if returncode is None:
+        return "the training process cannot be ended; is its machine or its device in trouble?"
+    if returncode == -signal.SIGKILL:
+        return "the training process was killed (SIGKILL), perhaps out of memory."
+    if returncode < 0:
+        known = {one.value: one.name for one in signal.Signals}
+        return f"the training process died of {known.get(-returncode, f'signal {-returncode}')}."
+    return f"the training process ended with exit code {returncode}."

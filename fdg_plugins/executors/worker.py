@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training process: does one order after the other until its parent is gone. Started by ``TrainingProcess``.
+
+``python -P -m fdg_plugins.executors.worker PARENT ANSWERS FOLDER``: orders come through standard input, outcomes and
+lines for the log leave through the descriptor ``ANSWERS``; whatever a library prints goes to the parent's log. The
+folder only shows to whom the process belongs.
+"""
+
+import ctypes
+import faulthandler
+import os
+import select
+import signal
+import sys
+import threading
+
+from fdg_plugins.executors.dialogue import pack_line, pack_outcome, read_order
+from fdg_plugins.executors.frames import FrameReader, read_frame, write_frame
+from fdg_plugins.executors.work import SiteWork
+
+PR_SET_PDEATHSIG = 1
+
+
+def serve(orders: int, answers: int) -> None:
+    """Do the orders that come through the descriptor ``orders``, until it ends."""
+    reader, work = FrameReader(), SiteWork()
+
+    def say(line: str) -> None:
+        write_frame(answers, pack_line(line))
+
+    while (frame := read_frame(orders, reader)) is not None:
+        order, config, folder = read_order(frame)
+        # Nobody asks this process to stop: it is killed, which ends even a kernel that hangs.
+        outcome = work.do_work(order, config, folder, lambda: False, say)
+        write_frame(answers, pack_outcome(outcome))
+
+
+def end_with_parent(parent: int, orders: int) -> None:
+    """Arrange that this process and those it starts end when the process ``parent`` does, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that was arranged
+        os._exit(0)
+    threading.Thread(target=_end_when_hung_up, args=(orders,), daemon=True).start()
+
+
+def _end_when_hung_up(orders: int) -> None:
+    """Wait until nobody can send orders any more, without reading any: others read, or fork, meanwhile."""
+    poll = select.poll()
+    poll.register(orders, 0)
+    poll.poll()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """Take over the pipes and serve."""
+    parent, answers = int(arguments[0]), int(arguments[1])
+    faulthandler.enable()
+    orders = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.set_inheritable(answers, False)
+    end_with_parent(parent, orders)
+    serve(orders, answers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
