@@ -24,6 +24,7 @@ OTHER_VARIABLES = {
     "FDG_DEVICE": "device of the sites: `auto` (cuda if there is one), `cpu`, `cuda:1`; a site's own config wins",
     "FDG_WORKERS": "processes that read images at a site; 0 reads in the training process; a site's own config wins",
     "FDG_THREADS": "threads of a site's CPU arithmetic; default: one per core; a site's own config wins",
+    "FDG_ISOLATE": "`yes` or `no`: a site works in a process beside FLARE's; default: except in the simulator",
     "FDG_PRETRAINED_FILE": "file with ImageNet weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
 }
@@ -76,6 +77,9 @@ class Protocol(pydantic.BaseModel):
     )
     validate_all: bool = Field(False, description="sources that were not drawn for a round judge the model in it too")
     min_sites: int = Field(2, ge=1, description="usable updates below which a round leaves the model as it is")
+    patience: float | None = Field(
+        None, ge=0, description="seconds that a round waits for the rest once `min_sites` updates have come"
+    )
     task_timeout: int = Field(
         14400, ge=1, description="seconds after which a site that has not answered is left behind"
     )
@@ -91,7 +95,7 @@ class Protocol(pydantic.BaseModel):
                 raise ValueError(f"it is not valid JSON: {error}") from error
         return {"name": value} if isinstance(value, str) else value
 
-    @pydantic.field_validator("max_samples_per_domain", "sites_per_round", mode="before")
+    @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", mode="before")
     @classmethod
     def _none_as_text(cls, value: Any) -> Any:
         # The environment knows only text, and must be able to lift a limit that the job sets.

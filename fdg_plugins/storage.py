@@ -24,7 +24,17 @@ def user_path(text: str, environment: Mapping[str, str]) -> Path:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``: a reader, or a crash at any moment, meets the old file or the new one."""
+    """Replace ``path`` by ``content``: a reader, or a crash at any moment, meets the old file or the new one.
+
+    Raises ``DataError`` naming the file if it cannot be written, the old one being as it was.
+    """
+    try:
+        _replace(path, content)
+    except OSError as error:
+        raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)

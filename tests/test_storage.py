@@ -56,7 +56,7 @@ def test_a_failing_write_leaves_the_old_file_and_no_leftovers(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DataError, match="cannot be written: No space left on device"):
         write_bytes(tmp_path / "file", b"new" * 1000)
     assert (tmp_path / "file").read_bytes() == b"old"
     assert names(tmp_path) == ["file"]

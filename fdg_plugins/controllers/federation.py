@@ -2,9 +2,11 @@
 """FLARE's workflow for federated domain generalization: census, rounds, held-out evaluation, record."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
@@ -12,19 +14,21 @@ from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
+from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.census import Federation, check_min_sites, check_reports, take_census
 from fdg_plugins.controllers.global_model import initial_model
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.record import InitialWeights, RunRecord
-from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line
+from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.setup import Plans, check_settings, make_plans, needed_reports, new_record
 from fdg_plugins.controllers.tracking import Tracker
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
 from fdg_plugins.quiet import quiet_console
+from fdg_plugins.server.rejoin import welcome_returning_sites
 from fdg_plugins.state import state_folder
 
 MAX_IDLE_ROUNDS = 3
@@ -68,10 +72,18 @@ class FederationController(Messenger):
         self.resume = resume
         self._rounds: Rounds | None = None
 
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Answer ``show_stats`` and ``nvflare job stats`` with where the run stands."""
+        super().handle_event(event_type, fl_ctx)
+        collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
+        if event_type == InfoCollector.EVENT_TYPE_GET_STATS and isinstance(collector, GroupInfoCollector):
+            collector.add_info(type(self).__name__, stats(self._rounds.record) if self._rounds else {"phase": "census"})
+
     def run(self) -> None:
         """Run the job to its end; a problem that a user can mend ends it with one sentence."""
         fobs.register(TensorDecomposer)
         quiet_console()
+        welcome_returning_sites(self.engine)
         try:
             self._run()
         except Aborted as order:
@@ -200,4 +212,5 @@ class FederationController(Messenger):
         self.error(f"stopped: {reason}")
         if self._rounds is not None:
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
-            self._rounds.save_record()
+            with suppress(DataError):  # the reason may be that nothing can be written, and has been said
+                self._rounds.save_record()

@@ -2,6 +2,7 @@
 """Asking sites: several tasks at once, answers as they arrive, a reason for every site that gave none."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,15 @@ class Request:
     on_answer: Callable[[str, FLModel], None]
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for the rest: ``seconds`` after ``enough`` usable answers to ``task`` have come."""
+
+    seconds: float
+    enough: int
+    task: str
+
+
 class Messenger(ModelController):
     """A ModelController that sends several tasks at once and keeps a reason for every missing answer."""
 
@@ -41,12 +51,24 @@ class Messenger(ModelController):
         self._mark = ""  # words that must stand in every line of the run, such as STAND-IN
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
+        self._usable: Counter[str] = Counter()
         self.stop_order: str | None = None  # a site's word that the job must end, with its reason
 
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor look as often as this workflow does; it has no setting for that."""
         super().set_communicator(communicator)
         communicator._task_check_period = self.poll
+        known = communicator.process_task_check
+
+        def check(task_id: str, fl_ctx: FLContext) -> Any:
+            """Name a site whose answer comes after its task: it is told to drop it, and FLARE tells nobody else."""
+            found = known(task_id, fl_ctx)
+            peer = fl_ctx.get_peer_context()
+            if found is None and peer is not None:
+                self.warning(f"site {peer.get_identity_name()}: its answer came too late, and is not used.")
+            return found
+
+        communicator.process_task_check = check
 
     def info(self, msg: str) -> None:
         """Keep the base classes' bookkeeping ("Sending task ...") out of what a person reads."""
@@ -67,25 +89,34 @@ class Messenger(ModelController):
     def _marked(self, text: str) -> str:
         return f"{self._mark} | {text}" if self._mark else text
 
-    def ask(self, requests: Iterable[Request], timeout: int) -> dict[str, str]:
+    def ask(self, requests: Iterable[Request], timeout: int, patience: Patience | None = None) -> dict[str, str]:
         """Send all requests, wait for the answers, and return the reasons of the sites without a usable one.
 
         Raises ``Aborted`` if the job is aborted meanwhile.
         """
-        self._failures, self._answered = {}, set()
+        self._failures, self._answered, self._usable = {}, set(), Counter()
+        given_up: str | None = None
+        enough_since: float | None = None
         waiting: set[str] = set()
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
         while self.get_num_standing_tasks() and not self.abort_signal.triggered:
             time.sleep(self.poll)
+            if patience is None or given_up or self._usable[patience.task] < patience.enough:
+                continue
+            enough_since = enough_since or time.monotonic()
+            if time.monotonic() - enough_since >= patience.seconds:
+                given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
+                self.cancel_all_tasks()
         if self.abort_signal.triggered:
             raise Aborted(
                 f"the job was aborted while it waited for {', '.join(sorted(waiting - self._answered)) or 'nobody'}."
             )
         for site in sorted(waiting - self._failures.keys()):
             unusable = "its answer cannot be used; the server's log says why."
-            self._fail(site, unusable if site in self._answered else f"did not answer within {timeout} s.")
+            missing = given_up or f"did not answer within {timeout} s."
+            self._fail(site, unusable if site in self._answered else missing)
         return dict(sorted(self._failures.items()))
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
@@ -97,6 +128,7 @@ class Messenger(ModelController):
                 self._fail(site, str(error).removeprefix(f"site {site}: "))
                 return False
             waiting.discard(site)
+            self._usable[request.task] += 1
             return True
 
         self.broadcast_model(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person reads while a run goes on, and the table at its end."""
 
+from typing import Any
+
 from fdg_plugins.controllers.record import Choice, EvaluationRecord, RoundRecord, RunRecord
 
 TITLES = {
@@ -58,6 +60,20 @@ def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:
         f"model after round {evaluation.after_round}: source val {percent(evaluation.source_mean)}, "
         f"target {record.protocol.target} {percent(evaluation.target)}"
     )
+
+
+def stats(record: RunRecord) -> dict[str, Any]:
+    """Return where a run stands, as numbers and short texts for FLARE's ``show_stats``; accuracies are fractions."""
+    latest = record.evaluations[-1] if record.evaluations else None
+    return {
+        "phase": record.status,
+        "current_round": len(record.rounds),
+        "num_rounds": record.protocol.rounds,
+        "run": record.run,
+        "marks": marks(record),
+        "source_validation_accuracy": latest.source_mean if latest else None,
+        "target_accuracy": latest.target if latest else None,
+    }
 
 
 def final_table(record: RunRecord) -> str:

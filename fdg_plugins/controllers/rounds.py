@@ -13,7 +13,7 @@ from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
 from fdg_plugins.controllers.exchanger import Exchanger
 from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel, count_bytes
-from fdg_plugins.controllers.messenger import Messenger, Request
+from fdg_plugins.controllers.messenger import Messenger, Patience, Request
 from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
@@ -97,7 +97,10 @@ class Rounds:
             Request(TASK_EVALUATE, judges, self._task(number), self._on_score(answers)),
         ]
         bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.exchanger.bytes_down * len(drawn)
-        failures = {**failures, **self.messenger.ask(requests, record.protocol.task_timeout)}
+        failures = {
+            **failures,
+            **self.messenger.ask(requests, record.protocol.task_timeout, self._patience(TASK_TRAIN)),
+        }
         self.exchanger.require_checks()
         # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.
         expected = record.sources if record.protocol.validate_all else drawn
@@ -187,6 +190,10 @@ class Rounds:
 
     # --- messages ---
 
+    def _patience(self, task: str) -> Patience | None:
+        protocol = self.record.protocol
+        return None if protocol.patience is None else Patience(protocol.patience, protocol.min_sites, task)
+
     @property
     def _probes(self) -> bool:
         """Whether a round has an extra task before the training."""
@@ -203,7 +210,7 @@ class Rounds:
             answered.add(site)
 
         request = Request(TASK_PROBE, drawn, self._task(number), on_probe)
-        failures = self.messenger.ask([request], self.record.protocol.task_timeout)
+        failures = self.messenger.ask([request], self.record.protocol.task_timeout, self._patience(TASK_PROBE))
         self.exchanger.require_checks()
         self.exchanger.finish(TASK_PROBE, answered)
         return {site: f"probe: {reason}" for site, reason in failures.items()}

@@ -16,13 +16,21 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.aggregators.weightings import REPORT_GAP
 from fdg_plugins.core.adjustment import accuracy_gap, loss_gap
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT, TrainReport, shorten
+from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    HEADER_RUN,
+    META_CHECKED_REPORTS,
+    META_GAP,
+    META_REPORT,
+    TrainReport,
+    shorten,
+)
 from fdg_plugins.site_config import site_config_of
 from fdg_plugins.state import state_folder
 from fdg_plugins.storage import read_json, write_json
@@ -49,10 +57,20 @@ class GapReportFilter(Filter):
         self.metric = metric
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result with the gap in its meta; as it came if it is no update, or there is no earlier model."""
+        """Return the result with the gap in its meta; as it came if it is no update, or there is no earlier model.
+
+        What goes wrong becomes an error reply with its reason: of an error raised here FLARE tells the server nothing.
+        """
         dxo = _update(shareable)
         if dxo is None:
             return shareable
+        try:
+            return self._with_gap(dxo, shareable, fl_ctx)
+        except FDGError as error:
+            self.log_error(fl_ctx, f"gap not reported: {error}")
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: str(error)})
+
+    def _with_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         refuse_forbidden(fl_ctx)
         report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
         received, local = report.training_split or (report.received, report.local)

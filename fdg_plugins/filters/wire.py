@@ -39,7 +39,8 @@ def read_message(shareable: Shareable) -> Packed | None:
             packed = Packed(main, beside.data, beside.get_meta_prop(META_ROUND))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    return packed if packed.main.data_kind in MAIN_KINDS and isinstance(packed.main.meta, dict) else None
+    sound = packed.main.data_kind in MAIN_KINDS and isinstance(packed.main.meta, dict) and not packed.main.validate()
+    return packed if sound else None
 
 
 def pack(main: DXO, tensors: Mapping[str, torch.Tensor], round_number: int, shareable: Shareable) -> Shareable:

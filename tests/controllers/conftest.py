@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of the server see no ``FDG_*`` variable but those that they set."""
+"""The tests of the server see no ``FDG_*`` variable but those that they set, and what keeps a site's work in their process."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(no_fdg_variables: None) -> None:
-    """Every test of this folder."""
+def _own_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test of this folder: sites work in the process of the test."""
+    monkeypatch.setenv("FDG_ISOLATE", "no")

@@ -167,6 +167,9 @@ class Reporter(FLComponent):
     """A component in whose name events are fired."""
 
 
+BUSY = Shareable()  # the answer of a site that is still at work
+
+
 class Line(WFCommSpec):
     """FLARE's communicator in one process: each look at the standing tasks delivers the answer of one more site.
 
@@ -198,8 +201,18 @@ class Line(WFCommSpec):
             self._deliver(task, site)
         return len(self._pending)
 
+    def cancel_all_tasks(self, completion_status: Any = None, fl_ctx: FLContext | None = None) -> None:
+        self._pending.clear()
+
+    def process_task_check(self, task_id: str, fl_ctx: FLContext) -> Task | None:
+        """Return the task if it stands: those of this line end when their answer comes."""
+        return next((task for task, _ in self._pending if task.name == task_id), None)
+
     def _deliver(self, task: Task, site: str) -> None:
         reply = self.answer(site, task.name, task.data)
+        if reply is BUSY:
+            self._pending.append((task, site))
+            return
         if reply is None:
             return
         client_task = ClientTask(Client(site, "token"), task)

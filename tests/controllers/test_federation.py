@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workflow from end to end in one process: real sites on small images, FLARE's handling of results between."""
 
+import errno
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +20,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.app_event_type import AppEventType
+from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.controllers import FederationController, RunRecord
@@ -430,3 +433,45 @@ def test_a_method_that_needs_a_report_that_a_site_forbids_fails_at_the_census(
     job.run()
     assert job.panics == [f"site cartoon forbids the report {needed}"]
     assert {task for task, _ in job.asked} == {TASK_CENSUS}
+
+
+@pytest.mark.usefixtures("real_data")
+def test_a_full_disk_at_the_server_ends_the_job_in_one_sentence_and_the_last_files_stay_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path)
+    make, made = tempfile.mkstemp, 0
+
+    def full(*arguments: Any, **named: Any) -> Any:
+        nonlocal made
+        at_server = "sites" not in str(named.get("dir"))
+        made += at_server
+        if at_server and made > 9:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return make(*arguments, **named)
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    job.run()
+    assert len(job.panics) == 1
+    assert job.panics[0].endswith("cannot be written: No space left on device.")
+    assert load_tensors(tmp_path / LAST_FILE)
+    assert job.record.status == "running"
+
+
+@pytest.mark.usefixtures("real_data")
+def test_flares_stats_tell_where_the_run_stands(tmp_path: Path) -> None:
+    job, seen = Job(tmp_path), []
+
+    def look(site: str, task: str, count: int) -> None:
+        context, collector = context_of(job.engine), GroupInfoCollector()
+        context.set_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR, collector, private=True, sticky=False)
+        job.controller.handle_event(InfoCollector.EVENT_TYPE_GET_STATS, context)
+        seen.append((task, collector.info["FederationController"]))
+
+    job.meddle = look
+    job.run()
+    assert seen[0] == (TASK_CENSUS, {"phase": "census"})
+    task, stats = seen[-1]
+    assert task == TASK_EVALUATE
+    assert (stats["phase"], stats["current_round"], stats["num_rounds"]) == ("running", 2, 2)
+    assert 0 <= stats["source_validation_accuracy"] <= 1

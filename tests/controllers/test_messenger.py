@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asking sites through FLARE's own handling of results: every site ends with an answer or with a reason."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from federation_stubs import Engine, Line, context_of
+from federation_stubs import BUSY, Engine, Line, context_of
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import DXO, DataKind
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
+from fdg_plugins.controllers.messenger import Aborted, Messenger, Patience, Request
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import HEADER_REASON, META_SITE, TASK_EVALUATE, TASK_TRAIN
 
@@ -175,3 +176,44 @@ def test_every_line_of_a_marked_run_carries_the_mark(tmp_path: Path, caplog: pyt
     messenger.error("an error")
     for text in ("STAND-IN | a line", "STAND-IN | a warning", "STAND-IN | an error"):
         assert text in caplog.text
+
+
+# --- patience ---------------------------------------------------------------------------------------
+
+
+def test_a_slow_site_is_left_behind_once_enough_others_have_answered(tmp_path: Path) -> None:
+    messenger, _ = connect(tmp_path, lambda site, task, request: BUSY if site == "slow" else answer())
+    request = Request(TASK_TRAIN, ("a", "b", "slow"), data(), lambda site, model: None)
+    started = time.monotonic()
+    failures = messenger.ask([request], 9, Patience(0.2, 2, TASK_TRAIN))
+    assert failures == {"slow": "did not answer within 0.2 s after 2 others had."}
+    assert 0.2 <= time.monotonic() - started < 5
+
+
+def test_patience_begins_with_enough_usable_answers_to_the_task_it_is_for(tmp_path: Path) -> None:
+    looks = 0
+
+    def reply(site: str, task: str, request: Shareable) -> Shareable:
+        nonlocal looks
+        looks += site == "slow"
+        return BUSY if site == "slow" and looks < 100 else answer()
+
+    def refuse(site: str, model: FLModel) -> None:
+        if site == "b":
+            raise ContributionError("site b: no.")
+
+    messenger, _ = connect(tmp_path, reply)
+    requests = [
+        Request(TASK_TRAIN, ("a", "b", "slow"), data(), refuse),
+        Request(TASK_EVALUATE, ("c", "d"), data(), lambda site, model: None),
+    ]
+    assert messenger.ask(requests, 9, Patience(0.0, 3, TASK_TRAIN)) == {"b": "no."}
+
+
+def test_an_answer_after_its_task_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, line = connect(tmp_path, lambda site, task, request: answer())
+    context, peer = context_of(Engine(tmp_path)), context_of(Engine(tmp_path))
+    peer.put(ReservedKey.IDENTITY_NAME, "slow", private=False, sticky=False)
+    context.set_peer_context(peer)
+    assert line.process_task_check("gone", context) is None
+    assert "site slow: its answer came too late, and is not used." in caplog.text

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generalization gap: attached at a site, checked and taken off at the server."""
 
+import errno
 import itertools
 import json
 import math
@@ -17,9 +18,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapCheckFilter, GapReportFilter
-from fdg_plugins.messages import HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT
+from fdg_plugins.messages import HEADER_REASON, HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT
 
 
 @pytest.fixture
@@ -37,6 +38,12 @@ def site_context(tmp_path: Path) -> FLContext:
 
 def evaluation(loss: float, accuracy: float) -> dict[str, Any]:
     return {"split": "validation", "loss": loss, "accuracy": accuracy, "count": 10}
+
+
+def reason(reply: Shareable) -> str:
+    """Return why an answer became an error."""
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    return str(reply.get_header(HEADER_REASON))
 
 
 ROUNDS = itertools.count()  # every answer is of a later round than the one before
@@ -78,8 +85,8 @@ def test_the_gap_leaves_only_if_the_site_allows_it(
             sent = GapReportFilter().process(result(losses, (0.5, 0.8)), site_context)
         assert META_GAP in meta_of(sent)
     else:
-        with pytest.raises(SettingsError, match=r"site photo: the site forbids the report 'gap' \(allowed_reports\)"):
-            GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context)
+        refused = GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context)
+        assert reason(refused) == "site photo: the site forbids the report 'gap' (allowed_reports)."
 
 
 def test_a_gap_of_what_is_withheld_is_withheld(site_context: FLContext) -> None:
@@ -143,8 +150,18 @@ def test_an_error_reply_passes_untouched_and_keeps_the_state(site_context: FLCon
 
 def test_an_update_without_its_report_is_an_error_that_says_so(site_context: FLContext) -> None:
     bare = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}).to_shareable()
-    with pytest.raises(DataError, match="report of the local training"):
-        GapReportFilter().process(bare, site_context)
+    assert reason(GapReportFilter().process(bare, site_context)).startswith("report of the local training: ")
+
+
+def test_a_disk_that_is_full_is_answered_with_the_file(
+    site_context: FLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    text = reason(GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context))
+    assert text.endswith("fdg_gap.json cannot be written: No space left on device.")
 
 
 def test_the_server_takes_the_gap_off_and_hands_it_on_as_checked(site_context: FLContext) -> None:

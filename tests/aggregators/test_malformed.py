@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Malformed contributions by the thousand, through the server's filters and the aggregator, as from hostile sites."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nvflare.apis.client import Client
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode, ServerCommandKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
+
+from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeRound, GapCheckFilter
+from fdg_plugins.filters.wire import pack
+from fdg_plugins.methods import make_objective
+from fdg_plugins.models import build_model
+
+MODEL = build_model("convnet", 3, seed=0)
+STATE = {name: value[:2].clone() if value.ndim else value.clone() for name, value in MODEL.state_dict().items()}
+STATE = {name: STATE[name] for name in ("extractor.0.weight", "extractor.1.running_mean", "classifier.bias")}
+STATE["classifier.weight"] = MODEL.state_dict()["classifier.weight"].clone()
+STATE["extractor.1.num_batches_tracked"] = torch.tensor(3)
+LAYOUT = ModelLayout.of(STATE)
+SITES = ("cartoon", "photo", "sketch")
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=8)
+    | st.sampled_from([object(), float, np.array(["a"]), np.array([None]), torch.tensor([1j]), {1, 2}]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+names = st.sampled_from(sorted(STATE))
+floats = st.sampled_from([name for name, value in STATE.items() if value.is_floating_point()])
+bad_numbers = st.sampled_from([float("nan"), float("inf"), float("-inf"), 1e300, -1e300])
+shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
+
+
+class Attack:
+    """One contribution on its way; every step of it may be spoilt."""
+
+    def __init__(self) -> None:
+        self.update: Any = {name: torch.zeros_like(value) for name, value in STATE.items()}
+        self.meta: dict[str, Any] = {"NUM_STEPS_CURRENT_ROUND": 5}
+        self.kind: Any = DataKind.WEIGHT_DIFF
+        self.site: Any = "photo"
+        self.round: Any = 4
+        self.whole: Shareable | None = None
+
+    def message(self) -> Shareable:
+        if self.whole is not None:
+            sent = self.whole
+        else:
+            dxo = DXO(DataKind.APP_DEFINED, data={"a": 1}, meta=self.meta)
+            dxo.data_kind, dxo.data = self.kind, self.update
+            report = {"class_means": torch.ones(1, 128), "class_counts": torch.tensor([1, 0, 0])}
+            sent = pack(dxo, report, 4, Shareable())
+        if self.site is not None:
+            sent.set_header(ServerCommandKey.FL_CLIENT, Client(self.site, "token"))
+        sent.add_cookie(AppConstants.CONTRIBUTION_ROUND, self.round)
+        return sent
+
+
+Spoiler = Callable[[Attack], None]
+
+
+def setting(name: str, value: Any) -> Spoiler:
+    return lambda attack: setattr(attack, name, value)
+
+
+def entry(name: str, value: Any) -> Spoiler:
+    return lambda attack: attack.update.__setitem__(name, value)
+
+
+def one_number(name: str, number: float) -> Spoiler:
+    def spoil(attack: Attack) -> None:
+        value = attack.update[name].double()
+        value.view(-1)[-1] = number
+        attack.update[name] = value
+
+    return spoil
+
+
+def samples(value: Any) -> Spoiler:
+    return lambda attack: attack.meta.__setitem__("NUM_STEPS_CURRENT_ROUND", value)
+
+
+def is_usable_number(value: Any) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (plain and 0 < value <= 2**53 and value == int(value))
+
+
+def whole(value: Any) -> Spoiler:
+    return lambda attack: setattr(attack, "whole", value)
+
+
+def collections() -> st.SearchStrategy[Shareable]:
+    return junk.map(lambda value: DXO(DataKind.COLLECTION, data={"main": value, "fdg_tensors": value}).to_shareable())
+
+
+# Every one of these makes a contribution that must not count.
+spoilers: st.SearchStrategy[Spoiler] = st.one_of(
+    st.builds(entry, names, junk),
+    st.builds(lambda name, shape: entry(name, torch.zeros(*shape, 5)), names, shapes),
+    st.builds(lambda name, kind: entry(name, torch.zeros(STATE[name].shape).to(kind)), floats, st.just(torch.int32)),
+    st.builds(one_number, floats, bad_numbers),
+    st.builds(lambda name: entry(name + ".x", torch.zeros(1)), names),
+    st.builds(lambda name: lambda attack: attack.update.pop(name), names),
+    st.builds(setting, st.just("update"), junk.filter(lambda value: not isinstance(value, dict) or True)),
+    st.builds(setting, st.just("kind"), st.sampled_from([DataKind.WEIGHTS, DataKind.METRICS, "nonsense", None, 3])),
+    st.builds(samples, junk.filter(lambda value: not is_usable_number(value))),
+    st.builds(setting, st.just("site"), st.sampled_from(["intruder", "", None, "PHOTO", "photo\n"])),
+    st.builds(setting, st.just("round"), st.integers().filter(lambda number: number != 4)),
+    st.builds(whole, collections()),
+    st.builds(whole, junk.map(lambda value: DXO(DataKind.APP_DEFINED, data=value or 1).to_shareable())),
+    st.builds(whole, st.sampled_from([ReturnCode.EXECUTION_EXCEPTION, ReturnCode.BAD_TASK_DATA]).map(make_reply)),
+    st.builds(lambda value: whole(Shareable({"DXO": value})), junk),
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> tuple[FedOMGAggregator, FLContext]:
+    """An aggregator in round 4 with two good contributions, and the context that its filters see."""
+    aggregator = FedOMGAggregator(weighting={"name": "ga"})
+    exchange = make_objective("dim").exchange(MODEL, 3)
+    assert exchange is not None
+    exchange.begin_round(STATE)
+    context = FLContext()
+    context.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, 4), private=True, sticky=False)
+    context.set_prop(FLContextKey.TASK_NAME, "train", private=True, sticky=False)
+    context.set_prop(AppConstants.CURRENT_ROUND, 4, private=True, sticky=False)
+    aggregator.begin_round(LAYOUT, SITES, 4, 10)
+    for site in ("cartoon", "sketch"):
+        good = Attack()
+        good.site = site
+        assert arrive(good, aggregator, context)
+    return aggregator, context
+
+
+def arrive(attack: Attack, aggregator: FedOMGAggregator, context: FLContext) -> bool:
+    """Let a contribution pass the filters and reach the aggregator, as FLARE hands it on."""
+    sent = attack.message()
+    for filter_ in (ExchangeCheckFilter(), GapCheckFilter()):
+        sent = filter_.process(sent, context)
+    current: ExchangeRound = context.get_prop(EXCHANGE_PROP)
+    current.exchange.forget("photo")
+    return aggregator.accept(sent, context)
+
+
+def check(spoil: Spoiler, server: tuple[FedOMGAggregator, FLContext]) -> None:
+    aggregator, context = server
+    attack = Attack()
+    spoil(attack)
+    before = dict(aggregator._contributions)
+    assert arrive(attack, aggregator, context) is False
+    assert aggregator._contributions == before, "it left a trace"
+
+
+COMMON: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+@settings(max_examples=500, **COMMON)
+@given(spoil=spoilers)
+def test_a_malformed_contribution_is_refused_without_a_trace(
+    server: tuple[FedOMGAggregator, FLContext], spoil: Spoiler
+) -> None:
+    check(spoil, server)
+
+
+@pytest.mark.federation
+@settings(max_examples=10_000, **COMMON)
+@given(spoil=spoilers)
+def test_ten_thousand_malformed_contributions_are_refused_without_a_trace(
+    server: tuple[FedOMGAggregator, FLContext], spoil: Spoiler
+) -> None:
+    check(spoil, server)
+
+
+def test_after_all_of_them_the_good_ones_still_make_the_step(server: tuple[FedOMGAggregator, FLContext]) -> None:
+    aggregator, context = server
+    good = Attack()
+    assert arrive(good, aggregator, context)
+    second = Attack()
+    assert not arrive(second, aggregator, context), "a second contribution of the same site"
+    step = aggregator.aggregate_model()
+    assert step.params.keys() == STATE.keys()
+    assert from_shareable(good.message()).data.keys() == {"main", "fdg_tensors"}
