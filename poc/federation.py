@@ -45,6 +45,7 @@ DAEMON_SCRIPT = "sub_start.sh"
 LEFT_BY_DAEMON = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
 
 HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed after ten minutes
+RETURNING_SITES = "fdg_plugins.server.rejoin.ReturningSites"
 READY_TIMEOUT_S = 180
 GRACE_S = 8
 
@@ -228,6 +229,8 @@ def _adjust_server(resources: dict[str, Any], server: Path) -> None:
     # FLARE's default is one folder under /tmp for all federations of the machine.
     for component in [*resources["components"], resources["snapshot_persistor"]]:
         _own_storage(component, server)
+    # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
+    resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
 
 
 def _adjust_site(resources: dict[str, Any], site: Path) -> None:

@@ -246,6 +246,8 @@ FORBIDDEN_MODULES = {
     *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "subprocess", "pty"),
     *("socket", "socketserver", "ssl", "urllib.request", "http", "requests", "httpx", "aiohttp", "ftplib", "smtplib"),
 }
+# The site's own training process: its command names this package's worker, and nothing that a job says.
+ALLOWED_IN = {"executors/isolation.py": {"subprocess"}}
 FORBIDDEN_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile"),
     *(
@@ -268,11 +270,12 @@ def _with_parents(module: str) -> set[str]:
     ids=lambda path: str(path.relative_to(SOURCES)),
 )
 def test_no_module_unpickles_evaluates_connects_or_starts_processes(path: Path) -> None:
+    forbidden = FORBIDDEN_MODULES - ALLOWED_IN.get(path.relative_to(SOURCES).as_posix(), set())
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            assert not {name for alias in node.names for name in _with_parents(alias.name)} & FORBIDDEN_MODULES
+            assert not {name for alias in node.names for name in _with_parents(alias.name)} & forbidden
         elif isinstance(node, ast.ImportFrom):
-            assert not _with_parents(node.module or "") & FORBIDDEN_MODULES
+            assert not _with_parents(node.module or "") & forbidden
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called not in FORBIDDEN_CALLS

@@ -95,20 +95,11 @@ class Messenger(ModelController):
         Raises ``Aborted`` if the job is aborted meanwhile.
         """
         self._failures, self._answered, self._usable = {}, set(), Counter()
-        given_up: str | None = None
-        enough_since: float | None = None
         waiting: set[str] = set()
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
-        while self.get_num_standing_tasks() and not self.abort_signal.triggered:
-            time.sleep(self.poll)
-            if patience is None or given_up or self._usable[patience.task] < patience.enough:
-                continue
-            enough_since = enough_since or time.monotonic()
-            if time.monotonic() - enough_since >= patience.seconds:
-                given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
-                self.cancel_all_tasks()
+        given_up = self._wait(patience)
         if self.abort_signal.triggered:
             raise Aborted(
                 f"the job was aborted while it waited for {', '.join(sorted(waiting - self._answered)) or 'nobody'}."
@@ -118,6 +109,20 @@ class Messenger(ModelController):
             missing = given_up or f"did not answer within {timeout} s."
             self._fail(site, unusable if site in self._answered else missing)
         return dict(sorted(self._failures.items()))
+
+    def _wait(self, patience: Patience | None) -> str | None:
+        """Wait until no task stands, or the job is aborted; return why tasks were given up, None if none was."""
+        given_up: str | None = None
+        enough_since: float | None = None
+        while self.get_num_standing_tasks() and not self.abort_signal.triggered:
+            time.sleep(self.poll)
+            if patience is None or given_up or self._usable[patience.task] < patience.enough:
+                continue
+            enough_since = enough_since or time.monotonic()
+            if time.monotonic() - enough_since >= patience.seconds:
+                given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
+                self.cancel_all_tasks()
+        return given_up
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
         def receive(model: FLModel) -> bool:

@@ -41,7 +41,14 @@ def read_answer(frame: Frame) -> str | Outcome:
     match frame.header:
         case {"say": str(line)}:
             return line
-        case {"outcome": {"kind": "ok" | "failed" | "aborted" as kind, "reason": str(reason), "trace": str(trace),
-                          "stand_in": bool() | None as stand_in, "value": value}}:
+        case {
+            "outcome": {
+                "kind": "ok" | "failed" | "aborted" as kind,
+                "reason": str(reason),
+                "trace": str(trace),
+                "stand_in": bool() | None as stand_in,
+                "value": value,
+            }
+        }:
             return Outcome(kind, value, frame.groups, reason, trace, stand_in)
     raise FrameError("the training process sent a frame that is neither a line for the log nor an outcome.")

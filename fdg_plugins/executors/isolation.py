@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,27 +56,28 @@ class TrainingProcess:
                 self._child = child = self._child or _Child(folder, self._log)
             except OSError as error:
                 return Outcome("failed", reason=f"the training process could not be started: {error.strerror}.")
+            outcome = None
             try:
                 outcome = child.converse(parts, should_stop, say)
             except FrameError as error:
-                outcome = Outcome("failed", reason=str(error), trace=str(error))
-            except BaseException:
-                self._end()
-                raise
-            if outcome is None or outcome.trace:
-                self._end()
+                return Outcome("failed", reason=str(error))
+            finally:
+                if outcome is None or outcome.trace:
+                    self._end()
             return outcome or child.last_words()
 
     def close(self) -> None:
-        """End the child, also in the middle of a task, which then counts as aborted; from any thread, at any time."""
-        child = self._child
-        if child is not None:
-            child.end_on_purpose()
-        if self._working.acquire(timeout=END_TIMEOUT_S):
-            try:
-                self._end()
-            finally:
-                self._working.release()
+        """End the child, also in the middle of a task, which then counts as aborted; from any thread."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while not self._working.acquire(timeout=POLL_MS / 1000):
+            if (child := self._child) is not None:
+                child.end_on_purpose()
+            if time.monotonic() > deadline:
+                return  # called from within the task, which ends the child itself
+        try:
+            self._end()
+        finally:
+            self._working.release()
 
     def _end(self) -> None:
         child, self._child = self._child, None
@@ -89,6 +91,7 @@ class _Child:
     def __init__(self, folder: Path, log: Say) -> None:
         self._reader = FrameReader()
         self._on_purpose = False
+        self._over = False
         # The system ends a child when the thread that started it ends (PR_SET_PDEATHSIG): one that stays is needed.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="fdg-training-process")
         self._answers, write_end = os.pipe()
@@ -157,6 +160,9 @@ class _Child:
             content = os.read(self._answers, READ_SIZE)
         except BlockingIOError:
             return False
+        if not content:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_TIMEOUT_S)  # it closed the pipe, so it is ending
         self._reader.feed(content)
         return bool(content)
 
@@ -168,6 +174,7 @@ class _Child:
     def end(self) -> None:
         """Kill what still runs, and leave neither a zombie nor an open pipe."""
         self._kill()
+        self._over = True
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_TIMEOUT_S)
         self._relay.join(1)
@@ -183,6 +190,8 @@ class _Child:
         return Outcome("failed", reason=reason_of_end(self._process.returncode))
 
     def _kill(self) -> None:
+        if self._over:
+            return  # its id may be another's by now
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

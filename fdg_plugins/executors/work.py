@@ -58,7 +58,6 @@ class SiteWork:
 
     def __init__(self) -> None:
         self._session: SiteSession | None = None
-        self._config: SiteConfig | None = None
 
     def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
         """Return what came of ``order``, and never raise an ``Exception``.
@@ -120,14 +119,14 @@ class SiteWork:
         return session
 
     def _open(self, site: str, config: SiteConfig, protocol: Protocol) -> SiteSession:
-        if self._session is None or self._session.protocol != protocol or self._config != config:
+        opened = self._session
+        if opened is None or (opened.site, opened.config, opened.protocol) != (site, config, protocol):
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             cache = os.environ.get("FDG_CACHE", "").strip()
             folder = user_path(cache, os.environ) if cache else None
-            self._session = SiteSession(site, config, protocol, folder)
-            self._config = config
-        return self._session
+            self._session = opened = SiteSession(site, config, protocol, folder)
+        return opened
 
     def _stand_in(self) -> bool | None:
         return None if self._session is None else self._session.stand_in

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of the server see no ``FDG_*`` variable but those that they set, and what keeps a site's work in their process."""
+"""The tests of the server see no ``FDG_*`` variable but their own, and what keeps a site's work in their process."""
 
 import pytest
 

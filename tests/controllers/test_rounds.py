@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
 from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel
-from fdg_plugins.controllers.messenger import Request
+from fdg_plugins.controllers.messenger import Patience, Request
 from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.controllers.rounds import RESULTS_FILE, Rounds
 from fdg_plugins.errors import ContributionError
@@ -74,7 +74,7 @@ class Sites:
     def warning(self, text: str) -> None:
         self.warnings.append(text)
 
-    def ask(self, requests: Iterable[Request], timeout: int) -> dict[str, str]:
+    def ask(self, requests: Iterable[Request], timeout: int, patience: Patience | None = None) -> dict[str, str]:
         number = len(self.asked) + 1
         self.asked.append(list(requests))
         self.timeouts.append(timeout)

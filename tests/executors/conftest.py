@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of a site see no ``FDG_*`` variable but those that they set."""
+"""The tests of a site see no ``FDG_*`` variable but their own, and one that keeps the work in their process."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(no_fdg_variables: None) -> None:
-    """Every test of this folder."""
+def _own_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test of this folder: sites work in the process of the test."""
+    monkeypatch.setenv("FDG_ISOLATE", "no")
 
 
 @pytest.fixture

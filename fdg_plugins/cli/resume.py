@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg resume``: a run whose server or sites died goes on in another job."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.errors import DataError, SettingsError
+
+SERVER_CONFIG = "config/config_fed_server.json"
+SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a job that it submits, in the folder itself
+CONTROLLERS = (
+    "fdg_plugins.controllers.FederationController",
+    "fdg_plugins.controllers.federation.FederationController",
+)
+
+Kit = Annotated[Path, typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")]
+ServerTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds that a server which is away is waited for.")]
+
+
+def resume(
+    job: Annotated[Path, typer.Argument(help="The job folder that the run was started with.", show_default=False)],
+    kit: Kit,
+    run: Annotated[str, typer.Option(help="Id of the job that started the run.")],
+    name: Annotated[str | None, typer.Option(help="Another name for the new job; default: the job's own.")] = None,
+    server_timeout: ServerTimeout = 15.0,
+) -> None:
+    """Go on with a run whose job broke off, after its last complete round.
+
+    The server keeps model, record and the method's state of every complete round. This submits the job again, told
+    to go on from there: the run then ends as if nothing had happened. A job that differs from the one that started
+    the run is refused by the server's part of it, in one sentence in its log.
+
+    Examples:
+
+      fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
+    """
+    from fdg_plugins.cli.watch import SITES_S, Server, check_job_id, is_running, missing_sites
+
+    check_job_id(run)
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
+        resuming = write_resuming_job(job, Path(folder), run, name)
+        status, system = server.status(run)
+        if is_running(system, run):
+            raise DataError(f"job {run} still runs ({status}), expected one that has ended.")
+        warn_of_missing(missing_sites(server, sites_of(resuming), SITES_S))
+        say(f"job {server.submit(resuming)}: submitted; it goes on with run {run}")
+
+
+def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = None) -> Path:
+    """Write the twin of ``job``, which goes on with ``run`` (None: as it is), below ``to``; return its folder."""
+    from fdg_plugins.cli.jobs import check_job, export
+    from fdg_plugins.storage import read_json, write_json
+
+    if any(job.rglob(SIGNATURE)):
+        to.mkdir(exist_ok=True)
+        job = Path(
+            shutil.copytree(job, to / ".unsigned" / job.resolve().name, ignore=shutil.ignore_patterns(SIGNATURE))
+        )
+    own_name = check_job(job).get("name")
+    twin = export(job, to, name if name is not None else own_name if isinstance(own_name, str) else None)
+    if run is not None:
+        for path in sorted(twin.glob(f"*/{SERVER_CONFIG}")):
+            config = read_json(path)
+            for controller in _controllers(config):
+                controller["args"] = {**(controller.get("args") or {}), "resume": run}
+                write_json(path, config)
+                return twin
+        raise SettingsError(f"job {job}: no workflow is a FederationController, expected one whose run can go on.")
+    return twin
+
+
+def run_of(job: Path) -> str | None:
+    """Return the run that the job in folder ``job`` goes on with by its own config; None if it starts one."""
+    from fdg_plugins.storage import read_json
+
+    for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):
+        for controller in _controllers(read_json(path)):
+            found = (controller.get("args") or {}).get("resume")
+            return None if found is None else str(found)
+    return None
+
+
+def sites_of(job: Path) -> list[str]:
+    """Return the sites that the job in folder ``job`` names; FLARE's word for all of them is none."""
+    from fdg_plugins.storage import read_json
+
+    apps = read_json(job / "meta.json")["deploy_map"]
+    named = {site for sites in apps.values() if isinstance(sites, list) for site in sites if isinstance(site, str)}
+    return sorted(named - {"server", "@ALL"})
+
+
+def warn_of_missing(sites: list[str]) -> None:
+    """Say which sites the resuming job may have to do without."""
+    if sites:
+        say(
+            f"Warning: {', '.join(sites)} not connected to the server; a run goes on with all of its sites only.",
+            style="yellow",
+            on_stderr=True,
+        )
+
+
+def _controllers(config: Any) -> list[dict[str, Any]]:
+    workflows = config.get("workflows") if isinstance(config, dict) else None
+    entries = workflows if isinstance(workflows, list) else []
+    return [entry for entry in entries if isinstance(entry, dict) and entry.get("path") in CONTROLLERS]

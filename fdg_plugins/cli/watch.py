@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server of a federation is asked for a person: to take a job, how it is, why it ended."""
+
+import contextlib
+import io
+import logging
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from nvflare.apis.job_def import RunStatus
+from nvflare.fuel.flare_api.api_spec import (
+    AuthorizationError,
+    InvalidJobDefinition,
+    JobNotDone,
+    JobNotFound,
+)
+from nvflare.fuel.flare_api.flare_api import new_secure_session
+from nvflare.tool.kit.kit_config import resolve_admin_user_and_dir_from_startup_kit
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.messages import shorten
+from fdg_plugins.storage import read_json
+
+Answer = TypeVar("Answer")
+
+JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+RESULTS_FILE = "results.json"
+STOPPED = re.compile(r"FederationController - ERROR - .*?(?:- |\| )stopped: (.+)")
+ABORTED = "the job was aborted while it waited for"  # what our workflow notes when FLARE ends it under its feet
+POLL_S = 1.5
+PATIENCE_S = 300.0  # how long a server may be away before a job is no longer followed
+SITES_S = 120.0  # how long a resumed job waits for its sites to come back to a restarted server
+
+COMPLETED = str(RunStatus.FINISHED_COMPLETED.value)
+DIED = (str(RunStatus.FINISHED_EXECUTION_EXCEPTION.value), str(RunStatus.FINISHED_ABNORMAL.value))
+# What another try would not change: the server was reached, and said no.
+REFUSALS = (AuthorizationError, InvalidJobDefinition, JobNotDone, JobNotFound)
+
+
+class Ending(NamedTuple):
+    """How a job ended: FLARE's word; ``lost`` if the server was restarted, and only its list still holds the job."""
+
+    status: str
+    lost: bool = False
+
+
+class Verdict(NamedTuple):
+    """Whether a job that did not complete may be resumed, the reason if not, and the rounds it had, where known."""
+
+    resumable: bool
+    reason: str
+    rounds: int | None = None
+
+
+def check_job_id(text: str) -> str:
+    """Return ``text``; raise ``SettingsError`` if it is no id of a FLARE job."""
+    if not JOB_ID.fullmatch(text):
+        raise SettingsError(
+            f"job id is {shorten(text)}, expected one as FLARE gives them (3379af42-b0b1-4066-889e-7cf89997f720)."
+        )
+    return text
+
+
+class Server:
+    """The server as the person of a startup kit reaches it: through one session, made anew when it was away."""
+
+    def __init__(self, kit: Path, timeout: float) -> None:
+        try:
+            self._person, self._folder = resolve_admin_user_and_dir_from_startup_kit(str(kit))
+        except ValueError as error:
+            raise DataError(
+                f"folder {kit} is no startup kit of a person: expected one that holds startup/fed_admin.json."
+            ) from error
+        self._timeout = timeout
+        self._session: Any = None
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the session, whatever state it is in."""
+        session, self._session = self._session, None
+        if session is not None:
+            with _silence(), contextlib.suppress(Exception):
+                session.close()
+
+    def ask(self, question: Callable[[Any], Answer], patience: float = 0.0) -> Answer:
+        """Return the answer of ``question(session)``; a server that is away is asked again for ``patience`` seconds.
+
+        Raises ``DataError`` if it stays away, or says no.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                with _silence():
+                    if self._session is None:
+                        self._session = new_secure_session(
+                            self._person, self._folder, timeout=self._timeout, auto_login_max_tries=1
+                        )
+                    return question(self._session)
+            except REFUSALS as error:
+                raise DataError(f"the server refuses: {_words(error)}.") from error
+            except Exception as error:
+                # FLARE raises a type of its own, or a RuntimeError, for every way in which a server can be away.
+                self.close()
+                if time.monotonic() >= deadline:
+                    raise DataError(f"the server of kit {self._folder} cannot be reached: {_words(error)}.") from error
+            time.sleep(POLL_S)
+
+    def submit(self, job: Path, patience: float = 0.0) -> str:
+        """Submit the job in folder ``job`` and return its id; asked twice, the server takes it once."""
+        token = uuid.uuid4().hex
+        return str(self.ask(lambda session: session.submit_job(str(job), submit_token=token), patience))
+
+    def status(self, job: str, patience: float = 0.0) -> tuple[str, Any]:
+        """Return FLARE's status of a job, and its information about the whole system."""
+
+        def question(session: Any) -> tuple[str, Any]:
+            return str(session.get_job_status(job)), session.get_system_info()
+
+        return self.ask(question, patience)
+
+
+def _words(error: Exception) -> str:
+    return shorten(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 200).strip("'\"")
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep to itself what FLARE prints on the way; what it has to say comes as errors."""
+    # Its threads log at any time: without a handler, Python would print that.
+    logger = logging.getLogger("nvflare")
+    if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+        logger.addHandler(logging.NullHandler())
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def is_running(system: Any, job: str) -> bool:
+    """Return whether the server has a process for the job; a status of RUNNING does not tell that."""
+    return job in {running.job_id for running in system.job_info}
+
+
+def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
+    """Return how a job ended, when it has; ``tell`` is given a line for each change of its status."""
+    shown, start = "", None
+    while True:
+        status, system = server.status(job, PATIENCE_S)
+        if status != shown:
+            tell(f"job {job}: {status}")
+            shown = status
+        if status.startswith("FINISHED"):
+            return Ending(status)
+        waits = status == RunStatus.SUBMITTED.value
+        if start is None or waits or is_running(system, job):
+            start = system.server_info.start_time
+        elif system.server_info.start_time != start:
+            tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
+            return Ending(status, lost=True)
+        time.sleep(POLL_S)
+
+
+def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list[str]:
+    """Return the ``sites`` that the server does not know, once none is missing or ``patience`` seconds are over."""
+    deadline = time.monotonic() + patience
+    while True:
+        system = server.ask(lambda session: session.get_system_info(), PATIENCE_S)
+        missing = sorted(set(sites) - {client.name for client in system.client_info})
+        if not missing or time.monotonic() >= deadline:
+            return missing
+        time.sleep(POLL_S)
+
+
+def read_record(server: Server, job: str) -> dict[str, Any] | None:
+    """Return the record of a job that has ended, None if it cannot be read.
+
+    A job that left none has only ``status`` and ``stopped_because``, if its workflow gave a reason in the log.
+    """
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
+        try:
+            place = server.ask(lambda session: session.download_job_result(job, destination=folder))
+            found = sorted(Path(place).rglob(RESULTS_FILE))
+            record = read_json(found[0]) if found else _last_words(Path(place))
+        except (DataError, TypeError):  # the second, if FLARE names no place
+            return None
+    return record if isinstance(record, dict) else None
+
+
+def _last_words(place: Path) -> dict[str, Any]:
+    for log in sorted(place.rglob("log.txt")):
+        if reasons := STOPPED.findall(log.read_text(encoding="utf-8", errors="replace")):
+            return {"status": "stopped", "stopped_because": reasons[-1]}
+    return {}
+
+
+def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
+    """Return whether a job that did not complete ended because a process died, so that its run can go on."""
+    if not ending.lost and ending.status not in DIED:
+        aborted = ending.status == RunStatus.FINISHED_ABORTED.value
+        return Verdict(False, "it was aborted by a person" if aborted else f"it never ran ({ending.status})")
+    record = None if ending.lost else read_record(server, job)
+    if record is None:
+        return Verdict(True, "")
+    rounds = record.get("rounds")
+    complete = len(rounds) if isinstance(rounds, list) else 0
+    because = str(record.get("stopped_because") or "")
+    if record.get("status") == "stopped" and not because.startswith(ABORTED):
+        return Verdict(False, f"its run stopped for a reason of its own: {because}", complete)
+    if not complete and (rounds is not None or is_first):
+        return Verdict(False, "it has no complete round to go on from; the server's log says why", complete)
+    return Verdict(True, "", complete or None)

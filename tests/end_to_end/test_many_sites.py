@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fifty sites that share five domains, five of them drawn for each round, in the simulator with two threads."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fdg_plugins.data import open_domain
+from fdg_plugins.storage import read_json
+
+from .conftest import Simulator
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    """The example script."""
+    spec = importlib.util.spec_from_file_location("many_sites", ROOT / "examples" / "many_sites.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.usefixtures("no_fdg_variables")
+def test_the_sites_of_a_domain_hold_each_of_its_images_once(example: ModuleType, tmp_path: Path) -> None:
+    names = example.write_federation(ROOT / "jobs" / "rotatedmnist_fediir", 50, tmp_path / "many", None)
+    entries = read_json(tmp_path / "many" / "workspace" / "local" / "fdg_site.json")
+    assert names == list(entries)
+    assert len(names) == 51
+    assert names[0] == "angle_0"
+    assert read_json(tmp_path / "many" / "job" / "meta.json")["deploy_map"]["app_site"] == names
+    of_domain = [entry for entry in entries.values() if entry["domain"] == "angle_30"]
+    assert len(of_domain) == 10
+    held: list[str] = []
+    for entry in of_domain:
+        number, count = map(int, entry["part"].split("/"))
+        data = open_domain(None, "rotatedmnist", "angle_30", seed=0, part=(number, count))
+        held += [sample.file for sample in (*data.train, *data.validation)]
+    whole = open_domain(None, "rotatedmnist", "angle_30", seed=0)
+    assert sorted(held) == sorted(sample.file for sample in (*whole.train, *whole.validation))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_fdg_variables")
+def test_fifty_sites_run_with_two_threads(example: ModuleType, simulator: Simulator) -> None:
+    names = example.write_federation(ROOT / "jobs" / "rotatedmnist_fediir", 50, simulator.folder / "many", None)
+    settings = {
+        "FDG_SITES_PER_ROUND": "5",
+        "FDG_ROUNDS": "2",
+        "FDG_LOCAL_EPOCHS": "1",
+        "FDG_IMAGE_SIZE": "16",
+        "FDG_THREADS": "1",
+    }
+    run = simulator.run("many/job", "-t", "2", "-w", "many/workspace", settings=settings, workspace="many/workspace")
+    assert run.returncode == 0, run.log
+    record = run.record()
+    assert len(record.sources) == 50
+    for finished in record.rounds:
+        assert len(finished.drawn) == 5
+        assert (finished.sites, finished.failures, finished.refused_reports) == (finished.drawn, {}, {})
+    assert record.rounds[0].drawn != record.rounds[1].drawn
+    assert set(record.evaluations[-1].sites) == set(names)
+    assert run.lines("round 2/2", "sites 5/5")

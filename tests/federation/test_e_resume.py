@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs whose server or site is killed with signal 9: they go on after the last complete round, bit for bit.
+
+The federation is one of its own, since its server dies.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from fdg_plugins.controllers import RunRecord
+from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from fdg_plugins.errors import DataError
+from fdg_plugins.storage import load_tensors
+
+from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol, free_ports
+
+ROUNDS = 4
+# Rounds long enough to be killed in the middle of one.
+SETTINGS = {**PROTOCOL, "rounds": ROUNDS, "local_epochs": 8}
+TIMEOUT_S = 200
+FDG = str(Path(sys.executable).with_name("fdg"))
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
+    """A federation of this module's own."""
+    found = Federation(tmp_path_factory.mktemp("resume") / "federation", free_ports(), data_root)
+    try:
+        started = found.start()
+        assert started.returncode == 0, started.output
+        yield found
+    finally:
+        found.close()
+        stopped = found.control("stop")
+        for process in found.processes():
+            process.kill()
+    assert stopped.returncode == 0, stopped.output
+
+
+@pytest.fixture(scope="module")
+def small_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedOMG with FedGA's weights at toy size, with its empty custom folders; not to be written to."""
+    job = tmp_path_factory.mktemp("jobs") / "small"
+    shutil.copytree(ROOT / "jobs" / "pacs_fedomg_ga", job)
+    change_protocol(job, **SETTINGS)
+    return job
+
+
+class Submission:
+    """A running ``fdg submit``, and what it has printed."""
+
+    def __init__(self, federation: Federation, job: Path, *options: str) -> None:
+        self.log = federation.folder / f"submit-{time.monotonic_ns()}.log"
+        words = [FDG, "submit", str(job), "--kit", str(lead(federation)), *options]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(words, env=environment(federation), stdout=log, stderr=subprocess.STDOUT)
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def first_job(self) -> str:
+        """Return the id of the job, once it is known."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (found := JOB_ID.search(self.output)):
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
+            time.sleep(0.1)
+        return found.group()
+
+    def end(self) -> int:
+        """Return the exit code."""
+        try:
+            return self.process.wait(TIMEOUT_S)
+        finally:
+            self.process.kill()
+
+
+def lead(federation: Federation) -> Path:
+    return federation.folder / "lead@fdg.example"
+
+
+def environment(federation: Federation) -> dict[str, str]:
+    """Return what a shell would have in which nothing of this project is set."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
+    home = federation.folder / "home"
+    home.mkdir(exist_ok=True)
+    return {**clean, "HOME": str(home), "PATH": f"{Path(FDG).parent}{os.pathsep}{clean.get('PATH', '')}"}
+
+
+def wait_for_round(federation: Federation, run: str, number: int) -> None:
+    """Return when the run's checkpoint holds round ``number``."""
+    path = federation.folder / "server" / "fdg_state" / run / CHECKPOINT_FILE
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        assert not federation.meta(run)["status"].startswith("FINISHED"), federation.meta(run)
+        assert time.monotonic() < deadline, federation.log(job=run)[-3000:]
+        try:
+            if len(read_checkpoint(path, run).record.rounds) >= number:
+                return
+        except DataError:
+            pass
+        time.sleep(0.05)
+
+
+def kill(federation: Federation, participant: str, word: str = "", but: str = "\n") -> int:
+    """Send signal 9 to the participant's processes whose command line holds ``word``, not ``but``; return how many."""
+    kit = str(federation.folder / participant)
+    lines = {process: command_line(process) for process in federation.processes()}
+    found = [process for process, line in lines.items() if kit in line and word in line and but not in line]
+    for process in found:
+        process.kill()
+    return len(found)
+
+
+def command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def restart_server(federation: Federation) -> None:
+    """Start the server by its kit's own script, as ``poc/federation.py`` does."""
+    kit = federation.folder / "server"
+    for path in kit.glob("*.fl"):
+        path.unlink()
+    with (kit / "console.log").open("ab") as log:
+        subprocess.run(
+            ["bash", str(kit / "startup" / "start.sh")],
+            cwd=kit,
+            env={**environment(federation), "FLARE_POC_FOLDER": str(federation.folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            check=True,
+            timeout=60,
+        )
+
+
+def results(federation: Federation, job: str, folder: Path) -> tuple[RunRecord, dict[str, torch.Tensor]]:
+    """Return the record and the last global model of a finished job."""
+    federation.close()  # a session that was opened before the server died is none
+    place = Path(federation.session("lead").download_job_result(job, str(folder)))
+    (path,) = place.rglob("results.json")
+    return RunRecord.model_validate_json(path.read_bytes()), load_tensors(path.with_name("global_model.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def unbroken(
+    own: Federation, small_job: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunRecord, dict[str, torch.Tensor]]:
+    """The run that nothing happened to, by ``fdg submit``."""
+    submission = Submission(own, small_job)
+    assert submission.end() == 0, submission.output
+    assert submission.output.splitlines()[-1].endswith("FINISHED:COMPLETED"), submission.output
+    return results(own, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
+
+
+def check_equal(
+    found: tuple[RunRecord, dict[str, torch.Tensor]], expected: tuple[RunRecord, dict[str, torch.Tensor]]
+) -> None:
+    """Fail unless both runs have the same model, bit for bit, and the same evaluations."""
+    assert set(found[1]) == set(expected[1])
+    assert all(torch.equal(value, expected[1][name]) for name, value in found[1].items())
+    assert found[0].evaluations == expected[0].evaluations
+    assert len(found[0].rounds) == len(expected[0].rounds) == ROUNDS
+
+
+def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
+    own: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    submission = Submission(own, small_job, "--resume-on-failure")
+    run = submission.first_job()
+    wait_for_round(own, run, 2)
+    assert kill(own, "photo", run), "the site has no process for the job"
+    assert submission.end() == 0, submission.output
+    assert own.meta(run)["status"] == "FINISHED:EXECUTION_EXCEPTION"
+    *_, last = JOB_ID.findall(submission.output)
+    assert last != run
+    found = results(own, last, tmp_path)
+    assert found[0].run == run
+    assert len(found[0].resumed_after) == 1
+    assert found[0].resumed_after[0] >= 2
+    check_equal(found, unbroken)
+
+
+def test_a_run_whose_server_was_killed_goes_on_by_one_command(
+    own: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    detached = Submission(own, small_job, "--detach")
+    assert detached.end() == 0, detached.output
+    run = detached.first_job()
+    wait_for_round(own, run, 2)
+    assert kill(own, "server") >= 3, "daemon, server and job process"
+    restart_server(own)
+    assert own.meta(run)["status"] == "RUNNING", "FLARE goes on listing it"
+
+    deadline = time.monotonic() + TIMEOUT_S
+    words = [FDG, "resume", str(small_job), "--kit", str(lead(own)), "--run", run]
+    while True:
+        done = subprocess.run(
+            words, env=environment(own), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        if done.returncode == 0 or time.monotonic() > deadline:
+            break
+        assert "cannot be reached" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+    found_id = JOB_ID.search(done.stdout)
+    assert found_id, done.stdout
+    assert f"goes on with run {run}" in done.stdout
+    ended = own.wait_for(found_id.group())
+    assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
+    found = results(own, ended.id, tmp_path)
+    assert found[0].run == run
+    assert len(found[0].resumed_after) == 1
+    assert found[0].resumed_after[0] >= 2
+    check_equal(found, unbroken)
+
+
+def test_a_run_whose_server_is_restarted_by_its_daemon_goes_on_by_itself(
+    own: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    submission = Submission(own, small_job, "--resume-on-failure")
+    run = submission.first_job()
+    wait_for_round(own, run, 2)
+    assert kill(own, "server", but="sub_start.sh") >= 2, "server and job process"
+    assert submission.end() == 0, submission.output
+    assert f"job {run}: the server was restarted" in submission.output
+    *_, last = JOB_ID.findall(submission.output)
+    found = results(own, last, tmp_path)
+    assert found[0].run == run
+    assert len(found[0].resumed_after) == 1
+    check_equal(found, unbroken)
+
+
+def test_a_job_with_a_wrong_setting_is_not_resumed_and_the_reason_is_said(
+    own: Federation, small_job: Path, tmp_path: Path
+) -> None:
+    job = Path(shutil.copytree(small_job, tmp_path / "wrong"))
+    change_protocol(job, rounds=-1)
+    submission = Submission(own, job, "--resume-on-failure")
+    assert submission.end() == 1, submission.output
+    last = submission.output.splitlines()[-1]
+    assert ": not resumed: its run stopped for a reason of its own: " in last
+    assert "rounds" in last

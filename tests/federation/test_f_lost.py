@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's machine is lost: noticed within a minute, the others go on, and what comes back takes part again."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fdg_plugins.controllers import RunRecord
+
+from .conftest import PROTOCOL, ROOT, Federation, change_protocol, free_ports
+
+NOTICED_WITHIN_S = 60
+RUNS_AGAIN_WITHIN_S = 150
+# While a site is lost a round lasts at least 5 s, the lead time; the start of its processes takes some of them.
+ROUNDS = 20
+
+
+@pytest.fixture(scope="module")
+def own_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
+    """A federation whose sites the tests may kill."""
+    found = Federation(tmp_path_factory.mktemp("poc") / "lost", free_ports(), data_root)
+    try:
+        started = found.start()
+        assert started.returncode == 0, started.output
+        yield found
+    finally:
+        found.close()
+        stopped = found.control("stop")
+        left = found.processes()
+        for process in left:
+            process.kill()
+    assert stopped.returncode == 0, stopped.output
+    assert left == []
+
+
+@pytest.fixture
+def gap_job(tmp_path: Path) -> Path:
+    """``pacs_fedomg_ga``, whose sites remember something from round to round, small enough for two cores."""
+    script = Path(sys.executable).with_name("fdg")
+    source = ROOT / "jobs" / "pacs_fedomg_ga"
+    subprocess.run([script, "export-job", source, "--to", tmp_path], check=True, timeout=60)
+    job = tmp_path / source.name
+    change_protocol(job, **PROTOCOL)
+    return job
+
+
+def kill_machine(federation: Federation, site: str) -> float:
+    """Kill all processes of a site as a power cut does; return when."""
+    kit = f"{federation.folder / site}{os.sep}"
+    found = [process for process in federation.processes() if any(kit in f"{part}/" for part in process.cmdline())]
+    assert len(found) >= 3, "its daemon, its own process, the one of the job"
+    children = {child for process in found for child in process.children(recursive=True)}
+    # A daemon restarts what dies: first of all.
+    for process in sorted({*found, *children}, key=lambda process: "sub_start.sh" not in " ".join(process.cmdline())):
+        process.kill()
+    psutil.wait_procs([*found, *children], timeout=10)
+    return time.monotonic()
+
+
+def start_machine(federation: Federation, site: str) -> None:
+    """Start a site by the script of its kit, as its machine does when it is up again."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", str(federation.folder / site / "startup" / "start.sh")],
+        env={**os.environ, "PATH": path, "FLARE_POC_FOLDER": str(federation.folder)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        check=True,
+        timeout=60,
+    )
+
+
+def wait_until_lost(federation: Federation, job: str, site: str, since: float) -> None:
+    """Return when the job's process at the server has given the site up; it has a minute."""
+    while f"Client {site} is deemed disconnected!" not in (log := federation.log(job=job)):
+        assert time.monotonic() - since < NOTICED_WITHIN_S, log[-3000:]
+        time.sleep(0.2)
+
+
+def wait_for_rounds(federation: Federation, job: str, site: str, count: int) -> None:
+    """Return when the site has been given ``count`` trainings since it came back."""
+    sent = re.compile(rf"assigned task to client {site}: name=train")
+    returned = f"Client {site} is reconnected"
+    deadline = time.monotonic() + RUNS_AGAIN_WITHIN_S
+    while len(sent.findall(federation.log(job=job).partition(returned)[2])) < count:
+        assert time.monotonic() < deadline, federation.log()[-3000:]
+        assert not federation.meta(job)["status"].startswith("FINISHED"), federation.log()[-3000:]
+        time.sleep(0.2)
+
+
+def record_of(federation: Federation, job: str, folder: Path) -> RunRecord:
+    """Return the record of a job that has ended well."""
+    ended = federation.wait_for(job)
+    assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
+    shutil.rmtree(folder, ignore_errors=True)
+    downloaded = federation.nvflare("lead", "download", job, "-o", str(folder))
+    assert downloaded.returncode == 0, downloaded.output
+    (results,) = folder.rglob("results.json")
+    return RunRecord.model_validate_json(results.read_bytes())
+
+
+def test_a_source_is_lost_and_comes_back_with_what_it_remembers(
+    own_federation: Federation, gap_job: Path, tmp_path: Path
+) -> None:
+    change_protocol(gap_job, rounds=ROUNDS)
+    job = own_federation.session("lead").submit_job(str(gap_job))
+    own_federation.wait_until_running(job, "round 1")
+    wait_until_lost(own_federation, job, "photo", kill_machine(own_federation, "photo"))
+    memory = own_federation.folder / "photo" / "fdg_state" / job / "fdg_gap.json"
+    assert memory.exists()
+    start_machine(own_federation, "photo")
+    wait_for_rounds(own_federation, job, "photo", 2)
+
+    record = record_of(own_federation, job, tmp_path / "results")
+    assert len(record.rounds) == ROUNDS
+    lost = [round_.round for round_ in record.rounds if "photo" in round_.failures]
+    first, last = lost[0], lost[-1]
+    assert first in (2, 3)
+    assert lost == list(range(first, last + 1)), "away once, and then back for good"
+    assert last < ROUNDS - 1
+    for round_ in record.rounds:
+        assert round_.aggregation is not None, round_.reason
+        assert set(round_.sites) == {"cartoon", "sketch"} | ({"photo"} if round_.round not in lost else set())
+    gaps = [round_.aggregation.gaps for round_ in record.rounds if round_.aggregation is not None]
+    assert all(of_round is not None for of_round in gaps)
+    again = gaps[last:]
+    assert again[0] is not None
+    assert again[1] is not None
+    assert again[1]["photo"] is not None
+    assert f"site photo is back: job {job} was started there again" in own_federation.log()
+
+
+def test_the_held_out_site_is_lost_while_a_source_that_restarts_at_once_misses_no_round(
+    own_federation: Federation, gap_job: Path, tmp_path: Path
+) -> None:
+    change_protocol(gap_job, rounds=4)
+    job = own_federation.session("lead").submit_job(str(gap_job))
+    own_federation.wait_until_running(job, "round 1")
+    lost = kill_machine(own_federation, "art_painting")
+    kill_machine(own_federation, "sketch")
+    start_machine(own_federation, "sketch")
+    wait_until_lost(own_federation, job, "art_painting", lost)
+
+    record = record_of(own_federation, job, tmp_path / "results")
+    assert record.held_out == ("art_painting",)
+    assert len(record.rounds) == 4
+    assert f"site sketch is back: job {job} was started there again" in own_federation.log()
+    assert all(round_.aggregation is not None for round_ in record.rounds)
+    assert [round_.sites for round_ in record.rounds] == [("cartoon", "photo", "sketch")] * 4
+    assert [round_.round for round_ in record.rounds if "art_painting" in round_.failures][-2:] == [3, 4]
+    assert record.evaluations[0].target is not None
+    for evaluation in record.evaluations[2:]:
+        assert evaluation.target is None, "missing, not zero"
+        assert "art_painting" not in evaluation.sites
+        assert evaluation.source_mean is not None
