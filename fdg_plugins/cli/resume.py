@@ -39,12 +39,14 @@ def resume(
 
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
-    from fdg_plugins.cli.watch import SITES_S, Server, check_job_id, is_running, missing_sites
+    from fdg_plugins.cli.watch import COMPLETED, SITES_S, Server, check_job_id, is_running, missing_sites
 
     check_job_id(run)
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
         resuming = write_resuming_job(job, Path(folder), run, name)
         status, system = server.status(run)
+        if status == COMPLETED:
+            raise DataError(f"job {run} has completed: there is nothing to go on with.")
         if is_running(system, run):
             raise DataError(f"job {run} still runs ({status}), expected one that has ended.")
         warn_of_missing(missing_sites(server, sites_of(resuming), SITES_S))
@@ -54,7 +56,7 @@ def resume(
 def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = None) -> Path:
     """Write the twin of ``job``, which goes on with ``run`` (None: as it is), below ``to``; return its folder."""
     from fdg_plugins.cli.jobs import check_job, export
-    from fdg_plugins.storage import read_json, write_json
+    from fdg_plugins.storage import write_json
 
     if any(job.rglob(SIGNATURE)):
         to.mkdir(exist_ok=True)
@@ -64,25 +66,19 @@ def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = 
     own_name = check_job(job).get("name")
     twin = export(job, to, name if name is not None else own_name if isinstance(own_name, str) else None)
     if run is not None:
-        for path in sorted(twin.glob(f"*/{SERVER_CONFIG}")):
-            config = read_json(path)
-            for controller in _controllers(config):
-                controller["args"] = {**(controller.get("args") or {}), "resume": run}
-                write_json(path, config)
-                return twin
-        raise SettingsError(f"job {job}: no workflow is a FederationController, expected one whose run can go on.")
+        path, config, controller = _find_controller(twin)
+        controller["args"] = {**_arguments(controller), "resume": run}
+        write_json(path, config)
     return twin
 
 
 def run_of(job: Path) -> str | None:
-    """Return the run that the job in folder ``job`` goes on with by its own config; None if it starts one."""
-    from fdg_plugins.storage import read_json
+    """Return the run that the job in folder ``job`` goes on with by its own config; None if it starts one.
 
-    for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):
-        for controller in _controllers(read_json(path)):
-            found = (controller.get("args") or {}).get("resume")
-            return None if found is None else str(found)
-    return None
+    Raises ``SettingsError`` if no run of the job could go on.
+    """
+    found = _arguments(_find_controller(job)[2]).get("resume")
+    return None if found is None else str(found)
 
 
 def sites_of(job: Path) -> list[str]:
@@ -104,7 +100,19 @@ def warn_of_missing(sites: list[str]) -> None:
         )
 
 
-def _controllers(config: Any) -> list[dict[str, Any]]:
-    workflows = config.get("workflows") if isinstance(config, dict) else None
-    entries = workflows if isinstance(workflows, list) else []
-    return [entry for entry in entries if isinstance(entry, dict) and entry.get("path") in CONTROLLERS]
+def _find_controller(job: Path) -> tuple[Path, Any, dict[str, Any]]:
+    """Return the config file that holds our workflow, its content, and the workflow in it."""
+    from fdg_plugins.storage import read_json
+
+    for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):
+        config = read_json(path)
+        workflows = config.get("workflows") if isinstance(config, dict) else None
+        for entry in workflows if isinstance(workflows, list) else []:
+            if isinstance(entry, dict) and entry.get("path") in CONTROLLERS:
+                return path, config, entry
+    raise SettingsError(f"job {job.name}: no workflow is a FederationController, expected one whose run can go on.")
+
+
+def _arguments(controller: dict[str, Any]) -> dict[str, Any]:
+    arguments = controller.get("args")
+    return arguments if isinstance(arguments, dict) else {}

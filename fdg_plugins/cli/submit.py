@@ -50,12 +50,17 @@ def submit(
         raise SettingsError("--detach and --resume-on-failure exclude each other: who resumes must wait for the end.")
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
         twin = write_resuming_job(job, Path(folder) / "twin", None)
+        own_run = (
+            run_of(twin) if resume_on_failure else None
+        )  # before anything runs: a job that could not go on is refused
         first = server.submit(write_resuming_job(twin, Path(folder) / "first", None))
         say(f"job {first}: submitted")
         if detach:
             return
         try:
-            completed = _carry_through(server, twin, first, max_resumes if resume_on_failure else None)
+            completed = _carry_through(
+                server, twin, first, own_run or first, max_resumes if resume_on_failure else None
+            )
         except KeyboardInterrupt as order:
             say("no longer followed; the job goes on at the server", on_stderr=True)
             raise typer.Exit(INTERRUPTED) from order
@@ -63,14 +68,14 @@ def submit(
         raise typer.Exit(FAILED)
 
 
-def _carry_through(server: "Server", twin: Path, first: str, max_resumes: int | None) -> bool:
-    """Follow a job, and those that go on with its run, to the end; return whether it completed.
+def _carry_through(server: "Server", twin: Path, first: str, run: str, max_resumes: int | None) -> bool:
+    """Follow job ``first``, and those that go on with ``run``, to the end; return whether the last one completed.
 
     ``max_resumes`` counts those in a row without a new complete round; None: a job that fails is not resumed.
     """
     from fdg_plugins.cli.watch import COMPLETED, PATIENCE_S, SITES_S, follow, judge, missing_sites
 
-    run, current, idle, rounds = run_of(twin) or first, first, 0, 0
+    current, idle, rounds = first, 0, 0
     while True:
         ending = follow(server, current, say)
         if ending.status == COMPLETED:

@@ -140,6 +140,14 @@ def test_a_job_that_still_runs_is_refused(kit: Path, monkeypatch: pytest.MonkeyP
     assert flare.submitted == []
 
 
+def test_a_job_that_has_completed_is_refused(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flare = FakeFlare([[Step("FINISHED:COMPLETED", False)]])
+    check_refusal(
+        resume(flare, monkeypatch, JOB, kit), f"job {job_id(0)} has completed: there is nothing to go on with."
+    )
+    assert flare.submitted == []
+
+
 def test_a_server_that_is_away_is_named_in_one_sentence(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flare = FakeFlare([BROKEN])
     flare.connects = [NoConnection("cannot connect to server for 15.0 seconds")]

@@ -27,7 +27,7 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli import watch
 from fdg_plugins.cli.main import app
-from fdg_plugins.cli.resume import CONTROLLERS, SIGNATURE
+from fdg_plugins.cli.resume import CONTROLLERS, SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.controllers.rounds import RESULTS_FILE
@@ -256,7 +256,27 @@ def test_the_server_may_be_away_while_the_resuming_job_is_submitted(kit: Path, m
     assert (calls, len(flare.submitted)) == (3, 2)
 
 
+def test_a_job_that_goes_on_with_a_run_by_itself_is_resumed_for_that_run(
+    tmp_path: Path, kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = write_resuming_job(JOB, tmp_path / "jobs", job_id(9))
+    flare = FakeFlare([list(DIED), list(COMPLETED)], {job_id(0): None})
+    result = submit(flare, monkeypatch, kit, "--resume-on-failure", job=job)
+    assert (result.exit_code, len(flare.submitted)) == (0, 2)
+    assert [flare.controller(number)["resume"] for number in (0, 1)] == [job_id(9)] * 2
+
+
 # --- not going on ---
+
+
+def test_a_job_whose_runs_cannot_go_on_is_refused_before_it_is_submitted(
+    tmp_path: Path, kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = write_resuming_job(JOB, tmp_path / "jobs", None)
+    (job / "app_server" / "config" / "config_fed_server.json").write_text('{"workflows": []}', encoding="utf-8")
+    flare = FakeFlare([])
+    check_refusal(submit(flare, monkeypatch, kit, "--resume-on-failure", job=job), "no workflow is a Federation")
+    assert flare.submitted == []
 
 
 @pytest.mark.parametrize(

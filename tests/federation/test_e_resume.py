@@ -26,7 +26,7 @@ from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol, free_
 ROUNDS = 4
 # Rounds long enough to be killed in the middle of one.
 SETTINGS = {**PROTOCOL, "rounds": ROUNDS, "local_epochs": 8}
-TIMEOUT_S = 200
+TIMEOUT_S = 300
 FDG = str(Path(sys.executable).with_name("fdg"))
 
 
