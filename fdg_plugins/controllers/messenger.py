@@ -107,6 +107,8 @@ class Messenger(ModelController):
         for site in sorted(waiting - self._failures.keys()):
             unusable = "its answer cannot be used; the server's log says why."
             missing = given_up or f"did not answer within {timeout} s."
+            if self.communicator.get_client_disconnect_time(site):
+                missing = "is lost: there is no sign of life from it."
             self._fail(site, unusable if site in self._answered else missing)
         return dict(sorted(self._failures.items()))
 

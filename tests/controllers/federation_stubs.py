@@ -178,6 +178,7 @@ class Line(WFCommSpec):
 
     def __init__(self, answer: Callable[[str, str, Shareable], Shareable | None]) -> None:
         self.answer = answer
+        self.lost: set[str] = set()
         self.sent: list[tuple[str, tuple[str, ...], int]] = []
         self._pending: list[tuple[Task, str]] = []
         self._lock = threading.Lock()
@@ -203,6 +204,9 @@ class Line(WFCommSpec):
 
     def cancel_all_tasks(self, completion_status: Any = None, fl_ctx: FLContext | None = None) -> None:
         self._pending.clear()
+
+    def get_client_disconnect_time(self, client_name: str) -> float | None:
+        return 1.0 if client_name in self.lost else None
 
     def process_task_check(self, task_id: str, fl_ctx: FLContext) -> Task | None:
         """Return the task if it stands: those of this line end when their answer comes."""

@@ -178,6 +178,13 @@ def test_every_line_of_a_marked_run_carries_the_mark(tmp_path: Path, caplog: pyt
         assert text in caplog.text
 
 
+def test_a_site_that_flare_deems_lost_is_called_lost(tmp_path: Path) -> None:
+    messenger, line = connect(tmp_path, lambda site, task, request: None if site == "gone" else answer())
+    line.lost = {"gone"}
+    request = Request(TASK_TRAIN, ("a", "gone"), data(), lambda site, model: None)
+    assert messenger.ask([request], 9) == {"gone": "is lost: there is no sign of life from it."}
+
+
 # --- patience ---------------------------------------------------------------------------------------
 
 
