@@ -53,8 +53,10 @@ def resumed(folder: Path, **arguments: Any) -> MethodJob:
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> MethodJob:
-    """The run that nothing happened to."""
-    return MethodJob(tmp_path_factory.mktemp("unbroken"), **COMPOSED).finished()
+    """The run that nothing happened to; like the others in this process, with its number of threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FDG_ISOLATE", "no")
+        return MethodJob(tmp_path_factory.mktemp("unbroken"), **COMPOSED).finished()
 
 
 # Four sites train in each round: the server dies in the first round's training, in the middle of the second's and of

@@ -48,10 +48,11 @@ def test_the_sites_of_a_domain_hold_each_of_its_images_once(example: ModuleType,
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_fifty_sites_run_with_two_threads(example: ModuleType, simulator: Simulator) -> None:
-    names = example.write_federation(ROOT / "jobs" / "rotatedmnist_fediir", 50, simulator.folder / "many", None)
+    names = example.write_federation(ROOT / "jobs" / "rotatedmnist_feddim", 50, simulator.folder / "many", None)
     settings = {
         "FDG_SITES_PER_ROUND": "5",
-        "FDG_ROUNDS": "2",
+        # Every turn of a site is a process of its own, also if there is nothing to do: a round takes minutes.
+        "FDG_ROUNDS": "1",
         "FDG_LOCAL_EPOCHS": "1",
         "FDG_IMAGE_SIZE": "16",
         "FDG_THREADS": "1",
@@ -60,9 +61,8 @@ def test_fifty_sites_run_with_two_threads(example: ModuleType, simulator: Simula
     assert run.returncode == 0, run.log
     record = run.record()
     assert len(record.sources) == 50
-    for finished in record.rounds:
-        assert len(finished.drawn) == 5
-        assert (finished.sites, finished.failures, finished.refused_reports) == (finished.drawn, {}, {})
-    assert record.rounds[0].drawn != record.rounds[1].drawn
+    (finished,) = record.rounds
+    assert len(finished.drawn) == 5
+    assert (finished.sites, finished.failures, finished.refused_reports) == (finished.drawn, {}, {})
     assert set(record.evaluations[-1].sites) == set(names)
-    assert run.lines("round 2/2", "sites 5/5")
+    assert run.lines("round 1/1", "sites 5/5")
