@@ -13,7 +13,7 @@ import pytest
 from fdg_plugins.controllers import RunRecord
 
 JOBS = Path(__file__).parents[2] / "jobs"
-TIMEOUT_S = 1500
+TIMEOUT_S = 2400
 
 
 @dataclass(frozen=True)
