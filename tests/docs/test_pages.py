@@ -32,3 +32,13 @@ def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: 
 def test_links_within_the_project_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_table_of_results_is_the_one_that_follows_from_the_kept_runs() -> None:
+    spec = importlib.util.spec_from_file_location("rotatedmnist", ROOT / "benchmarks" / "rotatedmnist.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert module.table(module.read_results()) in page, "run: python benchmarks/rotatedmnist.py table"
