@@ -102,6 +102,14 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def children_of(pid: int) -> list[psutil.Process]:
+    """Return the children of a process, none if it is gone itself."""
+    try:
+        return psutil.Process(pid).children()
+    except psutil.NoSuchProcess:
+        return []
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SOON_S
     while not condition():
@@ -265,7 +273,7 @@ def test_a_data_worker_that_dies_costs_one_task(process: TrainingProcess, config
     heard: list[str] = []
 
     def kill_data_workers() -> bool:
-        for worker in psutil.Process(process.pid).children() if heard else []:
+        for worker in children_of(process.pid or 0) if heard else []:
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.send_signal(signal.SIGSEGV)
         return False
@@ -286,7 +294,7 @@ def test_an_abort_ends_the_process_and_its_data_workers_at_once(
 
     def stop_once_there_are_data_workers() -> bool:
         assert process.pid is not None
-        workers = {worker.pid for worker in psutil.Process(process.pid).children()} if heard else set()
+        workers = {worker.pid for worker in children_of(process.pid)} if heard else set()
         seen.update({process.pid, *workers} if workers else set())
         if seen:
             asked.append(time.monotonic())
