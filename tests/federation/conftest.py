@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ import psutil
 import pytest
 import yaml
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from fdg_plugins.controllers import RunRecord
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "poc" / "federation.py"
@@ -151,6 +154,16 @@ class Federation:
             time.sleep(0.3)
         return Job(job, meta, log)
 
+    def record_of(self, job: str, folder: Path) -> RunRecord:
+        """Return the record of a job that must end well; its result is downloaded to ``folder``."""
+        ended = self.wait_for(job)
+        assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
+        shutil.rmtree(folder, ignore_errors=True)
+        downloaded = self.nvflare("lead", "download", job, "-o", str(folder))
+        assert downloaded.returncode == 0, downloaded.output
+        (results,) = folder.rglob("results.json")
+        return RunRecord.model_validate_json(results.read_bytes())
+
     def wait_until_running(self, job: str, text: str) -> None:
         """Return when the server's log of a job holds ``text``."""
         deadline = time.monotonic() + JOB_TIMEOUT_S
@@ -179,10 +192,10 @@ def free_ports() -> tuple[int, int]:
         return one.getsockname()[1], other.getsockname()[1]
 
 
-@pytest.fixture(scope="session")
-def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
-    """A federation of the four domains of PACS that is ready; in the end it is stopped, and no process is left."""
-    found = Federation(tmp_path_factory.mktemp("poc") / "federation", free_ports(), data_root)
+@contextmanager
+def running_federation(folder: Path, data_root: Path) -> Iterator[Federation]:
+    """Start a federation of the domains of PACS in ``folder``; in the end it is stopped, and no process is left."""
+    found = Federation(folder, free_ports(), data_root)
     try:
         started = found.start()
         assert started.returncode == 0, started.output
@@ -195,6 +208,20 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Ite
             process.kill()
     assert stopped.returncode == 0, stopped.output
     assert left == []
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
+    """A federation that the tests share, and leave as they found it."""
+    with running_federation(tmp_path_factory.mktemp("poc") / "federation", data_root) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def own_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
+    """A federation of a module's own, whose server and sites its tests may kill."""
+    with running_federation(tmp_path_factory.mktemp("poc") / "own", data_root) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from fdg_plugins.controllers import RunRecord
+import pytest
 
-from .conftest import JOB_ID, SERVER_CONFIG, Federation, edit_json
+from .conftest import JOB_ID, SERVER_CONFIG, Federation, change_protocol, edit_json
 
 EXECUTOR = "fdg_plugins.executors.SiteExecutor"
 
@@ -30,21 +31,16 @@ def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
     assert submitted.returncode == 0, submitted.output
     assert found, submitted.output
     job_id = found.group()
-    ended = federation.wait_for(job_id)
-    assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
-    assert not ended.meta.get("byoc")
-
-    downloaded = federation.nvflare("lead", "download", job_id, "-o", str(tmp_path / "results"))
-    assert downloaded.returncode == 0, downloaded.output
-    (results,) = (tmp_path / "results").rglob("results.json")
-    record = RunRecord.model_validate_json(results.read_bytes())
+    record = federation.record_of(job_id, tmp_path / "results")
+    assert not federation.meta(job_id).get("byoc")
     assert record.status == "finished"
     assert not record.stand_in
     assert record.sources == ("cartoon", "photo", "sketch")
     assert record.held_out == ("art_painting",)
     assert len(record.rounds) == 2
     assert all(round_.aggregation is not None for round_ in record.rounds)
-    assert (results.parent / "global_model.safetensors").stat().st_size > 0
+    (model,) = (tmp_path / "results").rglob("global_model.safetensors")
+    assert model.stat().st_size > 0
 
 
 def test_a_job_is_refused_if_one_site_does_not_allow_its_components(federation: Federation, job: Path) -> None:
@@ -67,3 +63,20 @@ def test_a_callable_of_ours_that_is_no_component_is_refused(federation: Federati
     log = ended.log + federation.log()
     assert f"Component '{path}'" in log
     assert "is not in allow_list" in log
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("dataset", "../../etc"), ("model", "os.system"), ("objective", {"name": "builtins.eval"})],
+    ids=["a path", "a callable", "a class path"],
+)
+def test_a_name_that_is_a_path_or_a_callable_ends_the_job_before_any_site_is_asked(
+    federation: Federation, job: Path, setting: str, value: Any
+) -> None:
+    change_protocol(job, **{setting: value})
+    ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
+    assert ended.status != "FINISHED:COMPLETED"
+    name = value["name"] if isinstance(value, dict) else value
+    assert f"{name!r}" in ended.log
+    assert "expected one of" in ended.log
+    assert "assigned task" not in ended.log

@@ -14,7 +14,6 @@ import pytest
 from fdg_plugins.controllers import RunRecord
 
 from .conftest import Federation, change_protocol
-from .test_f_lost import record_of
 
 ROUNDS = 6
 WORKER = "fdg_plugins.executors.worker"
@@ -65,7 +64,7 @@ def test_a_training_that_crashes_costs_its_site_one_round(
     job = federation.session("lead").submit_job(str(long_job))
     until(trains(federation, job, "photo", 2), "photo never trained")
     worker_of(federation, "photo").send_signal(accident)
-    record = record_of(federation, job, tmp_path / "result")
+    record = federation.record_of(job, tmp_path / "result")
     assert len(reasons(record, "photo")) == 1
     assert accident.name in reasons(record, "photo")[0]
     assert others_went_on(record)
@@ -82,7 +81,7 @@ def test_a_slow_site_is_waited_for_as_long_as_configured_and_its_late_update_is_
     worker.suspend()
     until(lambda: f"round 2/{ROUNDS} | sites 2/3" in federation.log(job=job), "the round did not go on")
     worker.resume()
-    record = record_of(federation, job, tmp_path / "result")
+    record = federation.record_of(job, tmp_path / "result")
     assert reasons(record, "photo")[0] == "did not answer within 4 s after 2 others had."
     assert others_went_on(record)
     (log,) = (tmp_path / "result").rglob("log.txt")
@@ -103,7 +102,7 @@ def test_data_that_vanish_in_the_middle_of_a_job_are_named_and_the_others_go_on(
         job = federation.session("lead").submit_job(str(long_job))
         until(trains(federation, job, "photo", 2), "photo never trained")
         shutil.rmtree(data)
-        record = record_of(federation, job, tmp_path / "result")
+        record = federation.record_of(job, tmp_path / "result")
     finally:
         config.write_text(before, encoding="utf-8")
     assert reasons(record, "photo")
@@ -121,7 +120,7 @@ def test_a_full_disk_at_a_site_keeps_its_answers_back_and_the_others_go_on(
     kept = audit.rename(audit.with_suffix(".kept"))
     try:
         audit.symlink_to("/dev/full")
-        record = record_of(federation, job, tmp_path / "result")
+        record = federation.record_of(job, tmp_path / "result")
     finally:
         audit.unlink()
         kept.rename(audit)

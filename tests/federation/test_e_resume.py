@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,29 +20,13 @@ from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import load_tensors
 
-from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol, free_ports
+from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol
 
 ROUNDS = 4
 # Rounds long enough to be killed in the middle of one.
 SETTINGS = {**PROTOCOL, "rounds": ROUNDS, "local_epochs": 8}
 TIMEOUT_S = 300
 FDG = str(Path(sys.executable).with_name("fdg"))
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
-    """A federation of this module's own."""
-    found = Federation(tmp_path_factory.mktemp("resume") / "federation", free_ports(), data_root)
-    try:
-        started = found.start()
-        assert started.returncode == 0, started.output
-        yield found
-    finally:
-        found.close()
-        stopped = found.control("stop")
-        for process in found.processes():
-            process.kill()
-    assert stopped.returncode == 0, stopped.output
 
 
 @pytest.fixture(scope="module")
@@ -158,13 +141,13 @@ def results(federation: Federation, job: str, folder: Path) -> tuple[RunRecord, 
 
 @pytest.fixture(scope="module")
 def unbroken(
-    own: Federation, small_job: Path, tmp_path_factory: pytest.TempPathFactory
+    own_federation: Federation, small_job: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[RunRecord, dict[str, torch.Tensor]]:
     """The run that nothing happened to, by ``fdg submit``."""
-    submission = Submission(own, small_job)
+    submission = Submission(own_federation, small_job)
     assert submission.end() == 0, submission.output
     assert submission.output.splitlines()[-1].endswith("FINISHED:COMPLETED"), submission.output
-    return results(own, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
+    return results(own_federation, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
 
 
 def check_equal(
@@ -178,17 +161,17 @@ def check_equal(
 
 
 def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
-    own: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+    own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
-    submission = Submission(own, small_job, "--resume-on-failure")
+    submission = Submission(own_federation, small_job, "--resume-on-failure")
     run = submission.first_job()
-    wait_for_round(own, run, 2)
-    assert kill(own, "photo", run), "the site has no process for the job"
+    wait_for_round(own_federation, run, 2)
+    assert kill(own_federation, "photo", run), "the site has no process for the job"
     assert submission.end() == 0, submission.output
-    assert own.meta(run)["status"] == "FINISHED:EXECUTION_EXCEPTION"
+    assert own_federation.meta(run)["status"] == "FINISHED:EXECUTION_EXCEPTION"
     *_, last = JOB_ID.findall(submission.output)
     assert last != run
-    found = results(own, last, tmp_path)
+    found = results(own_federation, last, tmp_path)
     assert found[0].run == run
     assert len(found[0].resumed_after) == 1
     assert found[0].resumed_after[0] >= 2
@@ -196,21 +179,21 @@ def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
 
 
 def test_a_run_whose_server_was_killed_goes_on_by_one_command(
-    own: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+    own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
-    detached = Submission(own, small_job, "--detach")
+    detached = Submission(own_federation, small_job, "--detach")
     assert detached.end() == 0, detached.output
     run = detached.first_job()
-    wait_for_round(own, run, 2)
-    assert kill(own, "server") >= 3, "daemon, server and job process"
-    restart_server(own)
-    assert own.meta(run)["status"] == "RUNNING", "FLARE goes on listing it"
+    wait_for_round(own_federation, run, 2)
+    assert kill(own_federation, "server") >= 3, "daemon, server and job process"
+    restart_server(own_federation)
+    assert own_federation.meta(run)["status"] == "RUNNING", "FLARE goes on listing it"
 
     deadline = time.monotonic() + TIMEOUT_S
-    words = [FDG, "resume", str(small_job), "--kit", str(lead(own)), "--run", run]
+    words = [FDG, "resume", str(small_job), "--kit", str(lead(own_federation)), "--run", run]
     while True:
         done = subprocess.run(
-            words, env=environment(own), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            words, env=environment(own_federation), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
         if done.returncode == 0 or time.monotonic() > deadline:
             break
@@ -219,9 +202,9 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     found_id = JOB_ID.search(done.stdout)
     assert found_id, done.stdout
     assert f"goes on with run {run}" in done.stdout
-    ended = own.wait_for(found_id.group())
+    ended = own_federation.wait_for(found_id.group())
     assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
-    found = results(own, ended.id, tmp_path)
+    found = results(own_federation, ended.id, tmp_path)
     assert found[0].run == run
     assert len(found[0].resumed_after) == 1
     assert found[0].resumed_after[0] >= 2
@@ -229,27 +212,27 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
 
 
 def test_a_run_whose_server_is_restarted_by_its_daemon_goes_on_by_itself(
-    own: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+    own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
-    submission = Submission(own, small_job, "--resume-on-failure")
+    submission = Submission(own_federation, small_job, "--resume-on-failure")
     run = submission.first_job()
-    wait_for_round(own, run, 2)
-    assert kill(own, "server", but="sub_start.sh") >= 2, "server and job process"
+    wait_for_round(own_federation, run, 2)
+    assert kill(own_federation, "server", but="sub_start.sh") >= 2, "server and job process"
     assert submission.end() == 0, submission.output
     assert f"job {run}: the server was restarted" in submission.output
     *_, last = JOB_ID.findall(submission.output)
-    found = results(own, last, tmp_path)
+    found = results(own_federation, last, tmp_path)
     assert found[0].run == run
     assert len(found[0].resumed_after) == 1
     check_equal(found, unbroken)
 
 
 def test_a_job_with_a_wrong_setting_is_not_resumed_and_the_reason_is_said(
-    own: Federation, small_job: Path, tmp_path: Path
+    own_federation: Federation, small_job: Path, tmp_path: Path
 ) -> None:
     job = Path(shutil.copytree(small_job, tmp_path / "wrong"))
     change_protocol(job, rounds=-1)
-    submission = Submission(own, job, "--resume-on-failure")
+    submission = Submission(own_federation, job, "--resume-on-failure")
     assert submission.end() == 1, submission.output
     last = submission.output.splitlines()[-1]
     assert ": not resumed: its run stopped for a reason of its own: " in last

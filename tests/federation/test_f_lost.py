@@ -3,42 +3,20 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from fdg_plugins.controllers import RunRecord
-
-from .conftest import PROTOCOL, ROOT, Federation, change_protocol, free_ports
+from .conftest import PROTOCOL, ROOT, Federation, change_protocol
 
 NOTICED_WITHIN_S = 60
 RUNS_AGAIN_WITHIN_S = 150
 # While a site is lost a round lasts at least 5 s, the lead time; the start of its processes takes some of them.
 ROUNDS = 20
-
-
-@pytest.fixture(scope="module")
-def own_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
-    """A federation whose sites the tests may kill."""
-    found = Federation(tmp_path_factory.mktemp("poc") / "lost", free_ports(), data_root)
-    try:
-        started = found.start()
-        assert started.returncode == 0, started.output
-        yield found
-    finally:
-        found.close()
-        stopped = found.control("stop")
-        left = found.processes()
-        for process in left:
-            process.kill()
-    assert stopped.returncode == 0, stopped.output
-    assert left == []
 
 
 @pytest.fixture
@@ -98,17 +76,6 @@ def wait_for_rounds(federation: Federation, job: str, site: str, count: int) -> 
         time.sleep(0.2)
 
 
-def record_of(federation: Federation, job: str, folder: Path) -> RunRecord:
-    """Return the record of a job that has ended well."""
-    ended = federation.wait_for(job)
-    assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
-    shutil.rmtree(folder, ignore_errors=True)
-    downloaded = federation.nvflare("lead", "download", job, "-o", str(folder))
-    assert downloaded.returncode == 0, downloaded.output
-    (results,) = folder.rglob("results.json")
-    return RunRecord.model_validate_json(results.read_bytes())
-
-
 def test_a_source_is_lost_and_comes_back_with_what_it_remembers(
     own_federation: Federation, gap_job: Path, tmp_path: Path
 ) -> None:
@@ -121,7 +88,7 @@ def test_a_source_is_lost_and_comes_back_with_what_it_remembers(
     start_machine(own_federation, "photo")
     wait_for_rounds(own_federation, job, "photo", 2)
 
-    record = record_of(own_federation, job, tmp_path / "results")
+    record = own_federation.record_of(job, tmp_path / "results")
     assert len(record.rounds) == ROUNDS
     lost = [round_.round for round_ in record.rounds if "photo" in round_.failures]
     first, last = lost[0], lost[-1]
@@ -151,7 +118,7 @@ def test_the_held_out_site_is_lost_while_a_source_that_restarts_at_once_misses_n
     start_machine(own_federation, "sketch")
     wait_until_lost(own_federation, job, "art_painting", lost)
 
-    record = record_of(own_federation, job, tmp_path / "results")
+    record = own_federation.record_of(job, tmp_path / "results")
     assert record.held_out == ("art_painting",)
     assert len(record.rounds) == 4
     assert f"site sketch is back: job {job} was started there again" in own_federation.log()
