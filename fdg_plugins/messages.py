@@ -26,6 +26,7 @@ META_SITE = "client_name"  # set by the receiving end from the authenticated pee
 META_REQUEST = "fdg_request"
 META_REPORT = "fdg_report"
 META_GAP = "fdg_gap"
+REPORT_LOCAL_MODEL = "local_model"  # a site's own model, kept among the results: not sent apart from the update
 META_CHECKED_REPORTS = "fdg_checked_reports"  # written by the server's filters, over whatever a site wrote
 META_RECEIVED = "fdg_received"  # at a site: tensors that came down beside the model; set by the site's filter
 META_SITE_REPORT = (

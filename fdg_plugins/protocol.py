@@ -76,6 +76,9 @@ class Protocol(pydantic.BaseModel):
         None, ge=1, description="sources drawn at random, by the seed, for each round; unset or `none`: all of them"
     )
     validate_all: bool = Field(False, description="sources that were not drawn for a round judge the model in it too")
+    keep_local_models: bool = Field(
+        False, description="the sites' own models of the last round are kept among the results, for figures"
+    )
     min_sites: int = Field(2, ge=1, description="usable updates below which a round leaves the model as it is")
     patience: float | None = Field(
         None, ge=0, description="seconds that a round waits for the rest once `min_sites` updates have come"

@@ -163,6 +163,10 @@ class UpdateAggregator(ModelAggregator):
         self.reset_stats()
         return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
 
+    def accepted_updates(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Return the updates accepted in this round, by site; none once they were aggregated."""
+        return {site: contribution.update for site, contribution in sorted(self._contributions.items())}
+
     def reset_stats(self) -> None:
         """Forget the round's contributions."""
         self._contributions: dict[str, Contribution] = {}

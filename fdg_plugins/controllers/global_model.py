@@ -18,6 +18,7 @@ from fdg_plugins.storage import save_tensors, user_path
 
 LAST_FILE = "global_model.safetensors"
 SELECTED_FILE = "global_model_selected.safetensors"
+LOCAL_FOLDER = "local_models"
 
 
 class GlobalModel:
@@ -46,6 +47,18 @@ class GlobalModel:
     def save(self, path: Path, description: Mapping[str, str]) -> None:
         """Write the parameters and a description of them as safetensors, atomically."""
         save_tensors(path, self.state, description)
+
+
+def save_local_models(
+    folder: Path,
+    received: Mapping[str, torch.Tensor],
+    updates: Mapping[str, Mapping[str, torch.Tensor]],
+    description: Mapping[str, str],
+) -> None:
+    """Write each site's own model, received plus update, to ``<folder>/local_models/<site>.safetensors``."""
+    for site, update in updates.items():
+        local = {name: value + update[name].to(value.dtype) for name, value in received.items()}
+        save_tensors(folder / LOCAL_FOLDER / f"{site}.safetensors", local, {**description, "site": site})
 
 
 class Start(NamedTuple):

@@ -12,7 +12,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
 from fdg_plugins.controllers.exchanger import Exchanger
-from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel, count_bytes
+from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel, count_bytes, save_local_models
 from fdg_plugins.controllers.messenger import Messenger, Patience, Request
 from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
@@ -285,6 +285,8 @@ class Rounds:
             )
         self.exchanger.forget(set(drawn) - answers.local.keys())
         needed = self.record.protocol.min_sites
+        received = self.model.state
+        updates = self.aggregator.accepted_updates() if self._keeps_local_models else {}
         try:
             if len(answers.local) < needed:
                 raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")
@@ -293,8 +295,14 @@ class Rounds:
         except (FDGError, ArithmeticError) as error:
             self.messenger.warning(f"The model stays as it was: {error}")
             return None, str(error)
+        save_local_models(self.folder, received, updates, self._description(len(self.record.rounds)))
         self.exchanger.finish(TASK_TRAIN, answers.local)
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
+
+    @property
+    def _keeps_local_models(self) -> bool:
+        protocol = self.record.protocol
+        return protocol.keep_local_models and len(self.record.rounds) == protocol.rounds - 1
 
     def _description(self, after_round: int) -> dict[str, str]:
         protocol = self.record.protocol

@@ -12,7 +12,7 @@ from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights, Method, RunRecord
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import shorten
+from fdg_plugins.messages import REPORT_LOCAL_MODEL, shorten
 from fdg_plugins.methods import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.models import check_model_name, input_channels
 from fdg_plugins.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
@@ -94,7 +94,11 @@ def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str
     """Return what the sites must report beside their updates, and which part of the method needs it."""
     objective = make_objective(protocol.objective)
     needed = {objective.report: f"objective {objective.name!r}"} if objective.report else {}
-    return {**needed, **({REPORT_GAP: "the weighting"} if aggregator.needs_reports else {})}
+    if aggregator.needs_reports:
+        needed[REPORT_GAP] = "the weighting"
+    if protocol.keep_local_models:
+        needed[REPORT_LOCAL_MODEL] = "keep_local_models"
+    return needed
 
 
 def new_record(

@@ -29,7 +29,7 @@ from fdg_plugins.executors.training import (
     placed,
     train_locally,
 )
-from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
+from fdg_plugins.messages import REPORT_LOCAL_MODEL, CensusReply, Evaluation, TrainReport
 from fdg_plugins.methods import make_objective
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.protocol import Protocol
@@ -155,12 +155,13 @@ class SiteSession:
         return TrainResult(make_update(model.state_dict(), state), report, tensors)
 
     def _check_allowed(self) -> None:
-        needed, allowed = self.objective.report, self.config.allowed_reports
-        if needed is not None and allowed is not None and needed not in allowed:
-            raise SettingsError(
-                f"the site forbids the report {needed!r} (allowed_reports), "
-                f"which objective {self.objective.name!r} needs."
-            )
+        allowed = self.config.allowed_reports
+        needed = {self.objective.report: f"objective {self.objective.name!r}"}
+        if self.protocol.keep_local_models:
+            needed[REPORT_LOCAL_MODEL] = "keep_local_models"
+        for report, whose in needed.items():
+            if report is not None and allowed is not None and report not in allowed:
+                raise SettingsError(f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.")
 
     def _refuse_held_out(self) -> None:
         if self.domain == self.protocol.target:

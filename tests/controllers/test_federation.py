@@ -25,7 +25,7 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.controllers import FederationController, RunRecord
 from fdg_plugins.controllers.federation import MAX_IDLE_ROUNDS
-from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE
+from fdg_plugins.controllers.global_model import LAST_FILE, LOCAL_FOLDER, SELECTED_FILE
 from fdg_plugins.controllers.rounds import RESULTS_FILE
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
@@ -155,6 +155,22 @@ def test_a_run_goes_from_the_census_to_a_finished_record_and_two_models(
     assert "Accuracy of the global model [from scratch]: PACS, convnet, 16 px, seed 0" in caplog.text
     assert [event for event, _ in job.engine.events].count(AppEventType.ROUND_STARTED) == 2
     assert {"accuracy/target", "gamma/photo", "round/seconds", "validation_loss/cartoon"} <= job.tags
+
+
+@pytest.mark.usefixtures("real_data")
+def test_local_models_of_the_last_round_are_kept_on_demand_and_their_mean_is_the_step_of_fedavg(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        aggregator={"name": "fedavg", "weighting": "uniform", "server_lr": 1.0},
+        protocol={**PROTOCOL, "keep_local_models": True},
+    )
+    job.run()
+    files = sorted((tmp_path / LOCAL_FOLDER).iterdir())
+    assert [file.stem for file in files] == ["art_painting", "cartoon", "photo"]
+    local = [load_tensors(file) for file in files]
+    for name, value in load_tensors(tmp_path / LAST_FILE).items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, torch.stack([model[name] for model in local]).mean(dim=0))
 
 
 @pytest.mark.usefixtures("real_data")
@@ -420,6 +436,10 @@ def test_a_site_that_takes_no_further_part_ends_the_job_after_the_round_with_its
         (
             {"protocol": {**PROTOCOL, "objective": "iir"}},
             "'classifier_gradient' (allowed_reports), which objective 'iir' needs.",
+        ),
+        (
+            {"protocol": {**PROTOCOL, "keep_local_models": True}},
+            "'local_model' (allowed_reports), which keep_local_models needs.",
         ),
     ],
 )
