@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 POC := poc/workspace
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables clean
+.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs clean
 
 help:
 	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg"
@@ -15,6 +15,7 @@ help:
 	@echo "make test             install, then the tests (under 8 minutes on 2 cores)"
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
+	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
 	@echo "make lint             install, then ruff and mypy"
 	@echo "make clean            remove the virtual environment and the simulator's workspace"
 
@@ -57,6 +58,9 @@ lint: $(VENV)/.installed-dev
 
 docs-tables: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_tables.py
+
+export-jobs: $(VENV)/.installed
+	$(BIN)/python -c 'from fdg_plugins.recipes import export_jobs; export_jobs("jobs")'
 
 clean:
 	rm -rf $(VENV) simulator_workspace

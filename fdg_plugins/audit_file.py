@@ -8,12 +8,12 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pydantic
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import Checked, Loss
+from fdg_plugins.messages import Checked, Loss, first_problem
 
 AUDIT_FILE = "fdg_audit.jsonl"
 AUDIT_VERSION: Literal[1] = 1
@@ -62,6 +62,25 @@ class AuditLine(Checked):
     versions: dict[str, str]
 
 
+class BrokenLine(NamedTuple):
+    """A line of the file that is no :class:`AuditLine`: its number, counted from 1, and what is wrong with it."""
+
+    number: int
+    reason: str
+
+
+class PartSum(NamedTuple):
+    """One part of an answer, such as its ``update``: how many arrays, their bytes together, their L2 norm together.
+
+    The norm is NaN if that of one of the arrays is.
+    """
+
+    part: str
+    arrays: int
+    bytes: int
+    norm: float
+
+
 def append_line(path: Path, line: AuditLine) -> None:
     """Append ``line`` to the file, made for its owner alone; when this returns, it is on disk.
 
@@ -93,20 +112,48 @@ def _append(handle: int, content: bytes) -> None:
         raise
 
 
-def read_audit(path: Path) -> Iterator[AuditLine]:
-    """Yield the lines of an audit file in their order; a line that is no whole one is named in the log and left out.
+def audit_entries(path: Path) -> Iterator[AuditLine | BrokenLine]:
+    """Yield the lines of an audit file in their order; of one that is no whole one, its number and what is wrong.
 
-    A torn line is what a crash leaves: it was being written *before* its answer left.
+    A torn line is what a crash leaves: it was being written *before* its answer left. Raises ``DataError`` if the
+    file cannot be read.
     """
     try:
         with path.open("rb") as file:
             for number, text in enumerate(file, start=1):
                 try:
                     yield AuditLine.model_validate_json(text)
-                except pydantic.ValidationError:
-                    logging.getLogger(__name__).warning("audit file %s: line %d is not a line of it.", path, number)
+                except pydantic.ValidationError as error:
+                    yield BrokenLine(number, _reason(error))
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
+
+
+def _reason(error: pydantic.ValidationError) -> str:
+    if error.errors(include_url=False)[0]["type"] == "json_invalid":
+        return "it is not valid JSON: cut off by a crash, before its answer left, or changed"
+    return first_problem(error).rstrip(".")
+
+
+def read_audit(path: Path) -> Iterator[AuditLine]:
+    """Yield the lines of an audit file in their order; one that is no whole one is named in the log and left out."""
+    for entry in audit_entries(path):
+        if isinstance(entry, AuditLine):
+            yield entry
+        else:
+            logging.getLogger(__name__).warning(
+                "audit file %s: line %d is not a line of it: %s.", path, entry.number, entry.reason
+            )
+
+
+def part_sums(line: AuditLine) -> list[PartSum]:
+    """Return what each part of an answer holds, in the order of its tensors; nothing for an answer without any."""
+    sums = []
+    for part in dict.fromkeys(entry.part for entry in line.tensors):
+        entries = [entry for entry in line.tensors if entry.part == part]
+        norm = math.hypot(*(entry.norm for entry in entries))
+        sums.append(PartSum(part, len(entries), sum(entry.bytes for entry in entries), norm))
+    return sums
 
 
 def audit_table(lines: Iterable[AuditLine]) -> str:
@@ -120,14 +167,22 @@ def audit_table(lines: Iterable[AuditLine]) -> str:
 
 
 def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
-    number = "-" if line.round is None else str(line.round)
-    start = (line.time, line.job[:8], line.task, number, line.return_code)
-    filters = "?" if line.filters is None else ", ".join(one.filter.rpartition(".")[2] for one in line.filters) or "-"
-    end = (str(len(line.values) + len(line.others)), filters)
-    for part in dict.fromkeys(entry.part for entry in line.tensors) or ["-"]:
-        entries = [entry for entry in line.tensors if entry.part == part]
-        norm = math.hypot(*(entry.norm for entry in entries))
-        yield (*start, part, str(len(entries)), str(sum(entry.bytes for entry in entries)), f"{norm:.4g}", *end)
+    start = (line.time, line.job[:8], line.task, round_text(line), line.return_code)
+    end = (str(len(line.values) + len(line.others)), filters_text(line))
+    for part in part_sums(line) or [PartSum("-", 0, 0, 0.0)]:
+        yield (*start, part.part, str(part.arrays), str(part.bytes), f"{part.norm:.4g}", *end)
+
+
+def round_text(line: AuditLine) -> str:
+    """Return the round of an answer as it is counted on the wire, from 0; ``-`` for an answer that names none."""
+    return "-" if line.round is None else str(line.round)
+
+
+def filters_text(line: AuditLine) -> str:
+    """Return the class names of the filters that an answer had passed; ``-``: none, ``?``: FLARE did not say."""
+    if line.filters is None:
+        return "?"
+    return ", ".join(one.filter.rpartition(".")[2] for one in line.filters) or "-"
 
 
 def json_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -35,8 +35,8 @@ class SiteConfig(pydantic.BaseModel):
         description="share of the domain, for many sites per domain: `3/10` is the third of ten equal random parts",
     )
     role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
-    allowed_reports: tuple[Literal["gap", "class_means", "classifier_gradient", "local_model"], ...] | None = pydantic.Field(
-        None, description="what may leave the site beside its update; default: whatever a method needs"
+    allowed_reports: tuple[Literal["gap", "class_means", "classifier_gradient", "local_model"], ...] | None = (
+        pydantic.Field(None, description="what may leave the site beside its update; default: whatever a method needs")
     )
     device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")

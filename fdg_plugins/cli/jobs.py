@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job folders: what FLARE's own tools would reject or distort is refused here, and the config-only twin is made."""
+"""Job folders: what FLARE's own tools would reject or distort is refused here, and the config-only twin is made.
+
+Jobs can also be made of recipes: :func:`own_arguments` is for the commands that do.
+"""
 
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,21 @@ CUSTOM = "custom"
 CONFIG_FILES = ("config_fed_server.json", "config_fed_client.json")
 SAFE_KEY = re.compile(r"[A-Za-z0-9_]+")
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@contextmanager
+def own_arguments() -> Iterator[None]:
+    """Keep the command line from FLARE while ``fdg_plugins.recipes`` is imported.
+
+    FLARE's recipe module takes ``--export`` and ``--export-dir`` out of ``sys.argv`` when it is imported, as fits a
+    script that executes a recipe; from then on every recipe would be exported instead of run.
+    """
+    arguments = sys.argv
+    sys.argv = arguments[:1]
+    try:
+        yield
+    finally:
+        sys.argv = arguments
 
 
 def export(job: Path, to: Path, name: str | None = None) -> Path:

@@ -4,24 +4,43 @@
 import typer
 
 from fdg_plugins.cli.allow_list import allow_list
+from fdg_plugins.cli.audit import audit
 from fdg_plugins.cli.console import OneLineErrors
+from fdg_plugins.cli.data import data_app
+from fdg_plugins.cli.doctor import doctor
+from fdg_plugins.cli.explain import explain
 from fdg_plugins.cli.export_job import export_job
+from fdg_plugins.cli.report import report
 from fdg_plugins.cli.resume import resume
 from fdg_plugins.cli.submit import submit
+from fdg_plugins.cli.sweep import sweep
+
+START = "To begin with"
+EXPERIMENTS = "Experiments"
+FEDERATION = "A real federation"
 
 app = typer.Typer(
     name="fdg",
     cls=OneLineErrors,
-    help="Federated domain generalization on NVIDIA FLARE: what operators and leads do outside a run.\n\n"
-    "A site's operator allows the components once (fdg allow-list); after that a lead submits jobs that bring no "
-    "code (fdg submit; or fdg export-job, then nvflare job submit), and goes on with runs that broke off (fdg resume).",
-    epilog="Exit codes: 0 done, 1 a job that was followed did not complete, 2 the request cannot be carried out as "
-    "given; one line on stderr says why.",
+    help="Federated domain generalization on NVIDIA FLARE: what people do before, around and after runs.\n\n"
+    "A researcher prepares data (fdg data), runs methods on every held-out domain (fdg sweep) and reads the paper's "
+    "table (fdg report). A site's operator allows the components once (fdg allow-list) and reads what has left the "
+    "site (fdg audit); a lead submits jobs that bring no code (fdg submit; or fdg export-job, then nvflare job "
+    "submit), and goes on with runs that broke off (fdg resume).",
+    epilog="Exit codes: 0 done, 1 something that was asked for did not succeed (a job or run that failed, a problem "
+    "that was found), 2 the request cannot be carried out as given; one line on stderr says why; 130 it was "
+    "stopped.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("allow-list")(allow_list)
-app.command("export-job")(export_job)
-app.command("submit")(submit)
-app.command("resume")(resume)
+app.command("doctor", rich_help_panel=START)(doctor)
+app.command("explain", rich_help_panel=START)(explain)
+app.add_typer(data_app, name="data", rich_help_panel=START)
+app.command("sweep", rich_help_panel=EXPERIMENTS)(sweep)
+app.command("report", rich_help_panel=EXPERIMENTS)(report)
+app.command("allow-list", rich_help_panel=FEDERATION)(allow_list)
+app.command("audit", rich_help_panel=FEDERATION)(audit)
+app.command("export-job", rich_help_panel=FEDERATION)(export_job)
+app.command("submit", rich_help_panel=FEDERATION)(submit)
+app.command("resume", rich_help_panel=FEDERATION)(resume)

@@ -11,13 +11,22 @@ A site finds its data root, opens its domain once and builds a loader for every 
 ``catalogue`` knows the data sets, ``roots`` says where a site's images come from, ``folders``, ``mnist``,
 ``digits`` and ``rotated`` find them, ``splits`` divides a domain and its parts, ``domains`` opens one,
 ``transforms`` decodes and augments, ``images`` makes batches. Only files below the data root are read.
+
+``origins`` says where the data sets come from, and ``preparation`` brings them from there onto a disk; a run
+needs neither.
 """
 
 from fdg_plugins.data.catalogue import (
+    DATASETS,
+    DOMAINNET,
+    DOMAINNET_10,
+    OFFICE_HOME,
     PACS,
     ROTATED_DIGITS,
     ROTATED_MNIST,
     ROTATED_MNIST_7K,
+    TERRA_INCOGNITA,
+    VLCS,
     DatasetSpec,
     ImageFolderSpec,
     RotatedSpec,
@@ -31,10 +40,16 @@ from fdg_plugins.data.rotated import ImageArray
 from fdg_plugins.data.transforms import evaluation_transform, training_transform
 
 __all__ = [
+    "DATASETS",
+    "DOMAINNET",
+    "DOMAINNET_10",
+    "OFFICE_HOME",
     "PACS",
     "ROTATED_DIGITS",
     "ROTATED_MNIST",
     "ROTATED_MNIST_7K",
+    "TERRA_INCOGNITA",
+    "VLCS",
     "ArrayImages",
     "DataRoot",
     "DatasetSpec",

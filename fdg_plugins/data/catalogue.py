@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data sets this package knows by name, and what one labelled image of them is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
+from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
 from fdg_plugins.errors import SettingsError
 
 
@@ -10,8 +13,8 @@ from fdg_plugins.errors import SettingsError
 class DatasetSpec:
     """What every data set has: the position of a class in ``classes`` is its label at every site.
 
-    ``channels`` is 3 for colour and 1 for grey images. ``needs_data_root`` is false where the images come
-    with an installed package.
+    ``channels`` is 3 for colour and 1 for grey images. ``folder`` holds the files below a data root; it is empty
+    where ``needs_data_root`` is false, because the images come with an installed package.
     """
 
     name: str
@@ -20,6 +23,7 @@ class DatasetSpec:
     domains: tuple[str, ...]
     classes: tuple[str, ...]
     channels: int
+    folder: str
     needs_data_root: bool = True
 
 
@@ -30,7 +34,6 @@ class ImageFolderSpec(DatasetSpec):
     ``known_bad`` names images that are left out everywhere, as ``<domain>/<class>/<file name without suffix>``.
     """
 
-    folder: str
     channels: int = 3
     known_bad: tuple[str, ...] = ()
 
@@ -84,6 +87,68 @@ PACS = ImageFolderSpec(
     known_bad=("sketch/dog/n02103406_4068-1",),
 )
 
+VLCS = ImageFolderSpec(
+    name="vlcs",
+    folder="vlcs",
+    title="VLCS",
+    reference="Fang, Xu, Rockmore: Unbiased Metric Learning: On the Utilization of Multiple Datasets and Web Images "
+    "for Softening Bias, ICCV 2013",
+    domains=("caltech101", "labelme", "sun09", "voc2007"),
+    classes=("bird", "car", "chair", "dog", "person"),
+)
+
+OFFICE_HOME = ImageFolderSpec(
+    name="officehome",
+    folder="officehome",
+    title="Office-Home",
+    reference="Venkateswara, Eusebio, Chakraborty, Panchanathan: Deep Hashing Network for Unsupervised Domain "
+    "Adaptation, CVPR 2017",
+    domains=("art", "clipart", "product", "real_world"),
+    classes=OFFICE_HOME_CLASSES,
+)
+
+# The camera traps of Terra Incognita have more places and species; DomainBed made this choice, and papers follow it.
+TERRA_INCOGNITA = ImageFolderSpec(
+    name="terraincognita",
+    folder="terraincognita",
+    title="TerraIncognita",
+    reference="Beery, Van Horn, Perona: Recognition in Terra Incognita, ECCV 2018",
+    domains=("location_38", "location_43", "location_46", "location_100"),
+    classes=("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel"),
+)
+
+_DOMAINNET_DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+
+DOMAINNET = ImageFolderSpec(
+    name="domainnet",
+    folder="domainnet",
+    title="DomainNet",
+    reference="Peng, Bai, Xia, Huang, Saenko, Wang: Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
+    domains=_DOMAINNET_DOMAINS,
+    classes=DOMAINNET_CLASSES,
+)
+
+DOMAINNET_10 = ImageFolderSpec(
+    name="domainnet10",
+    folder="domainnet10",
+    title="DomainNet (10 classes)",
+    reference="Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch "
+    "Normalization, ICLR 2021",
+    domains=_DOMAINNET_DOMAINS,
+    classes=(
+        "bird",
+        "feather",
+        "headphones",
+        "ice_cream",
+        "teapot",
+        "tiger",
+        "whale",
+        "windmill",
+        "wine_glass",
+        "zebra",
+    ),
+)
+
 _ANGLES = (0, 15, 30, 45, 60, 75)
 _ANGLE_DOMAINS = tuple(f"angle_{angle}" for angle in _ANGLES)
 _DIGITS = tuple("0123456789")
@@ -98,6 +163,7 @@ ROTATED_DIGITS = RotatedSpec(
     reference="Alpaydin, Kaynak: Optical Recognition of Handwritten Digits, UCI 1998, as scikit-learn brings it",
     domains=_ANGLE_DOMAINS,
     classes=_DIGITS,
+    folder="",
     source="digits",
     angles=_ANGLES,
     needs_data_root=False,
@@ -109,6 +175,7 @@ ROTATED_MNIST = RotatedSpec(
     reference=_ROTATED_REFERENCE,
     domains=_ANGLE_DOMAINS,
     classes=_DIGITS,
+    folder="mnist",
     source="mnist",
     angles=_ANGLES,
     stand_in=ROTATED_DIGITS,
@@ -121,19 +188,32 @@ ROTATED_MNIST_7K = RotatedSpec(
     reference=_ROTATED_REFERENCE,
     domains=_ANGLE_DOMAINS,
     classes=_DIGITS,
+    folder="mnist",
     source="mnist",
     angles=_ANGLES,
     limit=7000,
     stand_in=ROTATED_DIGITS,
 )
 
-_SPECS: dict[str, ImageFolderSpec | RotatedSpec] = {
-    spec.name: spec for spec in (PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K)
+DATASETS: Mapping[str, ImageFolderSpec | RotatedSpec] = {
+    spec.name: spec
+    for spec in (
+        PACS,
+        VLCS,
+        OFFICE_HOME,
+        TERRA_INCOGNITA,
+        DOMAINNET,
+        DOMAINNET_10,
+        ROTATED_MNIST,
+        ROTATED_MNIST_7K,
+        ROTATED_DIGITS,
+    )
 }
+"""All data sets by name."""
 
 
 def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec:
     """Return the data set called ``name``; SettingsError, listing the known names, if there is none."""
-    if name not in _SPECS:
-        raise SettingsError(f"data set {name!r} is unknown; expected one of: {', '.join(sorted(_SPECS))}.")
-    return _SPECS[name]
+    if name not in DATASETS:
+        raise SettingsError(f"data set {name!r} is unknown; expected one of: {', '.join(sorted(DATASETS))}.")
+    return DATASETS[name]

@@ -12,6 +12,7 @@ from fdg_plugins.errors import DataError
 
 FOLDER = "mnist/MNIST/raw"
 PARTS = ("train", "t10k")
+FILES = tuple(f"{part}-{kind}" for part in PARTS for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 CLASSES = 10
 
 # What torchvision's readers raise on files that are not in the idx format, or end too early.
@@ -27,14 +28,18 @@ def read_mnist(data_root: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     root = data_root.resolve()
     folder = root / FOLDER
     if not folder.is_dir():
-        names = ", ".join(f"{part}-{kind}" for part in PARTS for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
-        raise DataError(f"folder of MNIST {folder} is not a folder; expected it to hold {names}.")
+        raise DataError(f"folder of MNIST {folder} is not a folder; expected it to hold {', '.join(FILES)}.")
     refuse_outside(root, folder)
-    parts = [_read_part(root, folder, part, size) for part in PARTS]
+    parts = [read_part(root, part, size) for part in PARTS]
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
-def _read_part(root: Path, folder: Path, part: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def read_part(root: Path, part: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return images uint8 ``[N, size, size]`` and labels int64 ``[N]`` of one of ``PARTS`` below a resolved data root.
+
+    Raises DataError as ``read_mnist`` does.
+    """
+    folder = root / FOLDER
     images_file, labels_file = folder / f"{part}-images-idx3-ubyte", folder / f"{part}-labels-idx1-ubyte"
     images = _read(root, images_file, read_image_file)
     labels = _read(root, labels_file, read_label_file)

@@ -12,6 +12,7 @@ from pathlib import Path
 import platformdirs
 from PIL import Image
 
+from fdg_plugins.data.catalogue import PACS
 from fdg_plugins.data.stand_in_paint import CANVAS
 from fdg_plugins.data.stand_in_shapes import SHAPES, pose
 from fdg_plugins.data.stand_in_styles import EXAGGERATION, STYLES
@@ -22,8 +23,12 @@ from fdg_plugins.storage import write_json
 STAND_IN_VERSION: int = 1
 """Raised whenever any picture changes, so that an old cache is never taken for the new data."""
 
+DATASET: str = PACS.name
+"""The data set that is drawn; no other has a stand-in of pictures."""
+
 IMAGES_PER_CLASS: int = 30
 MARKER: str = "STAND-IN.json"
+"""The file that makes every run on a folder call itself STAND-IN: in the data root, and in ``pacs/`` itself."""
 
 _NOTE = "These pictures are drawings made by fdg_plugins, not the PACS data set; no result on them is a result on PACS."
 
@@ -38,9 +43,9 @@ def stand_in_root(cache: Path | None = None, *, images_per_class: int = IMAGES_P
     return base / f"stand-in-v{STAND_IN_VERSION}{suffix}"
 
 
-def is_stand_in(data_root: Path) -> bool:
-    """Return whether ``data_root`` holds drawings of this module rather than the user's own data."""
-    return (Path(data_root) / MARKER).is_file()
+def is_stand_in(data_root: Path, folder: str = "") -> bool:
+    """Return whether ``data_root``, or ``folder`` in it, holds drawings of this module rather than the user's data."""
+    return any((place / MARKER).is_file() for place in (Path(data_root), Path(data_root) / folder))
 
 
 def ensure_stand_in(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
@@ -49,12 +54,22 @@ def ensure_stand_in(cache: Path | None = None, *, images_per_class: int = IMAGES
     Any number of processes may call this at once: each builds into a folder of its own and renames it; who
     comes second drops its own and uses the first one's. The final name never shows an incomplete folder.
     """
+    return write_stand_in(stand_in_root(cache, images_per_class=images_per_class), images_per_class=images_per_class)
+
+
+def write_stand_in(root: Path, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
+    """Return ``root`` after drawing the stand-in into it, if it is not there yet; any number of processes may.
+
+    Raises DataError for fewer than one image per class, for a folder that cannot be written, and for one that holds
+    anything else, so that real images and drawings never share a data root.
+    """
     if images_per_class < 1:
         raise DataError(f"images_per_class is {images_per_class}; the stand-in needs at least one per class.")
-    root = stand_in_root(cache, images_per_class=images_per_class)
     try:
         if is_stand_in(root):
             return root
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise DataError(f"{root} is in the way and is not the stand-in data; expected a new or an empty folder.")
         root.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
     except OSError as error:
@@ -84,11 +99,12 @@ def _build(folder: Path, images_per_class: int) -> None:
     """Draw the whole data set into ``folder``, the marker last."""
     for domain in STYLES:
         for class_name in SHAPES:
-            target = folder / "pacs" / domain / class_name
+            target = folder / PACS.folder / domain / class_name
             target.mkdir(parents=True)
             for index in range(images_per_class):
                 draw(domain, class_name, index).save(target / f"{index:03d}.png")
     marker = {"stand_in": True, "version": STAND_IN_VERSION, "images_per_class": images_per_class, "note": _NOTE}
+    write_json(folder / PACS.folder / MARKER, marker)  # so that pacs/ stays marked where someone moves it
     write_json(folder / MARKER, marker)
 
 

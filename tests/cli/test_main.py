@@ -26,7 +26,9 @@ def test_help_loads_neither_torch_nor_flare() -> None:
     assert "allow-list" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["allow-list", "export-job", "submit", "resume"])
+@pytest.mark.parametrize(
+    "command", ["allow-list", "export-job", "submit", "resume", "sweep", "report", "audit", "explain", "doctor"]
+)
 def test_every_command_teaches_by_example(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0

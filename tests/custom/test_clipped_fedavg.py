@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example of a method of one's own does what it says."""
 
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,9 +11,12 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.messages import META_SITE
 
-CUSTOM = Path(__file__).parents[2] / "custom"
+PROJECT = Path(__file__).parents[2]
+CUSTOM = PROJECT / "custom"
+TINY = {"FDG_DATASET": "rotateddigits", "FDG_TARGET": "angle_0", "FDG_ROUNDS": "1", "FDG_IMAGE_SIZE": "16"}
 
 
 def test_no_update_counts_for_more_than_the_median_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +30,25 @@ def test_no_update_counts_for_more_than_the_median_length(monkeypatch: pytest.Mo
     # Lengths 1, 2, 300; the median is 2, so the last is shortened to [2, 0].
     assert torch.allclose(aggregator.aggregate_model().params["w"], torch.tensor([1.0, 2 / 3]))
     sys.modules.pop("clipped_fedavg")
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run_the_aggregator(tmp_path: Path) -> None:
+    (commands,) = re.findall(r"```bash\n(.*?)```", (CUSTOM / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    job = tmp_path / "my_job"
+    commands = commands.replace("/tmp/my_job", str(job)).replace("pacs_fedavg", "rotatedmnist_fedavg")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", f"{commands.strip()} -t 6 -w {tmp_path / 'workspace'}"],
+        cwd=PROJECT,
+        env={**environment, **TINY, "PATH": path, "FDG_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    results = tmp_path / "workspace" / "server" / "simulate_job" / "results.json"
+    record = RunRecord.model_validate_json(results.read_bytes())
+    assert (record.status, record.method.aggregator) == ("finished", "ClippedFedAvgAggregator")

@@ -8,7 +8,7 @@ import pytest
 from fdg_plugins.data import DataRoot, find_data_root, roots, stand_in
 from fdg_plugins.errors import DataError, SettingsError
 
-NEEDING = ("pacs", "rotatedmnist", "rotatedmnist_7k")
+NEEDING = ("pacs", "vlcs", "rotatedmnist", "rotatedmnist_7k")
 
 
 @pytest.fixture
@@ -29,6 +29,20 @@ def test_a_named_data_root_is_used_and_is_no_stand_in(dataset: str, tmp_path: Pa
 def test_a_named_data_root_that_holds_the_drawings_is_a_stand_in(dataset: str, tmp_path: Path) -> None:
     (tmp_path / stand_in.MARKER).touch()
     assert find_data_root(dataset, tmp_path, None) == DataRoot(tmp_path, stand_in=True)
+
+
+def test_drawings_that_were_moved_into_another_data_root_stay_a_stand_in(tmp_path: Path) -> None:
+    (tmp_path / "pacs").mkdir()
+    (tmp_path / "pacs" / stand_in.MARKER).touch()
+    assert find_data_root("pacs", tmp_path, None) == DataRoot(tmp_path, stand_in=True)
+    assert find_data_root("vlcs", tmp_path, None) == DataRoot(tmp_path, stand_in=False)
+
+
+@pytest.mark.usefixtures("_nothing_is_drawn")
+@pytest.mark.parametrize("dataset", ["vlcs", "officehome", "terraincognita", "domainnet", "domainnet10"])
+def test_a_data_set_that_is_not_drawn_needs_a_data_root(dataset: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"data set {dataset} has no data root and no stand-in; .*prepare {dataset}"):
+        find_data_root(dataset, None, tmp_path)
 
 
 @pytest.mark.usefixtures("_nothing_is_drawn")
@@ -63,5 +77,5 @@ def test_digits_come_with_an_installed_package_and_are_never_a_stand_in(name: st
 
 
 def test_an_unknown_data_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="data set 'mnist' is unknown; expected one of: pacs"):
+    with pytest.raises(SettingsError, match=r"data set 'mnist' is unknown; expected one of: domainnet, .*pacs"):
         find_data_root("mnist", tmp_path, None)

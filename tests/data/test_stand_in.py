@@ -14,7 +14,14 @@ import pytest
 from PIL import Image, ImageStat
 
 from fdg_plugins.data import stand_in
-from fdg_plugins.data.stand_in import STAND_IN_VERSION, draw, ensure_stand_in, is_stand_in, stand_in_root
+from fdg_plugins.data.stand_in import (
+    STAND_IN_VERSION,
+    draw,
+    ensure_stand_in,
+    is_stand_in,
+    stand_in_root,
+    write_stand_in,
+)
 from fdg_plugins.data.stand_in_shapes import SHAPES, pose
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
@@ -28,11 +35,11 @@ def _make_one_per_class(cache: Path) -> Path:
 
 
 def _assert_complete(root: Path, images_per_class: int) -> None:
-    """Every class of every domain has its pictures and nothing else, and the marker lies beside ``pacs``."""
+    """Every class of every domain has its pictures and nothing else, and a marker lies beside and in ``pacs``."""
     names = [f"{index:03d}.png" for index in range(images_per_class)]
     expected = {f"pacs/{domain}/{name}/{file}" for domain in DOMAINS for name in CLASSES for file in names}
     found = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert found == expected | {"STAND-IN.json"}
+    assert found == expected | {"STAND-IN.json", "pacs/STAND-IN.json"}
 
 
 def _mean(domain: str, statistic: str) -> float:
@@ -135,6 +142,23 @@ def test_the_marker_says_that_these_are_drawings(tmp_path: Path) -> None:
     assert is_stand_in(root)
     assert not is_stand_in(tmp_path)
     assert not is_stand_in(tmp_path / "absent")
+
+
+def test_pacs_stays_marked_where_it_is_moved(tmp_path: Path) -> None:
+    root = ensure_stand_in(tmp_path / "cache", images_per_class=1)
+    (tmp_path / "data").mkdir()
+    (root / "pacs").rename(tmp_path / "data" / "pacs")
+    assert is_stand_in(tmp_path / "data", "pacs")
+    assert not is_stand_in(tmp_path / "data")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_it_can_be_drawn_into_a_folder_of_ones_own(tmp_path: Path, there: bool) -> None:
+    if there:
+        (tmp_path / "own").mkdir()
+    assert write_stand_in(tmp_path / "own", images_per_class=1) == tmp_path / "own"
+    _assert_complete(tmp_path / "own", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
 
 
 def test_the_default_place_is_the_cache_of_the_user_and_carries_the_version() -> None:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows from finished runs: which of them may stand in one table, and the table beside the papers' numbers.
+
+:func:`find_runs` reads records; :func:`method_name` says what a method is called; :func:`check_comparable` refuses to
+mix; :func:`target_accuracy` applies a selection rule; :func:`build_table` makes the table that ``fdg report`` prints.
+"""
+
+from fdg_plugins.analysis.comparable import check_comparable, without_repeats
+from fdg_plugins.analysis.names import method_name, method_order, method_settings, method_title
+from fdg_plugins.analysis.runs import FoundRuns, Run, find_runs
+from fdg_plugins.analysis.selection import RULES, target_accuracy
+from fdg_plugins.analysis.table import Table, build_table
+
+__all__ = [
+    "RULES",
+    "FoundRuns",
+    "Run",
+    "Table",
+    "build_table",
+    "check_comparable",
+    "find_runs",
+    "method_name",
+    "method_order",
+    "method_settings",
+    "method_title",
+    "target_accuracy",
+    "without_repeats",
+]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""May these runs stand in one table? Only where nothing but method, held-out domain and seed is different."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fdg_plugins.analysis.names import method_settings
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.errors import SettingsError
+
+# The first two are what a table ranges over; the others are the method's.
+_FREE_FIELDS = ("target", "seed", "objective", "gap_split")
+
+
+def check_comparable(runs: Sequence[Run]) -> None:
+    """Raise ``SettingsError`` naming the first difference, both values and both runs.
+
+    Compared are the kind of data, the protocol without held-out domain, seed and method, where the initial weights
+    came from, the package's major version, and how the sites of each domain split it: their number, the numbers of
+    images and, among runs of one seed, the images themselves by their hash.
+    """
+    seen: dict[str, tuple[Run, Any]] = {}
+    for run in runs:
+        for what, value in _facts(run):
+            other, expected = seen.setdefault(what, (run, value))
+            if value != expected:
+                raise SettingsError(
+                    f"these runs cannot stand in one table: {what} is {_text(expected)} in {other.folder} and "
+                    f"{_text(value)} in {run.folder}."
+                )
+
+
+def without_repeats(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[tuple[Run, Run], ...]]:
+    """Return the runs without copies of one another, and each copy with the run that stands for it.
+
+    Raises ``SettingsError`` for two runs of one method, held-out domain and seed that ended differently.
+    """
+    kept: dict[tuple[Any, ...], Run] = {}
+    copies: list[tuple[Run, Run]] = []
+    for run in runs:
+        first = kept.setdefault((*settings_key(run), run.target, run.seed), run)
+        if first is run:
+            continue
+        if _judged(first) != _judged(run):
+            raise SettingsError(
+                f"two runs of {run.method}, held-out domain {run.target}, seed {run.seed} differ in their results: "
+                f"{first.folder} and {run.folder}; expected one of them."
+            )
+        copies.append((run, first))
+    return tuple(kept.values()), tuple(copies)
+
+
+def settings_key(run: Run) -> tuple[Any, ...]:
+    """Return what tells a method with its settings from every other, as a key."""
+    return run.method, tuple(method_settings(run.record).items())
+
+
+def _facts(run: Run) -> Iterator[tuple[str, Any]]:
+    """Yield what must agree, in words, and its value."""
+    record = run.record
+    yield "the stand-in", "used" if record.stand_in else "not used"
+    yield "data", record.data
+    yield "data set", run.dataset
+    for name, value in record.protocol.model_dump().items():
+        if name not in _FREE_FIELDS:
+            yield f"{name} of the protocol", value
+    yield "the source of the initial weights", record.initial_weights.label
+    yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
+    yield from _splits(run)
+
+
+def _splits(run: Run) -> Iterator[tuple[str, Any]]:
+    """Yield the splits by domain and role; the seed in a split's name is no difference."""
+    sites: dict[tuple[str, str], list[Any]] = {}
+    for reply in run.record.census.values():
+        role = "held-out" if reply.domain == run.target else "source"
+        sites.setdefault((role, reply.domain), []).append(reply)
+    for (role, domain), replies in sorted(sites.items()):
+        where = f"of the {role} domain {domain}"
+        names = sorted(re.sub(rf"@{run.seed}\b", "@seed", reply.split) for reply in replies)
+        yield f"the split {where}", ", ".join(names)
+        counts = sorted((reply.num_train, reply.num_validation, reply.num_test) for reply in replies)
+        yield f"the number of training, validation and test images {where}", counts
+        hashes = sorted(reply.split_hash for reply in replies)
+        yield f"the hash of the split {where} under seed {run.seed}", ", ".join(hashes)
+
+
+def _judged(run: Run) -> list[str]:
+    return [evaluation.model_dump_json() for evaluation in run.record.evaluations]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join("/".join(str(part) for part in parts) for parts in value)
+    return "unset" if value is None else str(value)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means over seeds, and the difference of two of them. Accuracies are fractions in [0, 1]."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over ``count`` runs and their standard deviation, None where it is unknown or there is one run.
+
+    ``by_seed`` holds the runs' own values where they are known; ``notes`` are remarks on this number.
+    """
+
+    mean: float
+    std: float | None
+    count: int
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
+    """Return mean and sample standard deviation (divisor n - 1) of the values; None of no values."""
+    values = [value for _, value in sorted(by_seed.items())]
+    if not values:
+        return None
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Estimate(statistics.fmean(values), std, len(values), dict(sorted(by_seed.items())))
+
+
+def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
+    """Return the mean over all domains for each seed that has a value in every one of them."""
+    seeds = set.intersection(*(set(by_seed) for by_seed in domains.values())) if domains else set()
+    return {seed: statistics.fmean(by_seed[seed] for by_seed in domains.values()) for seed in sorted(seeds)}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Ours minus theirs, and its standard error; None where either deviation is unknown."""
+
+    value: float
+    standard_error: float | None
+
+    @property
+    def within_two(self) -> bool | None:
+        """Whether the difference is at most twice its standard error; None if that is unknown."""
+        return None if self.standard_error is None else abs(self.value) <= 2 * self.standard_error
+
+
+def difference(ours: Estimate, theirs: Estimate) -> Difference:
+    """Return ``ours - theirs`` with ``sqrt(s_ours^2 / n_ours + s_theirs^2 / n_theirs)`` as its standard error."""
+    variances = [None if mean.std is None or mean.count < 2 else mean.std**2 / mean.count for mean in (ours, theirs)]
+    known = [variance for variance in variances if variance is not None]
+    error = math.sqrt(sum(known)) if len(known) == len(variances) else None
+    return Difference(ours.mean - theirs.mean, error)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table as text, before it is Markdown, LaTeX or lines: percentages, the best marked, caption and footnotes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fdg_plugins.analysis.estimates import Estimate, difference
+from fdg_plugins.analysis.papers import PrintedRow
+from fdg_plugins.analysis.selection import ORACLE, RULES
+from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
+
+MISSING = "missing"
+NOT_PRINTED = "-"
+_WITHIN = {True: "yes", False: "no", None: "unknown"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell's text; ``best`` is to be shown in bold."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows of cells in groups, one per method, of as many columns as the header; the first ``words`` are no numbers."""
+
+    caption: str
+    header: tuple[str, ...]
+    words: int
+    groups: tuple[tuple[tuple[Cell, ...], ...], ...]
+    notes: tuple[str, ...]
+
+
+def to_grid(table: Table, digits: int = 1) -> Grid:
+    """Return ``table`` as text, accuracies in percent with ``digits`` decimals."""
+    writer = _Writer(table, digits)
+    groups = tuple(tuple(writer.rows_of(method)) for method in table.methods)
+    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(writer.notes()))
+
+
+class _Writer:
+    """Writes one table; collects the footnotes on the way."""
+
+    def __init__(self, table: Table, digits: int) -> None:
+        self.table = table
+        self.digits = digits
+        self.compared = table.against is not None
+        self.words = 1 + (len(table.rules) > 1) + self.compared
+        results = [result for method in table.methods for result in method.results]
+        self.counts = sorted({cell.count for result in results for cell in result.cells.values()})
+        self.best = {rule: self._best(rule) for rule in table.rules}
+        self.marks: dict[str, str] = {}
+
+    # --- around the rows ---
+
+    def header(self) -> tuple[str, ...]:
+        """Return the titles of the columns."""
+        return (*self._words("method", "selection", "whose"), *self.table.columns)
+
+    def caption(self) -> str:
+        """Return what the numbers are: of which data, how made, how selected, over how many seeds."""
+        facts, rules = self.table.facts, self.table.rules
+        selection = RULES[rules[0]] if len(rules) == 1 else "by several rules"
+        parts = [", ".join(_described(facts)), f"selection: {selection}", f"fdg-plugins {', '.join(facts.versions)}"]
+        return f"Accuracy on the held-out domain, percent, {self._over_seeds()}: {'; '.join(parts)}."
+
+    def _over_seeds(self) -> str:
+        seeds = ", ".join(map(str, self.table.facts.seeds))
+        if len(self.counts) > 1:
+            return f"mean ± standard deviation over seeds {seeds} (their number in brackets)"
+        if self.counts == [1]:
+            return f"one seed ({seeds})"
+        return f"mean ± standard deviation over {', '.join(map(str, self.counts)) or 'no'} seeds ({seeds})"
+
+    def notes(self) -> list[str]:
+        """Return the footnotes; call it when all rows are written."""
+        table = self.table
+        notes = [f"[{mark}] {text}." for text, mark in self.marks.items()]
+        if ORACLE in table.rules:
+            notes.append("The oracle looks at the held-out domain to choose the model: it is not a result.")
+        if self.compared:
+            notes.append(
+                "Below a printed row: ours minus theirs, and whether that lies within two standard errors of the "
+                "difference, sqrt(s1²/n1 + s2²/n2); unknown where a deviation is not known or there is one seed."
+            )
+            printed = {row.paper.key: row.paper for method in table.methods for row in method.printed}
+            notes += [
+                f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
+                for paper in printed.values()
+            ]
+            lacking = [method.label for method in table.methods if not method.printed]
+            notes += [f"No printed number: {', '.join(lacking)}."] if lacking else []
+        return [*notes, *table.notes]
+
+    # --- rows ---
+
+    def rows_of(self, method: MethodRows) -> list[tuple[Cell, ...]]:
+        """Return ours under each rule, then for each paper its row and below it the differences."""
+        rows = [self._ours(method, result) for result in method.results]
+        for printed in method.printed:
+            rows.append(self._theirs(method, printed))
+            rows += [self._differences(method, result, printed) for result in method.results]
+        return rows
+
+    def _ours(self, method: MethodRows, result: Result) -> tuple[Cell, ...]:
+        cells = []
+        for column in self.table.columns:
+            cell = result.cells.get(column)
+            is_best = cell is not None and self._mean(cell) == self.best[result.rule].get(column)
+            cells.append(Cell(self._estimate(cell, counted=True) if cell else MISSING, is_best))
+        return (*self._cells(method.label, RULES[result.rule], "ours"), *cells)
+
+    def _theirs(self, method: MethodRows, row: PrintedRow) -> tuple[Cell, ...]:
+        first, *others = row.cells.values()
+        common = [note for note in first.notes if all(note in other.notes for other in others)]
+        tables = f"table{'s' if len(row.tables) > 1 else ''} {', '.join(map(str, row.tables))}"
+        whose = f"{row.paper.title} paper, {tables}, {row.backbone}{self._marked(common)}"
+        cells = []
+        for column in self.table.columns:
+            cell = row.cells.get(column)
+            own = [note for note in cell.notes if note not in common] if cell else []
+            cells.append(Cell(self._estimate(cell) + self._marked(own) if cell else NOT_PRINTED))
+        return (*self._cells(method.label, "as printed", whose), *cells)
+
+    def _differences(self, method: MethodRows, result: Result, row: PrintedRow) -> tuple[Cell, ...]:
+        cells = []
+        for column in self.table.columns:
+            ours, theirs = result.cells.get(column), row.cells.get(column)
+            if ours is None or theirs is None:
+                cells.append(Cell(NOT_PRINTED if theirs is None else MISSING))
+                continue
+            found = difference(ours, theirs)
+            cells.append(Cell(f"{100 * found.value:+.{self.digits}f} {_WITHIN[found.within_two]}"))
+        whose = f"ours minus {row.paper.title} paper, within 2 SE"
+        return (*self._cells(method.label, RULES[result.rule], whose), *cells)
+
+    # --- cells ---
+
+    def _cells(self, *words: str) -> tuple[Cell, ...]:
+        return tuple(Cell(word) for word in self._words(*words))
+
+    def _words(self, method: str, selection: str, whose: str) -> tuple[str, ...]:
+        selections = (selection,) if len(self.table.rules) > 1 else ()
+        return (method, *selections, *((whose,) if self.compared else ()))
+
+    def _mean(self, cell: Estimate) -> str:
+        return f"{100 * cell.mean:.{self.digits}f}"
+
+    def _estimate(self, cell: Estimate, counted: bool = False) -> str:
+        text = self._mean(cell)
+        if cell.std is not None:
+            text += f" ± {100 * cell.std:.{self.digits}f}"
+        return f"{text} ({cell.count})" if counted and len(self.counts) > 1 else text
+
+    def _best(self, rule: str) -> dict[str, str]:
+        """Return the highest mean of each column as it is printed; none where nothing is compared, or by the oracle."""
+        if rule == ORACLE:
+            return {}
+        results = [result for method in self.table.methods for result in method.results if result.rule == rule]
+        present = Counter(column for result in results for column in result.cells)
+        return {
+            column: max((self._mean(result.cells[column]) for result in results if column in result.cells), key=float)
+            for column, count in present.items()
+            if count > 1
+        }
+
+    def _marked(self, notes: Sequence[str]) -> str:
+        """Return the marks of footnotes, new ones numbered as they come."""
+        for note in notes:
+            self.marks.setdefault(note, str(len(self.marks) + 1))
+        return "".join(f" [{self.marks[note]}]" for note in notes)
+
+
+def _described(facts: Facts) -> list[str]:
+    """Return what the runs were made on and with; the data's own name says STAND-IN where it is one."""
+    weights = "ImageNet weights" if facts.initial_weights == "imagenet" else facts.initial_weights
+    sites = " to ".join(str(number) for number in dict.fromkeys((facts.sources[0], facts.sources[-1])))
+    parts = [facts.data, weights, facts.model, f"{facts.image_size} px", f"{facts.rounds} rounds"]
+    parts += [f"at most {facts.max_samples} images per domain"] if facts.max_samples is not None else []
+    return [*parts, f"{sites} source sites"]

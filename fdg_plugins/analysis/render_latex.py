@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table in LaTeX: a ``table`` environment with the rules of the package booktabs, which the document must load."""
+
+import re
+
+from fdg_plugins.analysis.grid import Cell, Grid
+
+_QUOTED = re.compile('"([^"]*)"')
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "²": r"$^2$",
+    "[": "{[}",  # at the start of a row it would be read as an argument of the line break before it
+    "]": "{]}",
+}
+
+
+def render_latex(grid: Grid) -> str:
+    """Return the environment, ended by a newline; its text is ASCII where that of the table is."""
+    columns = "l" * grid.words + "r" * (len(grid.header) - grid.words)
+    groups = ["\n".join(_row(row) for row in group) for group in grid.groups]
+    between = "\n\\midrule\n" if any(len(group) > 1 for group in grid.groups) else "\n"
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escaped(grid.caption)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _row(tuple(Cell(title) for title in grid.header)),
+        r"\midrule",
+        between.join(groups),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(rf"\par\footnotesize {escaped(note)}" for note in grid.notes),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return ``text`` in which LaTeX reads no command."""
+    return _QUOTED.sub(r"``\1''", "".join(_SPECIAL.get(character, character) for character in text))
+
+
+def _row(row: tuple[Cell, ...]) -> str:
+    return " & ".join(_cell(cell) for cell in row) + r" \\"
+
+
+def _cell(cell: Cell) -> str:
+    text = escaped(cell.text)
+    if text == "-":
+        return "--"
+    if text.startswith("-"):
+        return f"$-${text[1:]}"
+    return rf"\textbf{{{text}}}" if cell.best else text

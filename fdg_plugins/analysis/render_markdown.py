@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table in Markdown, as GitHub and most others read it."""
+
+import re
+
+from fdg_plugins.analysis.grid import Cell, Grid
+
+
+def render_markdown(grid: Grid) -> str:
+    """Return caption, table and footnotes, ended by a newline."""
+    rows = [row for group in grid.groups for row in group]
+    alignment = [":---" if column < grid.words else "---:" for column in range(len(grid.header))]
+    lines = [_row([_escaped(title) for title in grid.header]), _row(alignment)]
+    lines += [_row([_cell(cell) for cell in row]) for row in rows]
+    notes = [f"- {_escaped(note)}" for note in grid.notes]
+    parts = [_escaped(grid.caption), "\n".join(lines), *(["\n".join(notes)] if notes else [])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(cell: Cell) -> str:
+    return f"**{_escaped(cell.text)}**" if cell.best else _escaped(cell.text)
+
+
+def _escaped(text: str) -> str:
+    """Return text in which no character means markup; underscores within words do not, and stay as they are."""
+    return re.sub(r"[\\|*<`\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

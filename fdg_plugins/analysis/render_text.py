@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table for a terminal: aligned columns, the best in bold."""
+
+from rich.text import Text
+
+from fdg_plugins.analysis.grid import Cell, Grid
+
+_GAP = "  "
+
+
+def render_text(grid: Grid) -> Text:
+    """Return caption, aligned rows and footnotes; ``.plain`` is the same without bold."""
+    header = tuple(Cell(title) for title in grid.header)
+    rows = [row for group in grid.groups for row in group]
+    widths = [max(len(row[column].text) for row in (header, *rows)) for column in range(len(header))]
+    rule = Text("-" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
+    lines = [Text(grid.caption), _line(header, widths, grid.words), rule]
+    separated = any(len(group) > 1 for group in grid.groups)
+    for number, group in enumerate(grid.groups):
+        lines += [rule] if number and separated else []
+        lines += [_line(row, widths, grid.words) for row in group]
+    return Text("\n").join([*lines, *(Text(note) for note in grid.notes)])
+
+
+def _line(row: tuple[Cell, ...], widths: list[int], words: int) -> Text:
+    cells = []
+    for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        text = Text(cell.text, style="bold" if cell.best else "")
+        padding = " " * (width - len(cell.text))
+        cells.append(Text.assemble(text, padding) if column < words else Text.assemble(padding, text))
+    line = Text(_GAP).join(cells)
+    line.rstrip()
+    return line

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs, found by their records: below a sweep, a run's folder, a simulator's workspace, a downloaded job."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdg_plugins.analysis.names import method_name
+from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
+from fdg_plugins.errors import DataError
+from fdg_plugins.messages import shorten
+
+RESULTS_FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its record, and the folder where that lies."""
+
+    folder: Path
+    record: RunRecord
+
+    @property
+    def method(self) -> str:
+        """The method's name, such as ``fedomg+ga``; see :func:`~fdg_plugins.analysis.names.method_name`."""
+        return method_name(self.record.method)
+
+    @property
+    def target(self) -> str:
+        """The held-out domain."""
+        return self.record.protocol.target
+
+    @property
+    def seed(self) -> int:
+        """The seed of splits, initial weights, order and augmentation."""
+        return self.record.protocol.seed
+
+    @property
+    def dataset(self) -> str:
+        """The data set by name."""
+        return self.record.protocol.dataset
+
+
+@dataclass(frozen=True)
+class FoundRuns:
+    """The finished runs below some paths, sorted by folder, and what was left out: each folder with the reason."""
+
+    runs: tuple[Run, ...]
+    left_out: tuple[tuple[Path, str], ...]
+
+
+def find_runs(paths: Iterable[Path]) -> FoundRuns:
+    """Return the runs whose ``results.json`` lies at or below ``paths``; links below them are not followed.
+
+    A run that is not finished, of another schema version or unreadable is left out; one that lies below two of the
+    paths is taken once. Raises ``DataError`` for a path that does not exist.
+    """
+    runs: dict[Path, Run] = {}
+    left_out: dict[Path, str] = {}
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
+        for file in _record_files(path, left_out):
+            if file.resolve() in seen:
+                continue
+            seen.add(file.resolve())
+            try:
+                runs[file.parent] = Run(file.parent, _read_finished(file))
+            except DataError as error:
+                left_out[file.parent] = str(error)
+    return FoundRuns(tuple(runs[folder] for folder in sorted(runs)), tuple(sorted(left_out.items())))
+
+
+def _read_finished(file: Path) -> RunRecord:
+    """Return the record in ``file``; ``DataError`` with the bare reason if it is not that of a finished run."""
+    try:
+        value = json.loads(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{RESULTS_FILE} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise DataError(f"{RESULTS_FILE} is not valid JSON: {error}.") from error
+    version = value.get("schema_version") if isinstance(value, dict) else None
+    if version != SCHEMA_VERSION:
+        raise DataError(f"schema_version is {shorten(version)}, expected {SCHEMA_VERSION}.")
+    record = RunRecord.read(value, RESULTS_FILE, DataError)
+    if record.status != "finished":
+        because = f": {record.stopped_because.rstrip('.')}" if record.stopped_because else ""
+        raise DataError(f"the run is not finished but {record.status}{because}.")
+    return record
+
+
+def _record_files(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
+    """Yield the records at or below ``path``; folders that cannot be listed go to ``left_out``."""
+    if path.is_file():
+        yield path
+        return
+
+    def note(error: OSError) -> None:
+        left_out[Path(error.filename)] = f"folder cannot be read: {error.strerror}."
+
+    for folder, _, files in os.walk(path, onerror=note):
+        file = Path(folder) / RESULTS_FILE
+        if RESULTS_FILE in files and not file.is_symlink():
+            yield file

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's table from runs: a row per method, a column per held-out domain and their average, means over seeds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
+from fdg_plugins.analysis.estimates import Estimate, average, estimate
+from fdg_plugins.analysis.names import method_order, method_settings, method_title
+from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_accuracy
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What all runs of a table share and a reader must know; ``sources`` are the numbers of source sites."""
+
+    dataset: str
+    data: str
+    stand_in: bool
+    initial_weights: str
+    model: str
+    image_size: int
+    rounds: int
+    max_samples: int | None
+    sources: tuple[int, ...]
+    seeds: tuple[int, ...]
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Accuracies under one selection rule by column, fractions; a column that is not there is missing."""
+
+    rule: str
+    cells: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True)
+class MethodRows:
+    """One method: ours under each rule, and what papers print. ``label`` tells its settings from its neighbours'."""
+
+    method: str
+    label: str
+    results: tuple[Result, ...]
+    printed: tuple[PrintedRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table: ``columns`` are the held-out domains and the average; ``notes`` say what was not counted.
+
+    ``against`` is whose printed numbers were asked for, None for nobody's.
+    """
+
+    facts: Facts
+    columns: tuple[str, ...]
+    rules: tuple[str, ...]
+    methods: tuple[MethodRows, ...]
+    against: str | None
+    notes: tuple[str, ...]
+
+
+def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,), against: str | None = None) -> Table:
+    """Return the table of ``runs``, of which there is at least one, under the selection rules of ``rules``.
+
+    ``against`` names a paper, or ``paper`` for all, whose numbers stand beside ours. Raises ``SettingsError`` if the
+    runs must not stand in one table, or beside printed numbers because they used the stand-in or data of no paper.
+    """
+    check_comparable(runs)
+    runs, copies = without_repeats(runs)
+    facts = _facts(runs)
+    if against is not None and facts.stand_in:
+        raise SettingsError(f"the runs used {facts.data}, and the papers real data: they cannot stand in one table.")
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(settings_key(run), []).append(run)
+    labels = _labels({key: members[0] for key, members in groups.items()})
+    domains = _domains(runs)
+    methods = [
+        MethodRows(
+            members[0].method,
+            labels[key],
+            tuple(Result(rule, _cells(members, rule, domains)) for rule in rules),
+            printed_rows(facts.dataset, members[0].method, against) if against is not None else (),
+        )
+        for key, members in groups.items()
+    ]
+    methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
+    notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
+    notes += _unjudged(runs, rules)
+    return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
+
+
+def _facts(runs: Sequence[Run]) -> Facts:
+    record = runs[0].record
+    return Facts(
+        dataset=record.protocol.dataset,
+        data=record.data,
+        stand_in=record.stand_in,
+        initial_weights=record.initial_weights.label,
+        model=record.protocol.model,
+        image_size=record.protocol.image_size,
+        rounds=record.protocol.rounds,
+        max_samples=record.protocol.max_samples_per_domain,
+        sources=_distinct(len(run.record.sources) for run in runs),
+        seeds=_distinct(run.seed for run in runs),
+        versions=_distinct(run.record.versions.get("fdg-plugins", "unknown") for run in runs),
+    )
+
+
+def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(set(values)))
+
+
+def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the domains in the catalogue's order; of a data set that is not in it, those that the sites named."""
+    try:
+        return dataset_spec(runs[0].dataset).domains
+    except SettingsError:
+        return _distinct(reply.domain for run in runs for reply in run.record.census.values())
+
+
+def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str]) -> dict[str, Estimate]:
+    values: dict[str, dict[int, float]] = {domain: {} for domain in domains}
+    for run in runs:
+        accuracy = target_accuracy(run.record, rule)
+        if accuracy is not None:
+            values[run.target][run.seed] = accuracy
+    found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}
+    return {column: cell for column, cell in found.items() if cell is not None}
+
+
+def _unjudged(runs: Sequence[Run], rules: Sequence[str]) -> list[str]:
+    """Return a note for each run that has no accuracy under a rule."""
+    return [
+        f"{run.folder} has no accuracy on {run.target} for the rule {rule}, and is missing there."
+        for run in runs
+        for rule in rules
+        if target_accuracy(run.record, rule) is None
+    ]
+
+
+def _labels(firsts: Mapping[tuple[Any, ...], Run]) -> dict[tuple[Any, ...], str]:
+    """Return each group's label: the method's title, and the settings in which its groups differ."""
+    labels = {}
+    for key, run in firsts.items():
+        siblings = [method_settings(other.record) for other in firsts.values() if other.method == run.method]
+        names = sorted({name for settings in siblings for name in settings})
+        own = method_settings(run.record)
+        differing = [name for name in names if any(other.get(name) != own.get(name) for other in siblings)]
+        words = ", ".join(f"{name} {own.get(name, 'unset')}" for name in differing)
+        labels[key] = method_title(run.method) + (f" ({words})" if words else "")
+    return labels

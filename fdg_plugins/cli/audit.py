@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg audit``: a site's administrator reads what has left the site."""
+
+import json
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.tables import make_table, show, visible
+from fdg_plugins.errors import DataError
+
+if TYPE_CHECKING:
+    from fdg_plugins.audit_file import AuditLine, BrokenLine
+
+BROKEN = 1
+HASH_DIGITS = 12
+NUMBERS = ("round", "tensors", "values", "bytes", "L2 norm")
+
+
+class Reading(NamedTuple):
+    """One audit file: its whole lines that were asked for, and those that are broken."""
+
+    path: Path
+    lines: "list[AuditLine]"
+    broken: "list[BrokenLine]"
+
+
+def audit(
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER_OR_FILE",
+            help="A site's workspace or kit, a folder of several, or the file fdg_audit.jsonl itself.",
+            show_default=False,
+        ),
+    ],
+    job: Annotated[str | None, typer.Option(help="Only this job: its id, or how the id begins.")] = None,
+    round_number: Annotated[
+        int | None, typer.Option("--round", min=0, help="Only this round, counted from 0 as in the table.")
+    ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="List every tensor and every value of each answer.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with everything that the file holds.")] = False,
+) -> None:
+    """Show what has left a site: every answer to the server, with its tensors, sizes and lengths.
+
+    Reads the file in which the site noted each answer before it was sent. Rounds count from 0, as on the wire; '-' is
+    an answer that names none. The L2 norm is that of all tensors of a part together, of the update among them.
+
+    Exit codes: 0 all lines could be read, 1 a line is broken and is named on stderr, 2 there is nothing to read.
+
+    Examples:
+
+      fdg audit /srv/flare/photo
+
+      fdg audit simulator_workspace --round 0 --details
+
+      fdg audit /srv/flare/photo --job 3379af42 --json
+    """
+    readings = [_read(path, job, round_number) for path in _audit_files(place)]
+    if (job is not None or round_number is not None) and not any(reading.lines for reading in readings):
+        raise DataError(_nothing_found(readings, job, round_number))
+    if as_json:
+        typer.echo(json.dumps([_as_json(reading) for reading in readings], indent=1))
+    else:
+        for reading in readings:
+            _show(reading, details)
+    for reading in readings:
+        for line in reading.broken:
+            warning = f"Warning: {reading.path}: line {line.number} is left out: {line.reason}."
+            say(visible(warning), style="yellow", on_stderr=True)
+    if any(reading.broken for reading in readings):
+        raise typer.Exit(BROKEN)
+
+
+def _audit_files(place: Path) -> list[Path]:
+    """Return the audit file at ``place``, or in it, or those in the folders right below it."""
+    from fdg_plugins.audit_file import AUDIT_FILE
+
+    if not place.is_dir():
+        if not place.exists():
+            raise DataError(f"{place} is not there, expected a site's workspace or its {AUDIT_FILE}.")
+        return [place]
+    own = place / AUDIT_FILE
+    if found := [own] if own.exists() else sorted(place.glob(f"*/{AUDIT_FILE}")):
+        return found
+    raise DataError(
+        f"folder {place} holds no {AUDIT_FILE}, and no folder right below it does; a site makes it with its first "
+        "answer, in its workspace or in NVFL_AUDIT_ROOT."
+    )
+
+
+def _read(path: Path, job: str | None, round_number: int | None) -> Reading:
+    from fdg_plugins.audit_file import AuditLine, audit_entries
+
+    reading = Reading(path, [], [])
+    for entry in audit_entries(path):
+        if not isinstance(entry, AuditLine):
+            reading.broken.append(entry)
+        elif (job is None or entry.job.startswith(job)) and round_number in (None, entry.round):
+            reading.lines.append(entry)
+    return reading
+
+
+def _nothing_found(readings: list[Reading], job: str | None, round_number: int | None) -> str:
+    wanted = [f"job {job}"] if job is not None else []
+    wanted += [f"round {round_number}"] if round_number is not None else []
+    everything = [line for reading in readings for line in _read(reading.path, None, None).lines]
+    jobs = ", ".join(dict.fromkeys(visible(line.job) for line in everything)) or "none"
+    rounds = sorted({line.round for line in everything if line.round is not None})
+    span = f", rounds {rounds[0]} to {rounds[-1]}" if rounds else ""
+    return f"nothing of {' and '.join(wanted)} is in {readings[0].path}; it holds the jobs {jobs}{span}."
+
+
+def _as_json(reading: Reading) -> dict[str, Any]:
+    return {
+        "file": str(reading.path),
+        "answers": [json.loads(line.model_dump_json()) for line in reading.lines],
+        "broken": [line._asdict() for line in reading.broken],
+    }
+
+
+def _show(reading: Reading, details: bool) -> None:
+    """Print a table for each job of a file; a new one begins where its config or a version has changed."""
+    if not reading.lines:
+        say(visible(f"{reading.path}: no answer"))
+    for _, group in groupby(reading.lines, lambda line: (line.site, line.job, line.config_sha256, line.versions)):
+        lines = list(group)
+        show(_heading(lines), *(_details(lines) if details else [_summary(lines)]), "")
+
+
+def _heading(lines: "list[AuditLine]") -> Text:
+    first, last = lines[0], lines[-1]
+    answers = f"{len(lines)} answer{'s' if len(lines) > 1 else ''}"
+    config = f"config {first.config_sha256[:HASH_DIGITS]}" if first.config_sha256 else "no config"
+    known = ", ".join([config, *(f"{name} {number}" for name, number in first.versions.items())])
+    return Text.assemble(
+        (visible(f"site {first.site}, job {first.job}"), "bold"),
+        "\n" + visible(f"{answers}, {sum(line.bytes for line in lines):,} bytes, {first.time} to {last.time}"),
+        "\n" + visible(known),
+    )
+
+
+def _summary(lines: "list[AuditLine]") -> RenderableType:
+    head = ("round", "task", "code", "part", "tensors", "bytes", "L2 norm", "values", "filters")
+    return make_table(head, (row for line in lines for row in _summary_rows(line)), NUMBERS)
+
+
+def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
+    """Yield a row for each part of an answer; what belongs to all of it stands in the first."""
+    from fdg_plugins.audit_file import PartSum, filters_text, part_sums, round_text
+
+    start = (round_text(line), line.task, line.return_code)
+    end = (str(len(line.values) + len(line.others)), filters_text(line))
+    for part in part_sums(line) or [PartSum("-", 0, 0, 0.0)]:
+        yield (*start, part.part, str(part.arrays), f"{part.bytes:,}", f"{part.norm:.4g}" if part.arrays else "-", *end)
+        start, end = ("", "", ""), ("", "")
+
+
+def _details(lines: "list[AuditLine]") -> Iterator[RenderableType]:
+    """Yield each answer: a line of its own, its tensors, and everything else in it by its place."""
+    from fdg_plugins.audit_file import round_text
+
+    for line in lines:
+        filters = (
+            "filters unknown"
+            if line.filters is None
+            else ", ".join(f"{one.filter} ({one.source}'s)" for one in line.filters) or "no filters"
+        )
+        kind = line.kind or "no content"
+        yield Text("\n" + visible(f"round {round_text(line)}, {line.task}: {line.return_code}, {kind}, {line.time}"))
+        yield Text(visible(filters))
+        if line.tensors:
+            head = ("part", "name", "shape", "dtype", "bytes", "L2 norm")
+            rows = (
+                (one.part, one.name, str(list(one.shape)), one.dtype, f"{one.bytes:,}", f"{one.norm:.4g}")
+                for one in line.tensors
+            )
+            yield make_table(head, rows, NUMBERS)
+        values = {**{place: json.dumps(value) for place, value in line.values.items()}, **line.others}
+        if values:
+            yield make_table(("value", ""), values.items())

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg data``: which data sets there are, and how one gets onto this machine, checked and hashed.
+
+Nothing but ``fdg data prepare NAME --from hf`` ever downloads.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fdg_plugins.cli.console import OneLineErrors, say
+from fdg_plugins.cli.data_tables import counts_table, datasets_table, show, track, waiting
+from fdg_plugins.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from fdg_plugins.data import ImageFolderSpec, RotatedSpec
+    from fdg_plugins.data.preparation import Changes, Prepared, Source
+
+HUB = "hf"
+SHOWN = 5
+INTERRUPTED = 130
+
+Name = Annotated[str, typer.Argument(help="A name from fdg data list, such as pacs.", show_default=False)]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="FDG_DATA_ROOT", help="The folder that holds, or will hold, the data sets.", show_default=False
+    ),
+]
+
+data_app = typer.Typer(
+    name="data",
+    cls=OneLineErrors,
+    help="Data sets on this machine: list, prepare, verify, or draw the stand-in.\n\n"
+    "Sites read <data root>/<data set>/<domain>/<class>/<image>, or MNIST's four files. Published archives look "
+    "different; prepare brings one to this layout, counts its images, and writes a manifest of SHA-256 digests that "
+    "verify compares with later.",
+    epilog="Exit codes: 0 done, 2 the request cannot be carried out, or the images are not as they should be.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@data_app.command("list")
+def list_data_sets(data_root: DataRoot = None) -> None:
+    """List the data sets: domains, classes, images, licence, and which are under the data root.
+
+    Examples:
+
+      fdg data list
+
+      fdg data list --data-root /data
+    """
+    from fdg_plugins.data import DATASETS
+    from fdg_plugins.data.origins import origin_of
+
+    if data_root is not None:
+        _existing(data_root)
+    show(datasets_table(data_root))
+    names_by_origin: dict[tuple[str, str, str], list[str]] = {}
+    for name in DATASETS:
+        origin = origin_of(name)
+        names_by_origin.setdefault((origin.page, origin.obtain, origin.terms), []).append(name)
+    for (page, obtain, terms), names in names_by_origin.items():
+        say(f"{', '.join(names)}: {page}")
+        say(f"  get: {obtain}")
+        say(f"  terms: {terms}")
+
+
+@data_app.command()
+def prepare(
+    name: Name,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="FOLDER|ZIP|TAR|hf",
+            help="What was downloaded: a folder (with archives directly in it, if any), an archive, or hf, which "
+            "downloads from Hugging Face.",
+            show_default=False,
+        ),
+    ],
+    data_root: DataRoot = None,
+    link: Annotated[
+        bool,
+        typer.Option("--link", help="Make hard links to the files of a folder, where possible: they take no space."),
+    ] = False,
+    any_counts: Annotated[
+        bool, typer.Option("--any-counts", help="Accept other numbers of images than the data set is known to have.")
+    ] = False,
+) -> None:
+    """Bring a data set into the data root: copy, count the images, and write the manifest.
+
+    Folders and archives as they are published are understood, with their own names of domains; fdg data list names
+    the pages. After an interruption the same command goes on: what is there with the same content is left alone. A
+    source may hold some of the domains only, so that a site can prepare its own.
+
+    Examples:
+
+      fdg data prepare pacs --from ~/Downloads/PACS.zip --data-root /data
+
+      fdg data prepare terraincognita --from ~/Downloads/camera_traps --data-root /data
+
+      fdg data prepare domainnet10 --from /data/domainnet --data-root /data --link
+
+      fdg data prepare officehome --from hf --data-root /data
+    """
+    from fdg_plugins.data.preparation import prepare as prepare_data
+
+    spec, root = _on_disk(name), _named(data_root)
+    try:
+        with waiting(f"reading {source}"):
+            opened = _opened(name, source)
+        done = prepare_data(spec, opened, root, link=link, any_counts=any_counts, track=track)
+    except KeyboardInterrupt as order:
+        say("interrupted; the same command goes on with what is left", on_stderr=True)
+        raise typer.Exit(INTERRUPTED) from order
+    _report(spec, done, root)
+
+
+@data_app.command()
+def verify(name: Name, data_root: DataRoot = None) -> None:
+    """Compare a data set with its manifest, file by file; without a manifest, count its images.
+
+    Missing, extra and changed files are named. Exit codes: 0 as it should be, 2 not.
+
+    Examples:
+
+      fdg data verify pacs --data-root /data
+    """
+    from fdg_plugins.data.preparation import count_images, find_changes, judge, read_manifest
+    from fdg_plugins.data.stand_in import is_stand_in
+
+    spec, root = _on_disk(name), _existing(_named(data_root)).resolve()
+    if is_stand_in(root, spec.folder):
+        raise DataError(f"data root {root} holds the STAND-IN, drawings; expected images of {spec.title}.")
+    if not (root / spec.folder).is_dir():
+        raise DataError(f"folder {root / spec.folder} is not there; fdg data prepare {name} makes it.")
+    manifest = read_manifest(root, spec)
+    if manifest is not None:
+        if changes := find_changes(root, spec, manifest, track=track):
+            _show_changes(changes)
+            raise DataError(
+                f"data set {name} in {root} is not as its manifest says; files missing: {len(changes.missing):,}, "
+                f"extra: {len(changes.extra):,}, changed: {len(changes.changed):,}."
+            )
+        say(f"{name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
+    counts = count_images(root, spec)
+    verdict = judge(counts, spec)
+    show(counts_table(counts, verdict))
+    if manifest is None:
+        say(f"{name}: no manifest, so only the images were counted; fdg data prepare {name} --from {root} writes one")
+        if verdict.is_wrong:
+            raise DataError(f"data set {name} in {root}: {'; '.join(verdict.differences)}.")
+
+
+@data_app.command("stand-in")
+def stand_in(
+    to: Annotated[Path, typer.Option(help="A folder that is not there yet, or empty.", show_default=False)],
+    dataset: Annotated[str, typer.Option(help="The data set whose layout the drawings have; only pacs is drawn.")] = (
+        "pacs"
+    ),
+    images_per_class: Annotated[int, typer.Option(min=1, help="Drawings of each class in each domain.")] = 30,
+) -> None:
+    """Draw the STAND-IN for PACS into a folder of its own, in the layout of the data set.
+
+    These are drawings by this package, not PACS: a file STAND-IN.json beside and in pacs/ says so, and every run on
+    them says STAND-IN in all that it prints and records. They are there to try data roots and site configs.
+
+    Examples:
+
+      fdg data stand-in --to /tmp/stand-in
+    """
+    from fdg_plugins.data.stand_in import DATASET, MARKER, is_stand_in, write_stand_in
+
+    if dataset != DATASET:
+        raise SettingsError(f"data set {dataset!r} is not drawn; expected --dataset {DATASET}.")
+    if is_stand_in(to):
+        say(f"{to}: the STAND-IN is there already; nothing was drawn")
+        return
+    with waiting("drawing"):
+        write_stand_in(to, images_per_class=images_per_class)
+    say(f"{to}: STAND-IN for PACS, drawings in pacs/<domain>/<class>/; {MARKER} marks them as such")
+    say(f"every run with FDG_DATA_ROOT={to} calls itself STAND-IN")
+
+
+def _opened(name: str, source: str) -> "Source":
+    from fdg_plugins.data.preparation import HubSource, open_source
+
+    return HubSource(name) if source == HUB else open_source(Path(source).expanduser())
+
+
+def _on_disk(name: str) -> "ImageFolderSpec | RotatedSpec":
+    from fdg_plugins.data import dataset_spec
+
+    spec = dataset_spec(name)
+    if not spec.needs_data_root:
+        raise SettingsError(f"data set {name} comes with an installed package; there is nothing to prepare or verify.")
+    return spec
+
+
+def _named(data_root: Path | None) -> Path:
+    if data_root is None:
+        raise SettingsError("no data root is named; expected --data-root DIR or the variable FDG_DATA_ROOT.")
+    return data_root.expanduser()
+
+
+def _existing(data_root: Path) -> Path:
+    if not data_root.is_dir():
+        raise DataError(f"data root {data_root} is not a folder; expected --data-root or FDG_DATA_ROOT to name one.")
+    return data_root
+
+
+def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path) -> None:
+    """Say what was done; DataError if the counts were not accepted."""
+    from fdg_plugins.data.origins import origin_of
+    from fdg_plugins.data.preparation import MANIFEST
+
+    say(f"{spec.name}: {done.copied.written:,} files written, {done.copied.kept:,} were there already")
+    for remark in done.plan.remarks:
+        say(f"  {remark}")
+    if left_out := done.plan.left_out:
+        say(f"  {len(left_out):,} files of the source are no part of the data set, such as {left_out[0]}")
+    show(counts_table(done.counts, done.verdict))
+    if done.manifest is not None:
+        for difference in done.verdict.differences:
+            say(f"  note: {difference}")
+    terms = f"terms: {origin_of(spec.name).terms}; {origin_of(spec.name).page}"
+    if done.manifest is None:
+        say(terms)
+        raise DataError(
+            f"data set {spec.name} in {root}: {'; '.join(done.verdict.differences)}; no manifest was written "
+            "(--any-counts accepts what is there)."
+        )
+    say(f"{root / spec.folder / MANIFEST}: {len(done.manifest.files):,} files, sha256 {done.manifest.sha256[:16]}")
+    say(terms)
+
+
+def _show_changes(changes: "Changes") -> None:
+    for word in ("missing", "extra", "changed"):
+        files = getattr(changes, word)
+        for file in files[:SHOWN]:
+            say(f"{word:8}{file}")
+        if len(files) > SHOWN:
+            say(f"{word:8}... and {len(files) - SHOWN:,} more")

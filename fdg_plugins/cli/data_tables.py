@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``fdg data`` shows: its tables on stdout, and on stderr, of a terminal only, how far a long step is."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console
+from rich.progress import track as track_with_bar
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from fdg_plugins.data import ImageFolderSpec, RotatedSpec
+    from fdg_plugins.data.preparation import Counts, Verdict
+
+WIDTH = 160
+NOT_KNOWN = "not known"
+
+T = TypeVar("T")
+
+
+def show(table: Table) -> None:
+    """Print a table as wide as the terminal, or in full where there is none."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(table)
+
+
+def track(items: Iterable[T], what: str, total: int) -> Iterable[T]:
+    """Hand out ``items`` with a progress bar that disappears at the end."""
+    console = Console(stderr=True)
+    return track_with_bar(
+        items, description=what, total=total, console=console, transient=True, disable=not console.is_terminal
+    )
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show that something goes on whose end is not known."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+def datasets_table(data_root: Path | None) -> Table:
+    """Return the table of all data sets; the last column is about ``data_root``."""
+    from fdg_plugins.data import DATASETS
+    from fdg_plugins.data.origins import origin_of
+
+    place = "found" if data_root is None else f"found in {data_root}"
+    table = _table("name", "domains", "classes", "images", "licence", place)
+    for spec in DATASETS.values():
+        table.add_row(
+            spec.name,
+            ", ".join(spec.domains),
+            f"{len(spec.classes)}",
+            _images(spec),
+            origin_of(spec.name).licence,
+            _found(spec, data_root),
+        )
+    return table
+
+
+def counts_table(counts: "Counts", verdict: "Verdict") -> Table:
+    """Return the table of the images that were counted, beside those that the release has."""
+    release = verdict.release
+    certain = "" if release is None or release.certain else ", not certain"
+    table = _table("domain", "images", "expected", "fewest in a class", "most in a class")
+    if release is not None:
+        table.title = f"expected: {release.name} ({release.source}{certain})"
+        table.title_justify = "left"
+    for domain, by_class in counts.items():
+        total = sum(by_class.values())
+        expected = None if release is None else release.images[domain]
+        fewest, most = min(by_class, key=by_class.__getitem__), max(by_class, key=by_class.__getitem__)
+        table.add_row(
+            domain,
+            f"{total:,}",
+            NOT_KNOWN if expected is None else f"{expected:,}",
+            f"{by_class[fewest]:,} ({fewest})",
+            f"{by_class[most]:,} ({most})",
+            style="" if expected in (None, total) else "yellow",
+        )
+    return table
+
+
+def _table(*heads: str) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
+    for head in heads:
+        is_number = head in ("classes", "images", "expected")
+        table.add_column(head, overflow="fold", justify="right" if is_number else "left", no_wrap=head == "name")
+    return table
+
+
+def _images(spec: "ImageFolderSpec | RotatedSpec") -> str:
+    """Return how many images a data set has, as text."""
+    from fdg_plugins.data.origins import origin_of
+
+    limit = getattr(spec, "limit", None)
+    releases = origin_of(spec.name).releases
+    if limit is None and not releases:
+        return NOT_KNOWN
+    return f"{limit or sum(releases[0].images.values()):,}{'' if limit or releases[0].certain else ' ?'}"
+
+
+def _found(spec: "ImageFolderSpec | RotatedSpec", data_root: Path | None) -> str:
+    """Return how much of a data set is there, as text; nothing is read but names."""
+    from fdg_plugins.data import RotatedSpec
+    from fdg_plugins.data.mnist import FILES, FOLDER
+    from fdg_plugins.data.preparation import MANIFEST
+    from fdg_plugins.data.stand_in import is_stand_in
+
+    if not spec.needs_data_root:
+        return "with scikit-learn"
+    if data_root is None:
+        return "no data root named"
+    if isinstance(spec, RotatedSpec):
+        places, what = [data_root / FOLDER / name for name in FILES], "files"
+    else:
+        places, what = [data_root / spec.folder / domain for domain in spec.domains], "domains"
+    there = sum(place.exists() for place in places)
+    if not there:
+        return "no"
+    kind = "STAND-IN" if is_stand_in(data_root, spec.folder) else f"{there} of {len(places)} {what}"
+    return f"{kind}, manifest" if (data_root / spec.folder / MANIFEST).is_file() else kind

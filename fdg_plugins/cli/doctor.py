@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg doctor``: is this machine ready for a run, and what to type on it."""
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.tables import make_table, show, visible
+
+if TYPE_CHECKING:
+    from fdg_plugins.doctor import Examination
+
+PROBLEM = 1
+SITES_OF_PACS = 4
+STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+def doctor(
+    sites: Annotated[
+        int, typer.Option(min=1, help="Sites of the job that is to run; those of PACS are its domains.")
+    ] = SITES_OF_PACS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Look at this machine: versions, GPUs, cores, memory, disks, data, weights, settings, ports.
+
+    Every line is ok, a warning (a run may be slow, or not be what you think it is) or a problem (a run fails). In the
+    end it says how to start the simulator here, and why so. Nothing is changed, downloaded or sent.
+
+    Exit codes: 0 no problem, 1 at least one.
+
+    Examples:
+
+      fdg doctor
+
+      FDG_DATA_ROOT=/data fdg doctor --json
+    """
+    from fdg_plugins.doctor import examine
+
+    examination = examine(os.environ, sites)
+    if as_json:
+        typer.echo(json.dumps(_as_json(examination), indent=1))
+    else:
+        _show(examination)
+    if examination.status == "problem":
+        raise typer.Exit(PROBLEM)
+
+
+def _as_json(examination: "Examination") -> dict[str, object]:
+    advice = examination.advice
+    return {
+        "status": str(examination.status),
+        "findings": [finding._asdict() for finding in examination.findings],
+        "advice": {
+            "sites": examination.sites,
+            "command": advice.command,
+            "alive": advice.alive,
+            "FDG_THREADS": advice.threads,
+            "FDG_WORKERS": advice.workers,
+            "gpus": list(advice.gpus),
+            "reasons": list(advice.reasons),
+        },
+    }
+
+
+def _show(examination: "Examination") -> None:
+    rows = (
+        (Text(finding.status, style=STYLES[finding.status]), finding.check, finding.text)
+        for finding in examination.findings
+    )
+    show(make_table(("", "", ""), rows))
+    counts = [(word, sum(one.status == word for one in examination.findings)) for word in ("problem", "warning")]
+    told = [f"{number} {word}{'' if number == 1 else 's'}" for word, number in counts if number]
+    say(f"\n{' and '.join(told) or 'all is well'}")
+    say(f"\nfor {examination.sites} sites:")
+    say(f"  {visible(examination.advice.command)}")
+    for reason in examination.advice.reasons:
+        say(f"  - {reason}")

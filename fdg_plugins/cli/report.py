@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg report``: the paper's table from finished runs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from fdg_plugins.analysis import Table
+
+
+class Selection(StrEnum):
+    """Which model of a run is reported."""
+
+    LAST = "last"
+    SOURCE_VALIDATION = "source_validation"
+    SOURCE_WORST = "source_worst"
+    ORACLE = "oracle"
+    ALL = "all"
+
+
+class Format(StrEnum):
+    """How the table is written."""
+
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    LATEX = "latex"
+
+
+class Against(StrEnum):
+    """Whose printed numbers stand beside ours."""
+
+    PAPER = "paper"
+    FEDOMG = "fedomg"
+    FEDDG_GA = "feddg-ga"
+    FEDDIM = "feddim"
+    FEDIIR = "fediir"
+
+
+_SUFFIXES = {".txt": Format.TERMINAL, ".md": Format.MARKDOWN, ".csv": Format.CSV, ".tex": Format.LATEX}
+
+
+def report(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders that hold runs at any depth: of a sweep, of a run, a simulator's workspace, downloaded jobs.",
+            show_default=False,
+        ),
+    ],
+    selection: Annotated[
+        Selection, typer.Option(help="Which model of a run is reported; all: every rule, side by side.")
+    ] = Selection.SOURCE_VALIDATION,
+    against: Annotated[
+        Against | None, typer.Option(help="Put the numbers of a paper beside ours; paper: of all four.")
+    ] = None,
+    table_format: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to write it; default: as the suffix of --to says, else terminal."),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
+    digits: Annotated[int, typer.Option(min=0, max=4, help="Decimals of the percentages (not in CSV).")] = 1,
+) -> None:
+    """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
+
+    Reads every results.json below the paths. Runs that are not finished are named and left out; runs that differ in
+    more than method, held-out domain and seed are refused.
+
+    Examples:
+
+      fdg report sweeps/pacs
+
+      fdg report sweeps/pacs --against paper --to pacs.md
+
+      fdg report simulator_workspace --selection all
+    """
+    chosen = table_format or _format_of(to)
+    table = _table(paths, selection, against)
+    if to is None and chosen is Format.TERMINAL:
+        _show(table, digits)
+        return
+    text = _written(table, chosen, digits)
+    if to is None:
+        typer.echo(text, nl=False)
+        return
+    from fdg_plugins.storage import write_bytes
+
+    write_bytes(to, text.encode())
+    say(f"{to}: written")
+
+
+def _format_of(file: Path | None) -> Format:
+    if file is None:
+        return Format.TERMINAL
+    if file.suffix not in _SUFFIXES:
+        raise SettingsError(
+            f"file {file} (--to) has the suffix {file.suffix!r}, expected one of {', '.join(_SUFFIXES)}, or --format."
+        )
+    return _SUFFIXES[file.suffix]
+
+
+def _table(paths: list[Path], selection: Selection, against: Against | None) -> "Table":
+    """Return the table of the runs below ``paths``; say on stderr what was left out."""
+    from fdg_plugins.analysis import RULES, build_table, find_runs
+
+    found = find_runs(paths)
+    for folder, reason in found.left_out:
+        say(f"Warning: {folder} is left out: {reason}", style="yellow", on_stderr=True)
+    if not found.runs:
+        where = ", ".join(str(path) for path in paths)
+        raise DataError(f"there is no finished run below {where}; expected at least one results.json.")
+    rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
+    return build_table(found.runs, rules, against.value if against else None)
+
+
+def _show(table: "Table", digits: int) -> None:
+    from rich.console import Console
+
+    from fdg_plugins.analysis.grid import to_grid
+    from fdg_plugins.analysis.render_text import render_text
+
+    Console(highlight=False, soft_wrap=True).print(render_text(to_grid(table, digits)))
+
+
+def _written(table: "Table", table_format: Format, digits: int) -> str:
+    """Return the table as the text of a file."""
+    from fdg_plugins.analysis.grid import to_grid
+    from fdg_plugins.analysis.render_csv import render_csv
+    from fdg_plugins.analysis.render_latex import render_latex
+    from fdg_plugins.analysis.render_markdown import render_markdown
+    from fdg_plugins.analysis.render_text import render_text
+
+    if table_format is Format.CSV:
+        return render_csv(table)
+    grid = to_grid(table, digits)
+    if table_format is Format.TERMINAL:
+        return render_text(grid).plain + "\n"
+    return render_markdown(grid) if table_format is Format.MARKDOWN else render_latex(grid)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg sweep``: held-out domains x seeds x methods x settings on the simulator; it can be stopped and goes on."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fdg_plugins.sweep.execute import Outcome
+    from fdg_plugins.sweep.machine import Machine
+    from fdg_plugins.sweep.prepare import Asked, Prepared
+    from fdg_plugins.sweep.store import Store
+
+FAILED = 1
+INTERRUPTED = 130
+
+
+class ProtocolName(StrEnum):
+    """Which protocol the runs have, before --set."""
+
+    PAPER = "paper"
+    QUICK = "quick"
+
+
+def sweep(
+    to: Annotated[Path, typer.Option(help="The sweep's folder: a new one, or one to go on with.", show_default=False)],
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, such as fedavg,fedomg,fedomg+ga+dim.", show_default=False)
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Data set, by name.", show_default="pacs")] = None,
+    targets: Annotated[
+        str | None, typer.Option(help="Domains to hold out, one at a time, or all.", show_default="all")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.", show_default="0")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE[,VALUE...]",
+            help="A setting of protocol or method; several values are an axis of the grid; METHOD:NAME=VALUE is for "
+            "one method. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    protocol: Annotated[
+        ProtocolName | None,
+        typer.Option(
+            help="paper: as the recipes have it; quick: minutes per run on a CPU. --set beats both.",
+            show_default="paper",
+        ),
+    ] = None,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Runs at a time; default: one per GPU, or as many as leave each site a core, at least 1."
+        ),
+    ] = None,
+    threads_per_run: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Sites of a run that compute at a time; default: all, since fewer start a process per task."
+        ),
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(help="One run at a time on each GPU named; default: on all. 0,0,1 lets two runs share GPU 0."),
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed/--no-retry-failed", help="Try again what failed before.")
+    ] = True,
+    keep_models: Annotated[
+        bool,
+        typer.Option("--keep-models/--no-keep-models", help="Keep the models of each run: they are large."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and an estimate of time; write nothing in the folder.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With the plan, name every run.")] = False,
+) -> None:
+    """Run every method on every held-out domain with every seed and setting, and keep what finishes.
+
+    Stop it whenever you like: the same command, or fdg sweep --to FOLDER alone, goes on with what is missing. Lists may
+    grow: name more methods, domains, seeds or values. A run that fails is named, kept in FOLDER/failed with its log,
+    and does not stop the rest. Finished runs are in FOLDER/runs.
+
+    Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
+
+    Examples:
+
+      fdg sweep --to sweeps/pacs --methods fedavg,fedomg --seeds 0,1 --data-root /data --protocol quick --dry-run
+
+      fdg sweep --to sweeps/kappa --methods fedavg,fedomg --targets sketch --set kappa=0.1,0.3,0.5 --set rounds=20
+
+      fdg sweep --to sweeps/pacs --data-root /data
+    """
+    from fdg_plugins.sweep.execute import pending
+    from fdg_plugins.sweep.machine import find_machine, ignored_settings, machine_environment
+    from fdg_plugins.sweep.outlook import look_ahead, sentence
+    from fdg_plugins.sweep.prepare import prepare
+    from fdg_plugins.sweep.store import Store, check_folder
+
+    check_folder(to)
+    store = Store(to)
+    asked = _asked(dataset, methods, targets, seeds, settings, protocol)
+    environment = machine_environment(os.environ, data_root)
+    for name in ignored_settings(os.environ):
+        say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
+    prepared = prepare(asked, store, environment)
+    machine = find_machine(len(prepared.content.data.images), parallel, gpus, threads_per_run, environment)
+    runs = pending(prepared.plan, store, retry_failed)
+    _show_plan(prepared, store, verbose=verbose)
+    if dry_run:
+        outlook = look_ahead(prepared, store, runs, machine, environment)
+        say(f"estimate: {sentence(outlook, len(runs), machine.parallel)}" if runs else "nothing is left to do")
+        for line in outlook.basis:
+            say(f"  {line}")
+        return
+    outcome = _carry_out(prepared, store, machine, environment, retry_failed=retry_failed, keep_models=keep_models)
+    raise typer.Exit(_sum_up(prepared, store, outcome, to))
+
+
+def _asked(
+    dataset: str | None,
+    methods: str | None,
+    targets: str | None,
+    seeds: str | None,
+    settings: list[str] | None,
+    protocol: ProtocolName | None,
+) -> "Asked":
+    from fdg_plugins.sweep.prepare import Asked
+    from fdg_plugins.sweep.values import read_settings
+
+    return Asked(
+        dataset=dataset,
+        protocol=protocol.value if protocol else None,
+        methods=_names("--methods", methods),
+        targets=_names("--targets", targets),
+        seeds=_seeds(seeds),
+        settings=read_settings(settings or []),
+    )
+
+
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise SettingsError(f"{option} is {text!r}, expected names with commas between them.")
+    return names
+
+
+def _seeds(text: str | None) -> tuple[int, ...] | None:
+    names = _names("--seeds", text)
+    if names is not None and not all(name.isdecimal() for name in names):
+        raise SettingsError(f"--seeds is {text!r}, expected numbers with commas between them, such as 0,1,2.")
+    return None if names is None else tuple(int(name) for name in names)
+
+
+def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
+    from rich.console import Console
+
+    from fdg_plugins.sweep.overview import headline, notes, plan_table, states_of
+
+    states = states_of(prepared, store)
+    say(headline(prepared))
+    for warning in prepared.warnings:
+        say(f"Warning: {warning}.", "yellow", on_stderr=True)
+    Console(highlight=False).print(plan_table(prepared, states))
+    for note in notes(prepared):
+        say(note)
+    for name, state in states.items() if verbose else ():
+        say(f"  {name}: {state}")
+
+
+def _carry_out(
+    prepared: "Prepared",
+    store: "Store",
+    machine: "Machine",
+    environment: dict[str, str],
+    *,
+    retry_failed: bool,
+    keep_models: bool,
+) -> "Outcome":
+    """Carry out what is to be done, alone in the folder; ``sweep.json`` comes first, so that one can go on with it."""
+    from rich.console import Console
+
+    from fdg_plugins.sweep.execute import Runner, listening, pending
+    from fdg_plugins.sweep.launch import launcher
+    from fdg_plugins.sweep.outlook import make_forecast
+    from fdg_plugins.sweep.progress import make_display
+
+    with store.locked(), listening() as order:
+        runs = pending(prepared.plan, store, retry_failed)
+        done = sum(store.is_finished(run.name) for run in prepared.plan)
+        forecast = make_forecast(prepared, store)
+        store.write(prepared.content)
+        start = launcher(machine, len(prepared.content.data.images), environment)
+        with make_display(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:
+            return Runner(store, start, machine.gpus, display, keep_models).carry_out(runs, order)
+
+
+def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome", to: Path) -> int:
+    """Say what there is now, and how to go on; return the exit code."""
+    finished = [run.name for run in prepared.plan if store.is_finished(run.name)]
+    failed = {run.name: reason for run in prepared.plan if (reason := store.failure(run.name)) is not None}
+    say(
+        f"{len(finished)} of {len(prepared.plan)} runs have finished, {len(outcome.finished)} of them now; "
+        f"{len(failed)} failed"
+    )
+    for name, reason in failed.items():
+        say(f"  {name}: {reason}", style="red")
+    if failed:
+        say(f"their logs: {store.failed}")
+    if finished:
+        say(f"runs: {store.runs}")
+    if outcome.stopped:
+        say(f"stopped; to go on: fdg sweep --to {to}")
+        return INTERRUPTED
+    if finished:
+        say(f"next: fdg report {to}")
+    return FAILED if failed else 0

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the data sets beyond their layout: where they come from, on what terms, how many images they have.
+
+Each number says whose it is. What could not be checked is marked as uncertain or left out, never guessed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fdg_plugins.data.catalogue import dataset_spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """How many images one release of a data set has, by domain (of MNIST: by part), and where the numbers are from.
+
+    ``by_class`` gives them class by class, in the order of the data set's classes, where that is known.
+    ``certain`` is false for numbers that stand in papers only: a difference is then worth a remark, no error.
+    """
+
+    name: str
+    source: str
+    images: Mapping[str, int]
+    by_class: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    certain: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a data set comes from: its page, what is to be downloaded there, and on what ``terms`` it may be used.
+
+    ``licence`` is the same in one or two words. ``releases`` is empty where no number is known.
+    """
+
+    page: str
+    obtain: str
+    licence: str
+    terms: str
+    releases: tuple[Release, ...] = ()
+
+
+_PACS = Origin(
+    page="http://www.eecs.qmul.ac.uk/~dl307/project_iccv2017",
+    obtain="the archive PACS.zip, which holds kfold/<domain>/<class>/, or pacs from Hugging Face (--from hf)",
+    licence="none known",
+    terms="no licence of the authors is known; published for research",
+    releases=(
+        Release(
+            name="PACS",
+            source="counted on the images; 9,991 in all, as in the paper",
+            images={"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929},
+            by_class={
+                "art_painting": (379, 255, 285, 184, 201, 295, 449),
+                "cartoon": (389, 457, 346, 135, 324, 288, 405),
+                "photo": (189, 202, 182, 186, 199, 280, 432),
+                "sketch": (772, 740, 753, 608, 816, 80, 160),
+            },
+        ),
+    ),
+)
+
+_VLCS = Origin(
+    page="http://www.eecs.qmul.ac.uk/~dl307/project_iccv2017",
+    obtain="DomainBed's VLCS.tar.gz (<domain>/<class>/), or VLCS with train/, crossval/ and test/ and numbered classes",
+    licence="none known",
+    terms="no licence is known; the images are Caltech-101's, LabelMe's, SUN09's and PASCAL VOC 2007's, "
+    "each with terms of its own",
+    releases=(
+        Release(
+            name="VLCS",
+            source="papers; 10,729 in all, as in DomainBed's",
+            images={"caltech101": 1415, "labelme": 2656, "sun09": 3282, "voc2007": 3376},
+        ),
+    ),
+)
+
+_OFFICE_HOME = Origin(
+    page="https://www.hemanthdv.org/officeHomeDataset.html",
+    obtain="OfficeHomeDataset_10072016.zip, or office-home from Hugging Face (--from hf)",
+    licence="fair use notice",
+    terms="the page has a fair use notice, no licence: read it there; used for research",
+    releases=(
+        Release(
+            name="OfficeHomeDataset_10072016",
+            source="papers; 15,588 in all, as in DomainBed's",
+            images={"art": 2427, "clipart": 4365, "product": 4439, "real_world": 4357},
+        ),
+    ),
+)
+
+_TERRA_INCOGNITA = Origin(
+    page="https://lila.science/datasets/caltech-camera-traps",
+    obtain="eccv_18_all_images_sm.tar.gz and the annotations caltech_camera_traps.json.zip, both in one folder",
+    licence="CDLA-Permissive-1.0",
+    terms="Community Data License Agreement, permissive variant, as the page states",
+    releases=(
+        Release(
+            name="DomainBed's choice",
+            source="papers that used DomainBed's script; 24,330 in all, where DomainBed's own paper says 24,788",
+            images={"location_38": 9736, "location_43": 3970, "location_46": 5883, "location_100": 4741},
+            certain=False,
+        ),
+    ),
+)
+
+_DOMAINNET = Origin(
+    page="https://ai.bu.edu/M3SDA",
+    obtain="the six archives <domain>.zip of the cleaned version and its lists <domain>_train.txt and "
+    "<domain>_test.txt, all in one folder; or DomainNet from Hugging Face (--from hf)",
+    licence="none known",
+    terms="no licence is known; the images were collected from the web: read the notice on the page; used for research",
+    releases=(
+        Release(
+            name="cleaned",
+            source="the page, row #Cleaned; 586,575 in all, as in DomainBed's paper",
+            images={
+                "clipart": 48129,
+                "infograph": 51605,
+                "painting": 72266,
+                "quickdraw": 172500,
+                "real": 172947,
+                "sketch": 69128,
+            },
+        ),
+        Release(
+            name="original, with duplicates",
+            source="the page, row #Original; of clipart the paper says 48,833",
+            images={
+                "clipart": 48837,
+                "infograph": 53201,
+                "painting": 75759,
+                "quickdraw": 172500,
+                "real": 175327,
+                "sketch": 70386,
+            },
+            certain=False,
+        ),
+    ),
+)
+
+_DOMAINNET_10 = Origin(
+    page=_DOMAINNET.page,
+    obtain="DomainNet, as for domainnet; these ten classes are picked from it",
+    licence=_DOMAINNET.licence,
+    terms=_DOMAINNET.terms,
+)
+
+_MNIST = Origin(
+    page="http://yann.lecun.com/exdb/mnist/",
+    obtain="the four files train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+    "t10k-labels-idx1-ubyte, with or without .gz",
+    licence="CC BY-SA 3.0 (Keras)",
+    terms="Creative Commons Attribution-Share Alike 3.0, as Keras' documentation says",
+    releases=(
+        Release(
+            name="MNIST",
+            source="counted on the images",
+            images={"train": 60000, "t10k": 10000},
+            by_class={
+                "train": (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+                "t10k": (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+            },
+        ),
+    ),
+)
+
+_DIGITS = Origin(
+    page="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
+    obtain="nothing: scikit-learn brings the images along",
+    licence="CC BY 4.0",
+    terms="Creative Commons Attribution 4.0, as the page states",
+    releases=(
+        Release(name="test part, as scikit-learn has it", source="counted on the images", images={"digits": 1797}),
+    ),
+)
+
+_ORIGINS: Mapping[str, Origin] = {
+    "pacs": _PACS,
+    "vlcs": _VLCS,
+    "officehome": _OFFICE_HOME,
+    "terraincognita": _TERRA_INCOGNITA,
+    "domainnet": _DOMAINNET,
+    "domainnet10": _DOMAINNET_10,
+    "rotatedmnist": _MNIST,
+    "rotatedmnist_7k": _MNIST,
+    "rotateddigits": _DIGITS,
+}
+
+
+def origin_of(dataset: str) -> Origin:
+    """Return the origin of the data set called ``dataset``; SettingsError, listing the known names, if unknown."""
+    return _ORIGINS[dataset_spec(dataset).name]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preparing a data set on disk: from what was downloaded to the layout that ``open_domain`` reads, checked and hashed.
+
+    source = open_source(Path("~/Downloads/pacs").expanduser())
+    prepared = prepare(dataset_spec("pacs"), source, Path("/data"))
+    prepared.verdict.differences  # empty if the images are those that the data set is known to have
+
+``sources`` and ``archives`` read what was downloaded, ``hub`` downloads, ``layouts`` and ``camera_traps`` say which
+file becomes which, ``copying`` brings them there, ``counts`` and ``manifest`` check them.
+"""
+
+from fdg_plugins.data.preparation.archives import open_source
+from fdg_plugins.data.preparation.copying import Copied, Track, untracked
+from fdg_plugins.data.preparation.counts import Counts, Verdict, count_images, judge
+from fdg_plugins.data.preparation.hub import HubSource
+from fdg_plugins.data.preparation.layouts import Item, Plan, make_plan
+from fdg_plugins.data.preparation.manifest import (
+    MANIFEST,
+    Changes,
+    Manifest,
+    find_changes,
+    read_manifest,
+    write_manifest,
+)
+from fdg_plugins.data.preparation.prepare import Prepared, prepare
+from fdg_plugins.data.preparation.sources import Source
+
+__all__ = [
+    "MANIFEST",
+    "Changes",
+    "Copied",
+    "Counts",
+    "HubSource",
+    "Item",
+    "Manifest",
+    "Plan",
+    "Prepared",
+    "Source",
+    "Track",
+    "Verdict",
+    "count_images",
+    "find_changes",
+    "judge",
+    "make_plan",
+    "open_source",
+    "prepare",
+    "read_manifest",
+    "untracked",
+    "write_manifest",
+]

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Zip and tar archives as sources: nothing is unpacked as the archive wishes, names and kinds of members are checked.
+
+A member with an absolute name, a name that leads out of the archive, a link or a device refuses the whole archive.
+"""
+
+import lzma
+import re
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from fdg_plugins.data.preparation.sources import (
+    FolderSource,
+    JoinedSource,
+    Source,
+    bounded,
+    is_hidden,
+    read_bounded,
+)
+from fdg_plugins.errors import DataError
+
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+# What the two modules raise on archives that are damaged, encrypted, or compressed in a way they do not know.
+_BROKEN = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+
+T = TypeVar("T")
+
+
+def open_source(path: Path) -> Source:
+    """Return the folder or archive at ``path`` as a source; a folder is joined with the archives directly in it.
+
+    Raises DataError for anything else, and for unsafe or broken archives.
+    """
+    if path.is_dir():
+        archives = sorted(entry for entry in path.iterdir() if is_archive(entry))
+        folder = FolderSource(path, without={archive.name for archive in archives})
+        return JoinedSource(str(path), [folder, *map(_archive, archives)]) if archives else folder
+    if not path.is_file():
+        raise DataError(f"source {path} is not there; expected a folder or an archive ({', '.join(SUFFIXES)}).")
+    return _archive(path)
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether ``path`` is a file that is named like an archive."""
+    return path.name.lower().endswith(SUFFIXES) and not is_hidden(path.name) and path.is_file()
+
+
+class ZipSource(Source):
+    """The files in a zip archive."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+        with self._opened() as archive:
+            self._members = _named(((info.filename, info) for info in archive.infolist() if not info.is_dir()), path)
+        for file, info in self._members.items():
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise DataError(f"archive {path} holds the link {file}; expected plain files only.")
+        self.files = {file: info.file_size for file, info in self._members.items()}
+
+    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Read in the order of the archive."""
+        with self._opened() as archive:
+            for file, info in self._members.items():
+                if file in wanted:
+                    with _translated(self._path), archive.open(info) as stream:
+                        content = read_bounded(stream, f"file {file} in {self._path}")
+                    yield file, content
+
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        with _translated(self._path):
+            archive = zipfile.ZipFile(self._path)
+        with archive:
+            yield archive
+
+
+class TarSource(Source):
+    """The files in a tar archive, compressed or not; it is read from its beginning once to list it, once to copy."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+        self.files = _named(((member.name, member.size) for _, member in self._walked()), path)
+
+    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Read in the order of the archive, and no further than the last wanted file."""
+        left = set(wanted)
+        for archive, member in self._walked():
+            if (file := safe_path(member.name, self._path)) in left:
+                left.discard(file)
+                with _translated(self._path):
+                    stream = archive.extractfile(member)
+                    if stream is None:  # never so for a regular file
+                        raise DataError(f"archive {self._path} holds {file}, which is no file.")
+                    content = read_bounded(stream, f"file {file} in {self._path}")
+                yield file, content
+            if not left:
+                return
+
+    def _walked(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+        """Yield the regular files; DataError at the first link, device or pipe."""
+        with _translated(self._path):
+            archive = tarfile.open(self._path, "r:*")  # noqa: SIM115
+        with archive:
+            while True:
+                with _translated(self._path):
+                    member = archive.next()
+                if member is None:
+                    return
+                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep all that it has met
+                if member.isdir():
+                    continue
+                if not member.isreg():
+                    kind = "link" if member.issym() or member.islnk() else "device or pipe"
+                    raise DataError(
+                        f"archive {self._path} holds the {kind} {member.name!r}; expected plain files only."
+                    )
+                yield archive, member
+
+
+def safe_path(name: str, archive: Path) -> str | None:
+    """Return the path of a member, None for hidden ones; DataError if it leads out of the archive or is not plain."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    strange = "\\" in name or re.match("[A-Za-z]:", name) is not None or not name.isprintable()
+    if name.startswith("/") or ".." in parts or strange or not parts:
+        raise DataError(f"archive {archive} holds a file named {name!r}; expected a plain path within the archive.")
+    return None if any(is_hidden(part) for part in parts) else "/".join(parts)
+
+
+def _archive(path: Path) -> Source:
+    with _translated(path):
+        if zipfile.is_zipfile(path):
+            return ZipSource(path)
+        if tarfile.is_tarfile(path):
+            return TarSource(path)
+    raise DataError(f"file {path} is no zip or tar archive; expected one of {', '.join(SUFFIXES)}, undamaged.")
+
+
+def _named(members: Iterator[tuple[str, T]], archive: Path) -> dict[str, T]:
+    """Return the members by their checked paths, without hidden ones."""
+    found: dict[str, T] = {}
+    for name, value in members:
+        if (file := safe_path(name, archive)) is None:
+            continue
+        if file in found:
+            raise DataError(f"archive {archive} holds {file} twice; expected it once.")
+        found[file] = value
+        bounded(found, str(archive))
+    return found
+
+
+@contextmanager
+def _translated(archive: Path) -> Iterator[None]:
+    """Turn what a broken archive raises into one sentence."""
+    try:
+        yield
+    except _BROKEN as error:
+        raise DataError(
+            f"archive {archive} cannot be read ({type(error).__name__}: {error}); expected an undamaged zip or tar "
+            "file without a password."
+        ) from error

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing the planned files to their places, so that an interruption at any moment can be gone on from.
+
+A file has its final name only when it is complete. What is there with the same content is left alone.
+"""
+
+import fcntl
+import gzip
+import io
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from fdg_plugins.data.folders import refuse_outside
+from fdg_plugins.data.preparation.layouts import Item, Plan
+from fdg_plugins.data.preparation.sources import Source, read_bounded
+from fdg_plugins.errors import DataError
+
+LOCK = ".fdg_prepare.lock"
+
+T = TypeVar("T")
+
+
+class Track(Protocol):
+    """Shows how far a long loop is: hands out ``items``, of which there are ``total``, one by one."""
+
+    def __call__(self, items: Iterable[T], what: str, total: int) -> Iterable[T]:
+        """Return ``items``; ``what`` is what is done with them."""
+
+
+def untracked(items: Iterable[T], what: str, total: int) -> Iterable[T]:
+    """Return ``items`` and show nothing."""
+    return items
+
+
+@dataclass(frozen=True)
+class Copied:
+    """How many files were written (or linked), and how many were there already with the same content."""
+
+    written: int
+    kept: int
+
+
+def copy_files(plan: Plan, source: Source, target: Path, *, link: bool = False, track: Track = untracked) -> Copied:
+    """Bring every item of ``plan`` below ``target``, the resolved folder of the data set.
+
+    ``link`` makes hard links to the source's own files where the file system can, which take no space. Raises
+    DataError if the disk is too small, a file cannot be read or written, or a path leads out of ``target``.
+    """
+    _make_folders(plan, target)
+    written = kept = 0
+    left: dict[str, list[Item]] = {}
+    for item in plan.items:
+        if _is_same_file(item, source, target):
+            kept += 1
+        elif link and _linked(item, source, target):
+            written += 1
+        else:
+            left.setdefault(item.source, []).append(item)
+    _check_space(left, source, target)
+    for file, content in track(source.read(left.keys()), "copying", len(left)):
+        for item in left[file]:
+            if _replace(target / item.target, _unpacked(content, file, source) if item.packed else content):
+                written += 1
+            else:
+                kept += 1
+    return Copied(written, kept)
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Keep others from preparing the same folder at the same time; DataError if another is at it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / LOCK).open("w")
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataError(f"folder {folder} is being prepared by another process; expected one at a time.") from error
+        yield
+
+
+def _make_folders(plan: Plan, target: Path) -> None:
+    for folder in sorted({(target / item.target).parent for item in plan.items}):
+        refuse_outside(target, folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"folder {folder} cannot be made: {error.strerror}.") from error
+
+
+def _is_same_file(item: Item, source: Source, target: Path) -> bool:
+    """Return whether the source's file is the target itself, or a hard link to it."""
+    path = source.path_of(item.source)
+    place = target / item.target
+    return path is not None and place.exists() and path.samefile(place) and not item.packed
+
+
+def _linked(item: Item, source: Source, target: Path) -> bool:
+    """Make the target a hard link to the source's file; False if that cannot be done."""
+    path = source.path_of(item.source)
+    if path is None or item.packed:
+        return False
+    part = _part(target / item.target)
+    try:
+        part.unlink(missing_ok=True)
+        os.link(path, part)
+        part.replace(target / item.target)
+    except OSError:  # another file system, or one without links: the file is copied
+        part.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _replace(place: Path, content: bytes) -> bool:
+    """Give ``place`` the content; False if it had it.
+
+    Not made durable file by file, which takes hours for a large data set: the manifest comes last, and tells.
+    """
+    part = _part(place)
+    try:
+        if _has(place, content):
+            return False
+        part.write_bytes(content)
+        part.replace(place)
+    except OSError as error:
+        raise DataError(f"file {place} cannot be written: {error.strerror}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return True
+
+
+def _has(place: Path, content: bytes) -> bool:
+    is_plain = place.is_file() and not place.is_symlink()
+    return is_plain and place.stat().st_size == len(content) and place.read_bytes() == content
+
+
+def _part(place: Path) -> Path:
+    """Return the hidden name of a file that is not complete."""
+    return place.with_name(f".{place.name}.part")
+
+
+def _unpacked(content: bytes, file: str, source: Source) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            return read_bounded(stream, f"file {file} in {source.name}, unpacked,")
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"file {file} in {source.name} is no undamaged gzip file: {error}.") from error
+
+
+def _check_space(left: Mapping[str, list[Item]], source: Source, target: Path) -> None:
+    """Refuse to begin what the disk cannot hold."""
+    needed = 0
+    for file, items in left.items():
+        for place in (target / item.target for item in items):
+            size = source.files[file]
+            needed += size if not place.is_file() or place.stat().st_size != size else 0
+    free = shutil.disk_usage(target).free
+    if needed > free:
+        raise DataError(
+            f"folder {target} has {free / 2**30:.1f} GiB left on its disk; expected at least {needed / 2**30:.1f} GiB "
+            f"for the files of {source.name}."
+        )

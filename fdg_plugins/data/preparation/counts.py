@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many images of each domain and class are there, and whether that is what the data set is known to have."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.folders import existing_folders, list_domain
+from fdg_plugins.data.mnist import PARTS, read_part
+from fdg_plugins.data.origins import Release, origin_of
+from fdg_plugins.errors import DataError
+
+Counts = Mapping[str, Mapping[str, int]]
+"""Images by domain (of MNIST: by part) and class."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The release that was found, None if no number is known, and how the images differ from it, as sentences."""
+
+    release: Release | None
+    differences: tuple[str, ...]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether the images differ from numbers that are certain."""
+        return bool(self.differences) and self.release is not None and self.release.certain
+
+
+def count_images(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Counts:
+    """Count the images of the domains that are below the data root; a site may have one of them only.
+
+    Files that are known to be bad count. Raises DataError if no domain is there, and, as opening one does, for class
+    folders that are missing, empty or unexpected, for links out of the root, and for broken files of MNIST.
+    """
+    if isinstance(spec, RotatedSpec):
+        labels = {part: read_part(root, part, spec.size)[1].tolist() for part in PARTS}
+        return {part: _by_class([spec.classes[label] for label in labels[part]], spec.classes) for part in PARTS}
+    present = [domain for domain in spec.domains if (root / spec.folder / domain).exists()]
+    if not present:
+        raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
+    counts = {}
+    for domain in present:
+        samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain)
+        files = [*(sample.file for sample in samples), *skipped]
+        counts[domain] = _by_class([file.split("/")[1] for file in files], spec.classes)
+    return counts
+
+
+def judge(counts: Counts, spec: ImageFolderSpec | RotatedSpec) -> Verdict:
+    """Compare the counts with the release of the data set from which the fewest domains differ."""
+    releases = origin_of(spec.name).releases
+    if not releases:
+        return Verdict(None, ())
+    verdicts = [Verdict(release, tuple(_differences(counts, spec, release))) for release in releases]
+    return min(verdicts, key=lambda verdict: len(verdict.differences))
+
+
+def _by_class(names: list[str], classes: tuple[str, ...]) -> dict[str, int]:
+    found = Counter(names)
+    return {name: found[name] for name in classes}
+
+
+def _differences(counts: Counts, spec: ImageFolderSpec | RotatedSpec, release: Release) -> Iterator[str]:
+    """Yield one sentence for each domain whose total, or whose counts by class, are not those of the release."""
+    for domain, by_class in counts.items():
+        total, expected = sum(by_class.values()), release.images[domain]
+        known = dict(zip(spec.classes, release.by_class.get(domain, ()), strict=False))
+        wrong = [
+            f"{name} {by_class[name]:,} of {number:,}" for name, number in known.items() if by_class[name] != number
+        ]
+        if total != expected or wrong:
+            where = f" ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''})" if wrong else ""
+            yield f"{domain} has {total:,} images, expected {expected:,}{where}"

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a prepared data set: size and SHA-256 of every file, so that a change can be seen later.
+
+It covers what is read of the data set: the files in the folders of its domains and the split lists, or MNIST's four
+files. Hidden files and whatever else lies beside them are not part of it.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pydantic
+
+from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.folders import refuse_outside
+from fdg_plugins.data.mnist import FILES as MNIST_FILES
+from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
+from fdg_plugins.data.preparation.copying import Track, untracked
+from fdg_plugins.data.splits import KFOLD_FOLDERS
+from fdg_plugins.errors import DataError
+from fdg_plugins.storage import read_json, write_json
+
+MANIFEST = "fdg_manifest.json"
+_CHUNK = 2**20
+
+
+class FileRecord(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
+    """One file: its size and the hexadecimal SHA-256 of its content."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
+    """All files of a prepared data set by their POSIX path below ``folder``, the data set's in its data root.
+
+    ``release`` names the release whose counts the images had, None if they had those of none. ``sha256`` is
+    the digest of all: that of the lines ``<sha256>  <path>``, sorted by path, as sha256sum writes them.
+    """
+
+    format: int = 1
+    folder: str
+    release: str | None
+    sha256: str
+    files: dict[str, FileRecord]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs from a manifest, as sorted paths below the data set's folder."""
+
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Return whether anything differs."""
+        return bool(self.missing or self.extra or self.changed)
+
+
+def write_manifest(
+    root: Path, spec: ImageFolderSpec | RotatedSpec, release: str | None, *, track: Track = untracked
+) -> Manifest:
+    """Hash every file of the data set below the resolved data root, and write the manifest into its folder."""
+    paths = sorted(_paths(root, spec))
+    files = {path: _record(root, spec, path) for path in track(paths, "hashing", len(paths))}
+    manifest = Manifest(folder=spec.folder, release=release, sha256=digest(files), files=files)
+    write_json(root / spec.folder / MANIFEST, manifest.model_dump())
+    return manifest
+
+
+def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest | None:
+    """Return the manifest of a data set, None if it has none; DataError if it is damaged or of another data set."""
+    path = root / spec.folder / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        manifest = Manifest.model_validate(read_json(path))
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise DataError(
+            f"manifest {path}, {where}: {problem['msg']}; expected what fdg data prepare writes."
+        ) from error
+    if manifest.format != 1:
+        raise DataError(f"manifest {path} has format {manifest.format}; expected 1.")
+    if manifest.folder != spec.folder:
+        raise DataError(f"manifest {path} is of folder {manifest.folder}/; expected {spec.folder}/.")
+    if digest(manifest.files) != manifest.sha256:
+        raise DataError(f"manifest {path} does not have its own digest; expected it as fdg data prepare wrote it.")
+    return manifest
+
+
+def find_changes(
+    root: Path, spec: ImageFolderSpec | RotatedSpec, manifest: Manifest, *, track: Track = untracked
+) -> Changes:
+    """Hash the files below the resolved data root again and say what is not as in the manifest."""
+    present = set(_paths(root, spec))
+    common = sorted(present & manifest.files.keys())
+    changed = [
+        path for path in track(common, "hashing", len(common)) if _record(root, spec, path) != manifest.files[path]
+    ]
+    return Changes(
+        missing=tuple(sorted(manifest.files.keys() - present)),
+        extra=tuple(sorted(present - manifest.files.keys())),
+        changed=tuple(changed),
+    )
+
+
+def digest(files: Mapping[str, FileRecord]) -> str:
+    """Return the SHA-256 of the lines ``<sha256>  <path>``, sorted by path."""
+    lines = "".join(f"{files[path].sha256}  {path}\n" for path in sorted(files))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _record(root: Path, spec: ImageFolderSpec | RotatedSpec, path: str) -> FileRecord:
+    place = root / spec.folder / path
+    refuse_outside(root, place)
+    digest_of_content = hashlib.sha256()
+    size = 0
+    try:
+        with place.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest_of_content.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise DataError(f"file {place} cannot be read: {error.strerror}.") from error
+    return FileRecord(bytes=size, sha256=digest_of_content.hexdigest())
+
+
+def _paths(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Iterator[str]:
+    """Yield the files of the data set that are there."""
+    base = root / spec.folder
+    if isinstance(spec, RotatedSpec):
+        places = [root / MNIST_FOLDER / name for name in MNIST_FILES]
+    else:
+        places = [place for domain in spec.domains for place in (base / domain).glob("*/*")]
+        places += [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]
+    for place in places:
+        path = place.relative_to(base)
+        if place.is_file() and not any(part.startswith(".") for part in path.parts):
+            yield path.as_posix()

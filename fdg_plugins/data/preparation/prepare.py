@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a source to a data set below a data root: plan, copy, count, and write the manifest last."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.folders import refuse_outside
+from fdg_plugins.data.preparation.copying import Copied, Track, copy_files, only_one, untracked
+from fdg_plugins.data.preparation.counts import Counts, Verdict, count_images, judge
+from fdg_plugins.data.preparation.layouts import Plan, make_plan
+from fdg_plugins.data.preparation.manifest import MANIFEST, Manifest, write_manifest
+from fdg_plugins.data.preparation.sources import Source
+from fdg_plugins.data.stand_in import is_stand_in
+from fdg_plugins.errors import DataError
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was done; ``manifest`` is None where the counts differ from the release's and that was not accepted."""
+
+    plan: Plan
+    copied: Copied
+    counts: Counts
+    verdict: Verdict
+    manifest: Manifest | None
+
+
+def prepare(
+    spec: ImageFolderSpec | RotatedSpec,
+    source: Source,
+    data_root: Path,
+    *,
+    link: bool = False,
+    any_counts: bool = False,
+    track: Track = untracked,
+) -> Prepared:
+    """Bring a data set, or those of its domains that the source has, below ``data_root``, and check it.
+
+    Calling it again after an interruption goes on; domains prepared before stay. A difference from numbers that are
+    certain leaves the data set without a manifest, unless ``any_counts``. Raises DataError for whatever
+    keeps the data set from being what ``open_domain`` reads; the files copied so far stay.
+    """
+    root, target = _checked_places(spec, data_root)
+    plan = make_plan(spec, source, target)
+    with only_one(target):
+        (target / MANIFEST).unlink(missing_ok=True)  # from here on, it no longer says what is there
+        copied = copy_files(plan, source, target, link=link, track=track)
+        counts = count_images(root, spec)
+        verdict = judge(counts, spec)
+        manifest = None
+        if any_counts or not verdict.is_wrong:
+            release = verdict.release.name if verdict.release and not verdict.differences else None
+            manifest = write_manifest(root, spec, release, track=track)
+    return Prepared(plan, copied, counts, verdict, manifest)
+
+
+def _checked_places(spec: ImageFolderSpec | RotatedSpec, data_root: Path) -> tuple[Path, Path]:
+    """Return the resolved data root and the data set's folder in it; DataError if they must not be written to."""
+    if is_stand_in(data_root, spec.folder):
+        raise DataError(f"data root {data_root} holds the STAND-IN; expected another one for images of {spec.title}.")
+    if data_root.exists() and not data_root.is_dir():
+        raise DataError(f"data root {data_root} is not a folder.")
+    root = data_root.resolve()
+    target = root / spec.folder
+    refuse_outside(root, target)
+    return root, target.resolve()

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a data set is prepared from: a folder, an archive, or both together, as named files that can be read.
+
+Nothing is unpacked to be looked at: a source first lists its files, then gives the content of those that are wanted.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from fdg_plugins.errors import DataError
+
+MAX_FILES = 2_000_000
+MAX_FILE_BYTES = 512 * 2**20
+"""More files, or a larger one that is wanted, are refused: the largest data set has 0.6 million images."""
+
+T = TypeVar("T")
+
+
+class Readable(Protocol):
+    """What content is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, fewer only at the end."""
+
+
+class Source(ABC):
+    """Named files: ``files`` maps each path (POSIX, no part of it hidden) to its size in bytes, as stored."""
+
+    name: str
+    files: Mapping[str, int]
+
+    @abstractmethod
+    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield path and content of each wanted file once, in the source's own order; DataError if one is broken."""
+
+    def path_of(self, file: str) -> Path | None:
+        """Return where ``file`` lies on this machine, None if it is no file of its own."""
+        return None
+
+    def read_one(self, file: str) -> bytes:
+        """Return the content of one file."""
+        return next(content for _, content in self.read({file}))
+
+
+class FolderSource(Source):
+    """The files below a folder, ``without`` some paths. Links that leave it, and linked folders, are refused."""
+
+    def __init__(self, folder: Path, without: Collection[str] = ()) -> None:
+        self.name = str(folder)
+        self._root = folder.resolve()
+        self.files = bounded({file: size for file, size in self._listed() if file not in without}, self.name)
+
+    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Read the wanted files in the order of their names."""
+        for file in sorted(wanted):
+            try:
+                with (self._root / file).open("rb") as stream:
+                    content = read_bounded(stream, f"file {self._root / file}")
+            except OSError as error:
+                raise DataError(f"file {self._root / file} cannot be read: {error.strerror}.") from error
+            yield file, content
+
+    def path_of(self, file: str) -> Path:
+        """Return the path of ``file``, links followed."""
+        return (self._root / file).resolve()
+
+    def _listed(self) -> Iterator[tuple[str, int]]:
+        for place, folders, names in os.walk(self._root, onerror=_cannot_be_listed):
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
+            for name in folders:
+                if (link := Path(place) / name).is_symlink():
+                    raise DataError(f"{link} is a link to a folder; expected the folder itself, or --from its target.")
+            for path in (Path(place) / name for name in sorted(names) if not is_hidden(name)):
+                if path.is_symlink() and not path.resolve().is_relative_to(self._root):
+                    raise DataError(f"{path} is a link out of the source; expected its target below {self._root}.")
+                if path.is_file():
+                    yield path.relative_to(self._root).as_posix(), path.stat().st_size
+
+
+class JoinedSource(Source):
+    """Several sources as one; of a path that more than one has, the first one's file is taken."""
+
+    def __init__(self, name: str, parts: Sequence[Source]) -> None:
+        self.name = name
+        self._owners = {file: part for part in reversed(parts) for file in part.files}
+        self.files = bounded({file: part.files[file] for file, part in self._owners.items()}, name)
+        self._parts = parts
+
+    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """Read from one part after the other."""
+        for part in self._parts:
+            if own := {file for file in wanted if self._owners[file] is part}:
+                yield from part.read(own)
+
+    def path_of(self, file: str) -> Path | None:
+        """Return what the part that has ``file`` says."""
+        return self._owners[file].path_of(file)
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder is no content: what begins with a dot, and the extras of archives from a Mac."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def bounded(files: dict[str, T], name: str) -> dict[str, T]:
+    """Return ``files``; DataError if there are more than any data set has."""
+    if len(files) > MAX_FILES:
+        raise DataError(f"source {name} holds {len(files):,} files; expected at most {MAX_FILES:,}.")
+    return files
+
+
+def read_bounded(stream: Readable, what: str) -> bytes:
+    """Return all that ``stream`` gives; DataError naming ``what`` if that is more than any file of a data set has."""
+    content = stream.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise DataError(f"{what} has more than {MAX_FILE_BYTES:,} bytes; expected an image, a list or annotations.")
+    return content
+
+
+def _cannot_be_listed(error: OSError) -> None:
+    raise DataError(f"folder {error.filename} cannot be listed: {error.strerror}.") from error

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes by the name of a method, the jobs that this project keeps, and where a run has left its record."""
+
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.recipes.method import parse_method
+from fdg_plugins.recipes.recipe import FDGRecipe
+from fdg_plugins.recipes.settings import setting_names
+
+# The methods for which jobs are kept, and those for which that is done on RotatedMNIST too.
+METHODS = (
+    *("fedavg", "fedomg", "fedga", "feddim", "fediir"),
+    *("fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim"),
+)
+_ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
+JOBS = (*(("pacs", method) for method in METHODS), *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST))
+
+RECORD = "results.json"
+# Below what Run.get_result() returns: the simulator's workspace, or the download of a job.
+_RUN_FOLDERS = ("server/simulate_job", "workspace")
+
+
+def make_recipe(method: str, dataset: str = "pacs", **settings: Any) -> FDGRecipe:
+    """Return the recipe of ``method``: a published name, or one and parts in any order (``"fedomg+ga+dim"``).
+
+    ``settings`` are those of :class:`~fdg_plugins.recipes.FDGRecipe`, whose numbers and truth values may also be text.
+    They do not change the method: one that would make another of it raises ``SettingsError``.
+    """
+    recipe = FDGRecipe(method, dataset, **settings)
+    if (name := parse_method(method).name) != recipe.method:
+        raise SettingsError(
+            f"method is {method!r}, but its weighting and objective make it {recipe.method!r}, not {name!r}."
+        )
+    return recipe
+
+
+def settings_of(method: str) -> tuple[str, ...]:
+    """Return the names of the settings that :func:`make_recipe` takes for ``method``."""
+    return setting_names(parse_method(method))
+
+
+def export_jobs(folder: str | Path) -> None:
+    """Write all jobs that this project keeps to ``folder``, each in place of an earlier one."""
+    for dataset, method in JOBS:
+        make_recipe(method, dataset).export(str(folder))
+
+
+def results_file(result: str | Path | None) -> Path:
+    """Return the path of ``results.json`` in ``result``, which is what ``Run.get_result()`` returned.
+
+    Raises ``DataError`` if there is none: the run has not begun, or its workspace was removed.
+    """
+    if result is None:
+        raise DataError("the run has no result: it has not ended, or its environment could not be asked.")
+    for folder in _RUN_FOLDERS:
+        if (path := Path(result, folder, RECORD)).is_file():
+            return path
+    raise DataError(f"folder {result} has no {RECORD} in {' or '.join(_RUN_FOLDERS)}, expected that of a run.")

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job of this package consists of: FLARE's FedJob with one app for the server and one for all sites."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.job_def import ALL_SITES, SERVER_SITE_NAME
+from nvflare.app_opt.tracking.tb.tb_receiver import TBAnalyticsReceiver
+from nvflare.fuel.utils.validation_utils import check_job_name
+from nvflare.job_config.api import FedJob, validate_target_name
+from nvflare.job_config.defs import FilterType
+from nvflare.job_config.fed_app_config import FedAppConfig
+from nvflare.job_config.fed_job_config import FedJobConfig
+
+from fdg_plugins.controllers import FederationController
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.filters import (
+    ExchangeCheckFilter,
+    ExchangeReceiveFilter,
+    ExchangeReportFilter,
+    ExchangeSendFilter,
+    GapCheckFilter,
+    GapReportFilter,
+)
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, shorten
+from fdg_plugins.methods import Objective
+
+PACKAGE = "fdg_plugins"
+APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}
+MIN_CLIENTS = 3  # two sources, below which there is nothing to combine, and the held-out site
+TENSOR_CHUNK = {"tensor_download_chunk_size": 16 * 2**20}  # bytes; measured fastest for models of 45 MB and more
+SERVER_PARAMETERS = {
+    "server": {"task_request_interval": 0.05},  # seconds; FLARE's 2 would be most of a short round
+    "dead_client_grace_period": 15,  # seconds; above the 10 between two signs of life of a job's process
+    "dead_client_check_lead_time": 5,
+    **TENSOR_CHUNK,
+}
+NOTE = """\
+This folder holds no code. Its presence makes the job a "bring your own code" job, for which FLARE's
+simulator loads components that are not on its own allow list; they come from the installed package
+`fdg_plugins`.
+"""
+
+
+class FederationJob(FedJob):
+    """A FLARE job whose components come from this package as it is installed at every site.
+
+    ``with_note`` decides, at each export, whether the apps have a ``custom/`` folder with nothing but a note in it.
+
+    Args:
+        name: the job's name, also that of its folder: letters, digits, ``.``, ``_`` and ``-``.
+        sites: the names of the sites that the job is for.
+    """
+
+    def __init__(self, name: str, sites: Sequence[str]) -> None:
+        _check_name(name)
+        self.sites = _check_sites(sites)
+        self.with_note = True
+        least = min(MIN_CLIENTS, len(self.sites))
+        super().__init__(name=name, min_clients=least)
+        self.job = _JobConfig(self, job_name=name, min_clients=least)
+        self.set_app_packages([PACKAGE])
+
+    def simulator_run(
+        self, workspace: str, n_clients: int | None = None, clients: list[str] | None = None, **options: Any
+    ) -> Any:
+        """Run the job in FLARE's simulator, as SimEnv does, under the names of the job's sites."""
+        if clients is None and n_clients != len(self.sites):
+            raise SettingsError(
+                f"SimEnv has num_clients {n_clients}, but job {self.name} is for {len(self.sites)} sites, "
+                f"expected clients={self.sites}."
+            )
+        names = list(self.sites if clients is None else clients)
+        if unknown := [name for name in names if name not in self.sites]:
+            raise SettingsError(
+                f"SimEnv has the client {unknown[0]!r}, which is no site of job {self.name}, expected of {self.sites}."
+            )
+        return super().simulator_run(workspace, clients=names, **options)
+
+    def _set_all_apps(self) -> None:
+        """Hand the apps to the job's config; FLARE itself knows only one app for all, or one for every single site."""
+        server, site = (self._deploy_map[target].get_app_config() for target in APPS)
+        self.job.add_fed_app(APPS[SERVER_SITE_NAME], FedAppConfig(server_app=server))
+        self.job.add_fed_app(APPS[ALL_SITES], FedAppConfig(client_app=site))
+        self.job.set_site_app(SERVER_SITE_NAME, APPS[SERVER_SITE_NAME])
+        for name in self.sites:
+            self.job.set_site_app(name, APPS[ALL_SITES])
+
+
+class _JobConfig(FedJobConfig):
+    """FLARE's writer of job folders, with the class paths that sites allow, and the note."""
+
+    def __init__(self, owner: FederationJob, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._owner = owner
+
+    def generate_job_config(self, job_root: str) -> None:
+        """Write the job into ``job_root``, into a folder of its name, in place of an earlier one."""
+        super().generate_job_config(job_root)
+        for app in self.fed_apps if self._owner.with_note else ():
+            custom = Path(job_root, self.job_name, app, "custom")
+            if not custom.exists():
+                custom.mkdir()
+                (custom / "README.md").write_text(NOTE, encoding="utf-8")
+
+    def _get_class_path(self, obj: Any, custom_dir: str) -> str:
+        """Return the public path of a class of this package: the one that sites allow (``fdg allow-list``)."""
+        path: str = super()._get_class_path(obj, custom_dir)
+        package, *inner, name = path.split(".")
+        return f"{package}.{inner[0]}.{name}" if package == PACKAGE else path
+
+
+def federation_job(
+    name: str, sites: Sequence[str], controller: FederationController, objective: Objective, gap_metric: str | None
+) -> FederationJob:
+    """Return the job of a method; ``gap_metric`` is None where the weighting needs no gaps of the sites."""
+    job = FederationJob(name, sites)
+    job.to_server(controller, id="federation")
+    job.to_server(TBAnalyticsReceiver(events=["analytix_log_stats"]), id="tensorboard")
+    job.to_server(SERVER_PARAMETERS)
+    job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
+    job.to_clients(TENSOR_CHUNK)
+    _add_filters(job, objective, gap_metric)
+    return job
+
+
+def _add_filters(job: FederationJob, objective: Objective, gap_metric: str | None) -> None:
+    exchanges = objective.report is not None
+    if objective.probes:
+        _add_result_filters(job, TASK_PROBE, exchanges, None)
+    _add_result_filters(job, TASK_TRAIN, exchanges, gap_metric)
+    if exchanges:
+        job.to_server(ExchangeSendFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
+        job.to_clients(ExchangeReceiveFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
+
+
+def _add_result_filters(job: FederationJob, task: str, exchanges: bool, gap_metric: str | None) -> None:
+    """Add what sites put on their results, and in the opposite order what the server takes off.
+
+    What a site's own privacy filters shall see is packed last.
+    """
+    if gap_metric is not None:
+        job.to_clients(GapReportFilter(gap_metric), filter_type=FilterType.TASK_RESULT, tasks=[task])
+    if exchanges:
+        job.to_clients(ExchangeReportFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
+        job.to_server(ExchangeCheckFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
+    if gap_metric is not None:
+        job.to_server(GapCheckFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
+
+
+def _check_name(name: Any) -> None:
+    try:
+        check_job_name("name", name)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(
+            f"name is {shorten(name)}, expected letters, digits, '.', '_' and '-', a letter or digit first."
+        ) from error
+
+
+def _check_sites(sites: Any) -> list[str]:
+    if isinstance(sites, str) or not isinstance(sites, Sequence) or not all(isinstance(site, str) for site in sites):
+        raise SettingsError(f"sites is {shorten(sites)}, expected a list of names.")
+    names = list(sites)
+    if not names or len(set(names)) < len(names) or SERVER_SITE_NAME in names or ALL_SITES in names:
+        raise SettingsError(f"sites is {shorten(names)}, expected names of sites, each once.")
+    for name in names:
+        try:
+            validate_target_name(name)
+        except ValueError as error:
+            raise SettingsError(f"sites has the name {name!r}, which FLARE does not take.") from error
+    return names

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base of this package's recipes: a method on a data set as a FLARE recipe, with every setting checked at once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nvflare.recipe import PocEnv, SimEnv
+from nvflare.recipe.spec import ExecEnv, Recipe
+
+from fdg_plugins.controllers import FederationController
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.recipes.job import FederationJob, federation_job
+from fdg_plugins.recipes.method import parse_method
+from fdg_plugins.recipes.settings import job_settings
+
+
+class FDGRecipe(Recipe):
+    """A method on a data set, to be exported (``export``) or run (``execute``, ``run``) in FLARE's environments.
+
+    A setting that is left out, or None, is the data set's default (:mod:`fdg_plugins.recipes.defaults`): the protocol
+    and the settings of the papers. Whatever is given holds on the stand-in too. In a run the ``FDG_*`` variables of the
+    server's environment win over all of it, as over any job.
+
+    Args:
+        method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedomg+ga+dim"``.
+        dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others.
+        sites: names of the sites; default: one per domain, called as its domain. The config of a site that is called
+            otherwise must say which domain it holds.
+        name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
+        settings: fields of the protocol (``target``, ``rounds``, ``local_epochs``, ``image_size`` in pixels, ``seed``
+            and all others of :class:`~fdg_plugins.protocol.Protocol`), and settings of the method's parts.
+            ``weighting`` and ``objective`` take a name or ``{"name": ..., <its settings>}``, and compose.
+
+    Raises:
+        SettingsError: in one sentence, for a name that does not exist or a value that is out of range.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        /,
+        dataset: str = "pacs",
+        *,
+        sites: Sequence[str] | None = None,
+        name: str | None = None,
+        **settings: Any,
+    ) -> None:
+        made = job_settings(parse_method(method), dataset, settings)
+        self.method = made.method.name
+        self.dataset = dataset
+        controller = FederationController(
+            protocol=made.protocol, stand_in_protocol=made.stand_in, aggregator=made.aggregator_spec
+        )
+        super().__init__(
+            federation_job(
+                f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
+                dataset_spec(dataset).domains if sites is None else sites,
+                controller,
+                made.objective,
+                made.gap_metric,
+            )
+        )
+        self._job: FederationJob
+
+    @property
+    def sites(self) -> list[str]:
+        """The names of the sites, as ``SimEnv(clients=...)`` and ``PocEnv(clients=...)`` need them."""
+        return list(self._job.sites)
+
+    def export(
+        self,
+        job_dir: str,
+        server_exec_params: dict[str, Any] | None = None,
+        client_exec_params: dict[str, Any] | None = None,
+        env: ExecEnv | None = None,
+    ) -> None:
+        """Write the job to ``job_dir``, into a folder of its name, for ``env``; for FLARE's simulator if None."""
+        self._job.with_note = True
+        super().export(str(job_dir), server_exec_params, client_exec_params, env)
+
+    def process_env(self, env: ExecEnv) -> None:
+        """Bring a ``custom/`` folder, with nothing but a note in it, where there is nobody to allow the components.
+
+        SimEnv and PocEnv set up a federation of their own for each run, under FLARE's default list, and let their user
+        bring code. Everywhere else a site's administrator has allowed the components, and may refuse code.
+        """
+        self._job.with_note = isinstance(env, SimEnv | PocEnv)

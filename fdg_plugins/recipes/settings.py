@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a method, a data set and flat settings to what a job's config says, with every name and value checked."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, make_aggregator
+from fdg_plugins.controllers.setup import check_settings, make_plans
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import shorten
+from fdg_plugins.methods import Objective, make_objective, objective_settings, read_settings
+from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
+from fdg_plugins.recipes.defaults import Defaults, defaults_of
+from fdg_plugins.recipes.method import PLAIN, WEIGHTING_PARTS, Method
+
+METRIC = "metric"  # of the gap: a setting of the sites' filter, for methods that need one
+
+
+class JobSettings(NamedTuple):
+    """What a job says: the three objects of its workflow, as values for JSON, and what decides on its filters.
+
+    ``gap_metric`` is what the gap that sites report is a difference of, None where no gap is needed.
+    """
+
+    method: Method
+    aggregator_spec: dict[str, Any]
+    protocol: dict[str, Any]
+    stand_in: dict[str, Any]
+    objective: Objective
+    gap_metric: str | None
+
+
+class _Named(NamedTuple):
+    """A part that was given by name or as an object with a name; empty if it was not given."""
+
+    name: str | None = None
+    settings: Mapping[str, Any] = {}
+
+
+def setting_names(method: Method) -> tuple[str, ...]:
+    """Return the names of all flat settings that a recipe of ``method`` takes beside its data set."""
+    protocol = [name for name in Protocol.model_fields if name != "dataset"]
+    own = [*_server_names(method), *objective_settings(method.objective), *([METRIC] if method.weighting else [])]
+    return tuple(dict.fromkeys([*protocol, *own]))
+
+
+def job_settings(method: Method, dataset: str, given: Mapping[str, Any]) -> JobSettings:
+    """Return what a job says: ``given`` where it is not None, else the defaults of the data set.
+
+    ``given`` are flat names of the protocol, the aggregator, its weighting and the objective; a name that several have
+    is the first one's. ``weighting`` and ``objective`` are names or ``{"name": ..., <settings>}``, and one that the
+    method has no place for yet becomes a part of it. What is given holds on the stand-in too. Raises ``SettingsError``,
+    in one sentence, for a name or a value that is wrong.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    weighting = _named("weighting", chosen.pop("weighting", None))
+    objective = _named("objective", chosen.pop("objective", None))
+    method = _with_objective(_with_weighting(method, weighting), objective.name)
+    metric = chosen.pop(METRIC, "loss") if method.weighting else None
+    parted = _part(method, chosen)
+    defaults, domains = defaults_of(dataset), dataset_spec(dataset).domains
+    aggregator, spec = _aggregator(method, _server_settings(method, defaults, weighting, parted.aggregator))
+    local, local_spec = _objective(method, defaults, {**objective.settings, **parted.objective})
+    protocol = {"dataset": dataset, "target": domains[0], **defaults.protocol, **parted.protocol, **local_spec}
+    stand_in = {name: value for name, value in defaults.stand_in.items() if name not in chosen}
+    plans = make_plans(protocol, stand_in, {}, aggregator.setting_names())
+    check_settings(aggregator, plans)
+    checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
+    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, metric)
+
+
+def _named(what: str, spec: Any) -> _Named:
+    if spec is None:
+        return _Named()
+    named = {"name": spec} if isinstance(spec, str) else spec
+    if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
+        raise SettingsError(f"{what} is {shorten(spec)}, expected a name or a mapping with a name.")
+    return _Named(named["name"], {name: value for name, value in named.items() if name != "name"})
+
+
+def _with_weighting(method: Method, weighting: _Named) -> Method:
+    name = weighting.name
+    if name is None:
+        return method
+    if name not in WEIGHTINGS:
+        raise SettingsError(f"weighting is {name!r}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
+    known = _weighting_names(name)
+    if unknown := sorted(str(setting) for setting in weighting.settings if setting not in known):
+        raise SettingsError(f"weighting {name!r} has no setting {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
+    if method.weighting not in (None, name):
+        raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
+    return method.plus(name) if name in WEIGHTING_PARTS and method.weighting is None else method
+
+
+def _with_objective(method: Method, name: str | None) -> Method:
+    if name is None or name == method.objective:
+        return method
+    make_objective(name)  # one that does not exist is refused as such
+    if method.objective != PLAIN:
+        raise SettingsError(f"objective is {name!r}, but that of method {method.name!r} is {method.objective!r}.")
+    return method.plus(name)
+
+
+def _part(method: Method, chosen: Mapping[str, Any]) -> Overrides:
+    origin = f"recipe {method.name}"
+    for variable in OTHER_VARIABLES:
+        if (name := variable[len(PREFIX) :].lower()) in chosen:
+            raise SettingsError(
+                f"{origin}: {name} is a setting of a machine and of no job, expected in its environment as {variable}."
+            )
+    return part_settings(chosen, _server_names(method), objective_settings(method.objective), origin)
+
+
+def _server_names(method: Method) -> list[str]:
+    """Return the names of the settings of the aggregator, and of the weighting that is part of the method."""
+    names = AGGREGATORS[method.aggregator].setting_names()
+    if method.weighting is None:
+        return names
+    return list(dict.fromkeys([*(name for name in names if name != "weighting"), *_weighting_names(method.weighting)]))
+
+
+def _weighting_names(weighting: str) -> list[str]:
+    return list(inspect.signature(WEIGHTINGS[weighting]).parameters)
+
+
+def _server_settings(
+    method: Method, defaults: Defaults, weighting: _Named, chosen: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the flat settings of aggregator and weighting that are given or have a default."""
+    own = defaults.aggregators.get(Method(method.direction, objective=method.objective).name)
+    settings = dict(defaults.aggregators[method.direction] if own is None else own)
+    if method.weighting is not None:
+        settings.pop("weighting", None)
+        settings |= {**defaults.weightings.get(method.weighting, {}), **weighting.settings}
+    elif weighting.name is not None:
+        settings["weighting"] = weighting.name
+    return {**settings, **chosen}
+
+
+def _aggregator(method: Method, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
+    """Return the aggregator with ``settings``, and its object in the job, which names those and no others."""
+    if method.weighting is not None and method.aggregator == method.direction:  # the weighting is a setting itself
+        rule = {name: settings.pop(name) for name in _weighting_names(method.weighting) if name in settings}
+        settings["weighting"] = {"name": method.weighting, **{name: _number(value) for name, value in rule.items()}}
+    aggregator = make_aggregator(method.aggregator)
+    aggregator.configure(settings)
+    checked = aggregator.settings()
+    return aggregator, {"name": method.aggregator, **{name: checked[name] for name in settings}}
+
+
+def _number(value: Any) -> Any:
+    """Return the number that a text says, as from a command line; any other value as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _objective(
+    method: Method, defaults: Defaults, chosen: Mapping[str, Any]
+) -> tuple[Objective, dict[str, dict[str, Any]]]:
+    """Return the objective, and its object in the protocol by the field's name; no object if the objective is plain."""
+    own = defaults.objectives.get(Method(method.direction, objective=method.objective).name)
+    settings = {**(defaults.objectives.get(method.objective, {}) if own is None else own), **chosen}
+    spec = {"name": method.objective, **read_settings(method.objective, settings)}
+    return make_objective(spec), {"objective": spec} if method.objective != PLAIN else {}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of a plan, several at once: each one kept or named as failed; an order to stop is obeyed within a second."""
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple, Protocol
+
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.processes import end_processes
+from fdg_plugins.sweep.simulation import Position, Simulation
+from fdg_plugins.sweep.store import Store
+
+POLL_S = 0.2
+
+# Starts a run in a working folder, on the GPU named or on none of its own.
+Start = Callable[[PlannedRun, Path, str | None], Simulation]
+
+
+class Active(NamedTuple):
+    """A run that is going on: how long, and how far it has come."""
+
+    run: PlannedRun
+    seconds: float
+    position: Position
+
+
+class Display(Protocol):
+    """Whoever tells the user."""
+
+    def started(self, run: PlannedRun) -> None:
+        """A run was started."""
+
+    def finished(self, run: PlannedRun, seconds: float) -> None:
+        """A run has finished and was kept."""
+
+    def failed(self, run: PlannedRun, reason: str) -> None:
+        """A run has failed; the others go on."""
+
+    def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
+        """What is going on; called several times a second."""
+
+
+@dataclass
+class StopOrder:
+    """Whether the user, or the system, wants the sweep to stop, and by which signal."""
+
+    signal: int | None = None
+
+
+@dataclass
+class Outcome:
+    """What came of the runs that were to be done: which finished, which failed and why, whether it was stopped."""
+
+    finished: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    stopped: bool = False
+
+
+@contextmanager
+def listening() -> Iterator[StopOrder]:
+    """Turn Ctrl-C and the signals that ask a process to end into a :class:`StopOrder`.
+
+    No exception is raised then, so that nothing is left half done. A signal that the caller ignores stays ignored.
+    """
+    order = StopOrder()
+
+    def take(number: int, _: FrameType | None) -> None:
+        order.signal = number
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = {number: signal.getsignal(number) for number in signals if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        for number in heard:
+            signal.signal(number, take)
+        yield order
+    finally:
+        for number, before in heard.items():
+            signal.signal(number, before)
+
+
+class Runner:
+    """Carries out runs on as many slots as ``gpus`` has entries, under the lock of ``store``."""
+
+    def __init__(
+        self, store: Store, start: Start, gpus: Iterable[str | None], display: Display, keep_models: bool
+    ) -> None:
+        self._store = store
+        self._start = start
+        self._free = deque(gpus)
+        self._display = display
+        self._keep_models = keep_models
+        self._active: dict[Simulation, str | None] = {}
+
+    def carry_out(self, runs: Iterable[PlannedRun], order: StopOrder) -> Outcome:
+        """Carry out ``runs`` in their order; when it returns, or raises, no process of any run is left.
+
+        A run that fails is named and does not stop the rest. What cannot be written stops everything: ``DataError``.
+        """
+        waiting, outcome = deque(runs), Outcome()
+        self._end_all()  # of an earlier sweep here that was killed before it could do so
+        try:
+            while (waiting or self._active) and order.signal is None:
+                while waiting and self._free:
+                    self._begin(waiting.popleft())
+                for simulation in [active for active in self._active if active.has_ended()]:
+                    self._settle(simulation, outcome)
+                self._display.show([Active(a.run, a.seconds, a.position()) for a in self._active], waiting)
+                time.sleep(POLL_S)
+        finally:
+            self._end_all()
+        outcome.stopped = order.signal is not None
+        return outcome
+
+    def _begin(self, run: PlannedRun) -> None:
+        gpu = self._free.popleft()
+        self._active[self._start(run, self._store.begin(run.name), gpu)] = gpu
+        self._display.started(run)
+
+    def _settle(self, simulation: Simulation, outcome: Outcome) -> None:
+        seconds, run = simulation.seconds, simulation.run
+        simulation.end()  # what the simulator itself has left behind
+        reason = simulation.failure()
+        if reason is None:
+            self._store.keep(run, seconds, self._keep_models)
+            outcome.finished.append(run.name)
+            self._display.finished(run, seconds)
+        else:
+            self._store.fail(run.name, reason)
+            outcome.failed[run.name] = reason
+            self._display.failed(run, reason)
+        self._free.append(self._active.pop(simulation))
+
+    def _end_all(self) -> None:
+        for simulation in self._active:
+            simulation.end()
+        self._active.clear()
+        end_processes(self._store.running)
+        self._store.clear()
+
+
+def pending(plan: Iterable[PlannedRun], store: Store, retry_failed: bool) -> list[PlannedRun]:
+    """Return the runs of ``plan`` that are to be done: neither finished nor, unless they are retried, failed."""
+    return [
+        run for run in plan if not store.is_finished(run.name) and (retry_failed or store.failure(run.name) is None)
+    ]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan as a person reads it: counts by method, held-out domain, seed and axis, what is done, what is fixed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.sweep.plan import PlannedRun, methods_with
+from fdg_plugins.sweep.prepare import Prepared
+from fdg_plugins.sweep.store import Store
+from fdg_plugins.sweep.values import as_json
+
+STATES = ("finished", "failed", "to do")
+
+
+def states_of(prepared: Prepared, store: Store) -> dict[str, str]:
+    """Return the state of each run of the plan, by name: one of ``STATES``."""
+
+    def state(name: str) -> str:
+        if store.is_finished(name):
+            return "finished"
+        return "to do" if store.failure(name) is None else "failed"
+
+    return {run.name: state(run.name) for run in prepared.plan}
+
+
+def headline(prepared: Prepared) -> str:
+    """Return what is swept, in one line."""
+    request, data = prepared.content.request, prepared.content.data
+    title = dataset_spec(request.dataset).title
+    title = f"the STAND-IN for {title} (no data root is named)" if data.stand_in else title
+    count = len(prepared.plan)
+    return f"{count} run{'s' * (count > 1)} on {title}, protocol {request.protocol}"
+
+
+def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:
+    """Return the table of counts: one row for each method, held-out domain, seed, and value of an axis."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "", "runs", *STATES):
+        table.add_column(column, justify="right" if column else "left")
+    for what, value, names in _groups(prepared):
+        counts = [sum(states[name] == state for name in names) for state in STATES]
+        table.add_row(what, value, str(len(names)), *map(str, counts))
+    return table
+
+
+def notes(prepared: Prepared) -> list[str]:
+    """Return what else must be known: what is set for which method, and which axis is whose."""
+    lines: list[str] = []
+    alike: dict[str, list[str]] = {}
+    for method, grid in prepared.grids.items():
+        fixed = ", ".join(f"{name} {_text(value)}" for name, value in grid.fixed.items())
+        alike.setdefault(fixed or "as the recipe has it", []).append(method)
+    lines += [f"{', '.join(methods)}: {fixed}" for fixed, methods in alike.items()]
+    for axis in _axes(prepared):
+        having = methods_with(axis, prepared.grids)
+        without = [method for method in prepared.grids if method not in having]
+        if without:
+            once = "runs once" if len(without) == 1 else "run once"
+            lines.append(f"{axis} is an axis of {', '.join(having)}; {', '.join(without)} {once} for all its values")
+    return lines
+
+
+def _groups(prepared: Prepared) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield what the runs are grouped by, the value, and the names of the runs that have it."""
+    fields: dict[str, Callable[[PlannedRun], Any]] = {
+        "method": lambda run: run.method,
+        "held out": lambda run: run.target,
+        "seed": lambda run: run.seed,
+    }
+    for what, field in fields.items():
+        yield from _by_value(what, [(run.name, field(run)) for run in prepared.plan])
+    for axis in _axes(prepared):
+        having = methods_with(axis, prepared.grids)
+        yield from _by_value(axis, [(run.name, run.settings[axis]) for run in prepared.plan if run.method in having])
+
+
+def _by_value(what: str, pairs: list[tuple[str, Any]]) -> Iterator[tuple[str, str, list[str]]]:
+    for number, text in enumerate(dict.fromkeys(_text(value) for _, value in pairs)):
+        yield "" if number else what, text, [name for name, value in pairs if _text(value) == text]
+
+
+def _axes(prepared: Prepared) -> list[str]:
+    return sorted({axis for grid in prepared.grids.values() for axis in grid.axes})
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else as_json(value)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a request to its runs: every seed, held-out domain, method and point of the grid, so that a table fills evenly.
+
+Pure and deterministic: no file is read, nothing is drawn. A run's name depends on the run alone, so it stays when
+methods, domains, seeds or values are added.
+"""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.sweep.request import Request
+from fdg_plugins.sweep.values import as_json, split_key
+
+SettingsOf = Callable[[str], Collection[str]]
+
+# A setting of every job that the sweep has an option of its own for.
+OWN_OPTIONS = {"dataset": "--dataset", "target": "--targets", "seed": "--seeds"}
+LONGEST_NAME = 120
+_PLAIN_VALUE = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|[A-Za-z0-9_.]+")
+_PLAIN_LENGTH = 24
+
+
+class PlannedRun(NamedTuple):
+    """One run: its name, and what it is made of. ``settings`` are all that differ from the recipe's own."""
+
+    name: str
+    dataset: str
+    method: str
+    target: str
+    seed: int
+    settings: Mapping[str, Any]
+
+
+class Grid(NamedTuple):
+    """The settings of one method: those with one value, and the axes, sorted by name, with their values."""
+
+    fixed: Mapping[str, Any]
+    axes: Mapping[str, tuple[Any, ...]]
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Yield the values of the axes at each point of the grid; one empty point where there are no axes."""
+        for values in itertools.product(*self.axes.values()):
+            yield dict(zip(self.axes, values, strict=True))
+
+
+def make_plan(request: Request, base: Mapping[str, Any], settings_of: SettingsOf) -> tuple[PlannedRun, ...]:
+    """Return all runs of ``request``: seeds outermost, then held-out domains, then methods, then points of the grid.
+
+    ``base`` are the protocol's settings; ``settings_of`` gives the names of all settings that a method's recipe takes.
+    A setting goes to the methods that have it. ``SettingsError`` for one that none has, and for a list with the same
+    entry twice.
+    """
+    for name in ("methods", "targets", "seeds"):
+        _refuse_repeated(name, getattr(request, name))
+    grids = make_grids(request, base, settings_of)
+    return tuple(
+        PlannedRun(
+            name=run_name(method, target, seed, point),
+            dataset=request.dataset,
+            method=method,
+            target=target,
+            seed=seed,
+            settings={**grids[method].fixed, **point},
+        )
+        for seed in request.seeds
+        for target in request.targets
+        for method in request.methods
+        for point in grids[method].points()
+    )
+
+
+def make_grids(request: Request, base: Mapping[str, Any], settings_of: SettingsOf) -> dict[str, Grid]:
+    """Return the grid of each method: what is set for the method wins over what is set for all, and that over ``base``.
+
+    Raises ``SettingsError`` for a setting that none of the methods has.
+    """
+    known = {method: frozenset(settings_of(method)) for method in request.methods}
+    _check_keys(request, known)
+    return {method: _grid(method, names, request.settings, base) for method, names in known.items()}
+
+
+def methods_with(name: str, grids: Mapping[str, Grid]) -> list[str]:
+    """Return the methods for which the setting ``name`` is an axis of the grid."""
+    return [method for method, grid in grids.items() if name in grid.axes]
+
+
+def run_name(method: str, target: str, seed: int, point: Mapping[str, Any]) -> str:
+    """Return a name that is safe for a file and that no other run has: ``fedomg-sketch-seed0-kappa0.5``."""
+    parts = [method, target, f"seed{seed}", *(f"{name}{_value_text(point[name])}" for name in sorted(point))]
+    name = "-".join(parts)
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_digest(name)}"
+
+
+def _grid(method: str, known: frozenset[str], settings: Mapping[str, tuple[Any, ...]], base: Mapping[str, Any]) -> Grid:
+    values = {name: (value,) for name, value in base.items() if name in known}
+    for wanted in (None, method):  # a method's own settings last
+        for key, given in settings.items():
+            owner, name = split_key(key)
+            if owner == wanted and name in known:
+                values[name] = given
+    fixed = {name: given[0] for name, given in sorted(values.items()) if len(given) == 1}
+    return Grid(fixed, {name: given for name, given in sorted(values.items()) if len(given) > 1})
+
+
+def _check_keys(request: Request, known: Mapping[str, frozenset[str]]) -> None:
+    for key in request.settings:
+        owner, name = split_key(key)
+        if name in OWN_OPTIONS:
+            raise SettingsError(f"--set names {name!r}, which a sweep takes from {OWN_OPTIONS[name]}.")
+        if owner is not None and owner not in known:
+            raise SettingsError(f"--set {key}: method {owner!r} is not in the sweep, which has {', '.join(known)}.")
+        having = [owner] if owner is not None else list(known)
+        everything = frozenset[str]().union(*(known[method] for method in having))
+        if name not in everything:
+            near = get_close_matches(name, sorted(everything), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(everything))}."
+            raise SettingsError(f"--set {key}: no method of {', '.join(having)} has a setting {name!r}; {hint}")
+
+
+def _refuse_repeated(name: str, values: tuple[Any, ...]) -> None:
+    if repeated := [value for value in values if values.count(value) > 1]:
+        raise SettingsError(f"{name} names {repeated[0]} twice, expected each once.")
+
+
+def _value_text(value: Any) -> str:
+    """Return a value as part of a file's name; a value that is no plain word or number is told apart by a digest."""
+    text = value if isinstance(value, str) else as_json(value)
+    # A word in which "-" stands could end where the next setting begins; "1" and 1 are two values.
+    is_number_as_text = isinstance(value, str) and re.match(r"-?\d|(true|false|null)$", value)
+    if _PLAIN_VALUE.fullmatch(text) and len(text) <= _PLAIN_LENGTH and not is_number_as_text:
+        return text
+    words = re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_")[:_PLAIN_LENGTH]
+    return f"{words}_{_digest(as_json(value))}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what the user asked for to a plan in which every run was checked; only a temporary folder is written to."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.controllers.setup import PACKAGES, make_plans
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.sweep.estimate import Work, work_of
+from fdg_plugins.sweep.jobs import canonical_method, difference, server_config, settings_of, write_job
+from fdg_plugins.sweep.measure import look_at_data
+from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan
+from fdg_plugins.sweep.protocols import PAPER, protocol_settings
+from fdg_plugins.sweep.request import DataFound, Request, SweepFile, check_continues
+from fdg_plugins.sweep.store import JOB, Store
+from fdg_plugins.sweep.values import split_key
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one call asks for; what is None, or not set, is as in the sweep that it continues, or has its default."""
+
+    dataset: str | None = None
+    protocol: str | None = None
+    methods: tuple[str, ...] | None = None
+    targets: tuple[str, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    settings: Mapping[str, tuple[Any, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan that may be carried out, and what was learned in making it: by run, its protocol and its work.
+
+    ``content`` is what ``sweep.json`` shall hold; ``warnings`` are sentences that the user should read.
+    """
+
+    content: SweepFile
+    plan: tuple[PlannedRun, ...]
+    grids: Mapping[str, Grid]
+    protocols: Mapping[str, Protocol]
+    work: Mapping[str, Work]
+    warnings: tuple[str, ...]
+
+
+def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepared:
+    """Return the plan of a sweep in the folder of ``store``, for runs in ``environment``.
+
+    Raises ``SettingsError`` or ``DataError`` for whatever would make a run fail that can be known now, and for a folder
+    that cannot go on with this plan.
+    """
+    earlier = store.read()
+    request = make_request(asked, earlier.request if earlier else None)
+    base = protocol_settings(request.protocol, request.dataset)
+    plan = make_plan(request, base, settings_of)
+    data = look_at_data(request.dataset, environment)
+    if earlier is not None:
+        check_continues(earlier, request, data, store.folder)
+    protocols = check_runs(plan, store, data)
+    versions = {name: version(name) for name in PACKAGES}
+    return Prepared(
+        content=SweepFile(request=request, data=data, versions=earlier.versions if earlier else versions),
+        plan=plan,
+        grids=make_grids(request, base, settings_of),
+        protocols=protocols,
+        work={name: work_of(protocol, data.images) for name, protocol in protocols.items()},
+        warnings=_warnings(earlier, versions),
+    )
+
+
+def make_request(asked: Asked, earlier: Request | None) -> Request:
+    """Return the whole request: what was asked for now, else what the folder holds, else the default."""
+    dataset = asked.dataset or (earlier.dataset if earlier else "pacs")
+    methods = asked.methods or (earlier.methods if earlier else None)
+    if not methods:
+        raise SettingsError("--methods is missing: a new sweep needs at least one, such as --methods fedavg,fedomg.")
+    domains = dataset_spec(dataset).domains
+    targets = asked.targets or (earlier.targets if earlier else (ALL,))
+    targets = domains if targets == (ALL,) else targets
+    for target in targets:
+        if target not in domains:
+            raise SettingsError(
+                f"--targets names {target!r}, expected all, or domains of {dataset}: {', '.join(domains)}."
+            )
+    given = {_canonical_key(key): values for key, values in (asked.settings or {}).items()}
+    return Request(
+        dataset=dataset,
+        protocol=asked.protocol or (earlier.protocol if earlier else PAPER),
+        methods=tuple(canonical_method(method) for method in methods),
+        targets=targets,
+        seeds=asked.seeds or (earlier.seeds if earlier else (0,)),
+        settings={**(earlier.settings if earlier else {}), **given},
+    )
+
+
+def check_runs(plan: tuple[PlannedRun, ...], store: Store, data: DataFound) -> dict[str, Protocol]:
+    """Make the job of every run, and compare it with that of the finished run of the same name.
+
+    Returns the protocols by run, those of the stand-in where that is the data. ``SettingsError`` for a setting that
+    its recipe refuses, and for a finished run that was made otherwise.
+    """
+    protocols: dict[str, Protocol] = {}
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
+        for run in plan:
+            write_job(run, Path(folder))
+            config = server_config(Path(folder, JOB))
+            if store.is_finished(run.name) and (
+                found := difference(server_config(store.runs / run.name / JOB), config)
+            ):
+                raise SettingsError(
+                    f"run {run.name} in {store.runs} was made with other settings ({found}): expected the same, or "
+                    "another folder with --to."
+                )
+            protocols[run.name] = _protocol(config, data.stand_in)
+    return protocols
+
+
+def _protocol(config: Mapping[str, Any], stand_in: bool) -> Protocol:
+    """Return the protocol that a job's run will have, as the workflow itself makes it."""
+    arguments = config["workflows"][0]["args"]
+    aggregator = make_aggregator(arguments["aggregator"])
+    plans = make_plans(arguments["protocol"], arguments["stand_in_protocol"], {}, aggregator.setting_names())
+    return (plans.stand_in if stand_in else plans.real).protocol
+
+
+def _canonical_key(key: str) -> str:
+    method, name = split_key(key)
+    return name if method is None else f"{canonical_method(method)}:{name}"
+
+
+def _warnings(earlier: SweepFile | None, versions: Mapping[str, str]) -> tuple[str, ...]:
+    began = earlier.versions if earlier else versions
+    return tuple(
+        f"the sweep was begun with {name} {began[name]} and goes on with {versions[name]}, by which its runs may differ"
+        for name in sorted(versions)
+        if began.get(name, versions[name]) != versions[name]
+    )

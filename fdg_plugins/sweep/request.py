@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sweep was asked for, as ``sweep.json`` keeps it, and which later request may go on with the same folder."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.messages import first_problem, shorten
+from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.values import as_json
+
+
+class Kept(pydantic.BaseModel):
+    """Base of what ``sweep.json`` holds."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class Request(Kept):
+    """Everything that decides which runs there are and what each of them is; nothing that only one machine knows.
+
+    ``settings`` holds the values of ``--set`` by ``name`` or ``method:name``: several values are an axis of the grid.
+    """
+
+    dataset: str
+    protocol: str
+    methods: tuple[str, ...] = pydantic.Field(min_length=1)
+    targets: tuple[str, ...] = pydantic.Field(min_length=1)
+    seeds: tuple[int, ...] = pydantic.Field(min_length=1)
+    settings: dict[str, tuple[Any, ...]] = pydantic.Field(default_factory=dict)
+
+
+class DataFound(Kept):
+    """The images of a sweep: whether they only stand in for others, and how many each domain has."""
+
+    stand_in: bool
+    images: dict[str, int]
+
+
+class SweepFile(Kept):
+    """The content of ``sweep.json``. ``versions`` are those of the first call; each run's record has its own."""
+
+    format: Literal[1] = 1
+    request: Request
+    data: DataFound
+    versions: dict[str, str]
+
+
+def read_sweep_file(path: Path) -> SweepFile | None:
+    """Return what ``path`` holds, None if there is no such file; raise ``DataError`` if it holds something else."""
+    if not path.exists():
+        return None
+    try:
+        return SweepFile.model_validate(read_json(path))
+    except pydantic.ValidationError as error:
+        raise DataError(f"file {path} is not what fdg sweep wrote: {first_problem(error)}") from error
+
+
+def check_continues(earlier: SweepFile, request: Request, data: DataFound, folder: Path) -> None:
+    """Raise ``SettingsError`` unless ``request`` is the earlier one, or that with more in its lists.
+
+    Methods, targets, seeds and the values of an axis may be added. Whatever would change a run that is there already,
+    or leave it out of the plan, may not.
+    """
+    before = earlier.request
+    for name in ("dataset", "protocol"):
+        _require_equal(name, getattr(before, name), getattr(request, name), folder)
+    for name in ("methods", "targets", "seeds"):
+        _require_more(name, getattr(before, name), getattr(request, name), folder)
+    _check_settings(before.settings, request.settings, folder)
+    if earlier.data != data:
+        raise DataError(
+            f"sweep {folder} was begun on {_describe(earlier.data)}, but this call finds {_describe(data)}: "
+            "name the same data root, or another folder with --to."
+        )
+
+
+def _check_settings(before: Mapping[str, tuple[Any, ...]], now: Mapping[str, tuple[Any, ...]], folder: Path) -> None:
+    for key in sorted({*before, *now}):
+        old, new = before.get(key, ()), now.get(key, ())
+        if len(old) > 1 and len(new) > 1:
+            _require_more(key, old, new, folder)
+        else:
+            _require_equal(key, old, new, folder)
+
+
+def _require_equal(name: str, before: Any, now: Any, folder: Path) -> None:
+    if as_json(before) != as_json(now):
+        raise SettingsError(
+            f"sweep {folder} was begun with {name} {_show(before)}, but is now asked for {_show(now)}: "
+            "expected the same, or another folder with --to."
+        )
+
+
+def _require_more(name: str, before: tuple[Any, ...], now: tuple[Any, ...], folder: Path) -> None:
+    if missing := [value for value in before if as_json(value) not in map(as_json, now)]:
+        raise SettingsError(
+            f"sweep {folder} was begun with {name} {_show(before)}, and {_show(missing)} is now left out: "
+            "a list may grow but not shrink; name all of it, or another folder with --to."
+        )
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_show(item) for item in value) or "as the protocol has it"
+    return value if isinstance(value, str) else shorten(value)
+
+
+def _describe(data: DataFound) -> str:
+    kind = "the STAND-IN" if data.stand_in else "real images"
+    return f"{kind} ({', '.join(f'{domain} {count}' for domain, count in sorted(data.images.items()))})"

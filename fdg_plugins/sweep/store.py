@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a sweep. Whatever lies in ``runs/`` is complete: it was moved there as a whole, when it had finished.
+
+sweep.json               what was asked for
+runs/<name>/             job/, run.json, results.json, log.txt, and the models if they are kept
+failed/<name>/           log.txt, reason.txt
+running/<name>/          where a run works; worth nothing once the sweep has ended
+"""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.storage import read_json, write_bytes, write_json
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.request import SweepFile, read_sweep_file
+
+SWEEP_FILE = "sweep.json"
+RUN_FILE = "run.json"
+RESULTS_FILE = "results.json"
+LOG_FILE = "log.txt"
+REASON_FILE = "reason.txt"
+MODEL_FILES = ("global_model.safetensors", "global_model_selected.safetensors")
+LOCAL_MODELS = "local_models"  # written if the protocol's keep_local_models says so
+JOB = "job"
+WORKSPACE = "workspace"
+SERVER_FOLDER = Path(WORKSPACE, "server", "simulate_job")  # FLARE's name for the simulated job
+_OWN = {SWEEP_FILE, "runs", "failed", "running", ".lock"}
+_LOCK_FILE = ".lock"
+
+
+class Store:
+    """Folders and files of one sweep; reading needs no lock, everything else is done under :meth:`locked`.
+
+    What writes raises ``DataError`` if it cannot.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.runs = self.folder / "runs"
+        self.failed = self.folder / "failed"
+        self.running = self.folder / "running"
+
+    def read(self) -> SweepFile | None:
+        """Return what the sweep was asked for, None if the folder is new; refuse a folder that holds other things."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise DataError(f"{self.folder} is not a folder, expected a new one or that of a sweep.")
+        found = read_sweep_file(self.folder / SWEEP_FILE)
+        if found is None and self.folder.is_dir() and any(path.name not in _OWN for path in self.folder.iterdir()):
+            raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
+        return found
+
+    def write(self, content: SweepFile) -> None:
+        """Replace ``sweep.json``."""
+        write_json(self.folder / SWEEP_FILE, content.model_dump(mode="json"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process alone; ``DataError`` if another sweep holds it.
+
+        The lock ends with the process, however that ends: nothing is left that a person would have to remove.
+        """
+        with self._writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / _LOCK_FILE).open("w")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise DataError(f"folder {self.folder} is in use by another fdg sweep.") from error
+            yield
+
+    def is_finished(self, name: str) -> bool:
+        """Return whether the run has finished."""
+        return (self.runs / name).is_dir()
+
+    def failure(self, name: str) -> str | None:
+        """Return why the run failed when it was last tried; None if it did not."""
+        with suppress(OSError):
+            return (self.failed / name / REASON_FILE).read_text(encoding="utf-8").strip()
+        return None
+
+    def seconds(self, name: str) -> float:
+        """Return how long a finished run took, from the start of its processes to their end."""
+        value = read_json(self.runs / name / RUN_FILE)
+        seconds = value.get("seconds") if isinstance(value, dict) else None
+        if not isinstance(seconds, int | float):
+            raise DataError(f"file {self.runs / name / RUN_FILE} has no seconds, expected what fdg sweep wrote.")
+        return float(seconds)
+
+    def begin(self, name: str) -> Path:
+        """Return a new, empty working folder for a run."""
+        working = self.running / name
+        with self._writing():
+            shutil.rmtree(working, ignore_errors=True)
+            working.mkdir(parents=True)
+        return working
+
+    def keep(self, run: PlannedRun, seconds: float, keep_models: bool) -> None:
+        """Move a run that has finished from its working folder to ``runs/``, in one step."""
+        working = self.running / run.name
+        with self._writing():
+            for file in (RESULTS_FILE, *(MODEL_FILES if keep_models else ())):
+                (working / SERVER_FOLDER / file).rename(working / file)
+            if keep_models and (local := working / SERVER_FOLDER / LOCAL_MODELS).is_dir():
+                local.rename(working / LOCAL_MODELS)
+            shutil.rmtree(working / WORKSPACE)
+            write_json(working / RUN_FILE, {**run._asdict(), "seconds": round(seconds, 1)})
+            self.runs.mkdir(exist_ok=True)
+            working.rename(self.runs / run.name)
+            shutil.rmtree(self.failed / run.name, ignore_errors=True)
+            self._tidy()
+
+    def fail(self, name: str, reason: str) -> None:
+        """Keep the log of a run that failed, and why, in place of those of an earlier try."""
+        working, target = self.running / name, self.failed / name
+        with self._writing():
+            for path in working.iterdir():
+                if path.name != LOG_FILE:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            write_bytes(working / REASON_FILE, f"{reason}\n".encode())
+            self.failed.mkdir(exist_ok=True)
+            shutil.rmtree(target, ignore_errors=True)
+            working.rename(target)
+            self._tidy()
+
+    def clear(self) -> None:
+        """Remove the working folders; none of their processes may be left."""
+        shutil.rmtree(self.running, ignore_errors=True)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove what is empty."""
+        for folder in (self.running, self.failed):
+            with suppress(OSError):
+                folder.rmdir()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Say of an error of the file system which folder it is about."""
+        try:
+            yield
+        except OSError as error:
+            raise DataError(f"folder {self.folder} cannot be written: {error.strerror}.") from error
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a path that FLARE's simulator would take apart: it pastes it into a command line without quotes."""
+    if odd := sorted({sign for sign in str(folder.absolute()) if sign.isspace() or sign in "\"'\\#"}):
+        raise SettingsError(
+            f"folder {str(folder.absolute())!r} has {odd[0]!r} in its path, which FLARE's simulator cannot take."
+        )

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may stand in one table: seeds, held-out domains and methods may differ, nothing else."""
+
+from typing import Any
+
+import pytest
+from run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
+
+from fdg_plugins.analysis import Run, check_comparable, without_repeats
+from fdg_plugins.controllers.record import InitialWeights
+from fdg_plugins.errors import SettingsError
+
+
+def census(seed: int = 0, domain: str = "sketch", **changes: Any) -> dict[str, Any]:
+    """Return the census with one domain's reply changed."""
+    return {name: census_reply(name, seed, **(changes if name == domain else {})) for name in DOMAINS}
+
+
+def test_method_held_out_domain_and_seed_may_differ() -> None:
+    check_comparable(
+        [
+            run("a", FEDAVG, "photo", 0),
+            run("b", FEDOMG, "sketch", 1),
+            run("c", fedomg(kappa=0.1), "photo", 10),
+            run("d", FEDGA, "photo", 0, protocol={"gap_split": "train"}),
+            run("e", protocol={"objective": {"name": "dim"}}),
+        ]
+    )
+
+
+def test_a_later_minor_version_is_no_difference() -> None:
+    check_comparable([run("a"), run("b", seed=1, versions={"fdg-plugins": "0.2.0"})])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"stand_in": True}, "the stand-in is not used in runs/a and used in runs/b"),
+        ({"data": "PACS, cleaned"}, "data is PACS in runs/a and PACS, cleaned in runs/b"),
+        ({"protocol": {"dataset": "rotatedmnist"}}, "data set is pacs in runs/a and rotatedmnist in runs/b"),
+        ({"protocol": {"rounds": 20}}, "rounds of the protocol is 2 in runs/a and 20 in runs/b"),
+        (
+            {"protocol": {"max_samples_per_domain": 400}},
+            "max_samples_per_domain of the protocol is unset in runs/a and",
+        ),
+        (
+            {"initial_weights": InitialWeights(label="from scratch")},
+            "the source of the initial weights is imagenet in runs/a and from scratch in runs/b",
+        ),
+        ({"versions": {"fdg-plugins": "1.0.0"}}, "the major version of fdg-plugins is 0 in runs/a and 1 in runs/b"),
+        ({"census": census(split="pacs/kfold")}, "the split of the source domain sketch is pacs/90-10@seed in runs/a"),
+        (
+            {"census": census(num_train=7)},
+            "validation and test images of the source domain sketch is 8/2/10 in runs/a and 7/2/10 in runs/b",
+        ),
+        (
+            {"census": census(split_hash="others")},
+            "the hash of the split of the source domain sketch under seed 0 is sketch 0 in runs/a and others in runs/b",
+        ),
+        (
+            {"census": census(domain="photo", split_hash="others")},
+            "the hash of the split of the held-out domain photo under seed 0 is photo 0 in runs/a and others",
+        ),
+    ],
+)
+def test_the_first_difference_is_named_with_both_values_and_both_runs(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match="these runs cannot stand in one table: ") as refused:
+        check_comparable([run("a"), run("b", FEDOMG, **changes)])
+    assert sentence in str(refused.value)
+
+
+def test_another_seed_has_another_split_but_must_have_as_many_images() -> None:
+    check_comparable([run("a"), run("b", seed=1, census=census(1))])
+    with pytest.raises(SettingsError, match=r"number of training, validation and test images .* cartoon"):
+        check_comparable([run("a"), run("b", seed=1, census=census(1, "cartoon", num_train=80))])
+
+
+def test_a_hash_is_compared_with_every_run_of_its_seed_and_not_only_with_the_first_run() -> None:
+    with pytest.raises(SettingsError, match=r"under seed 1 is sketch 1 in runs/b and others in runs/c"):
+        check_comparable([run("a"), run("b", seed=1), run("c", seed=1, census=census(1, split_hash="others"))])
+
+
+def test_a_seed_is_taken_out_of_a_splits_name_only_where_it_is_the_runs_own() -> None:
+    with pytest.raises(SettingsError, match="is pacs/90-10@seed in runs/a and pacs/90-10@10 in runs/b"):
+        check_comparable([run("a", seed=1), run("b", seed=1, census=census(1, split="pacs/90-10@10"))])
+
+
+def test_a_domain_may_be_whole_where_it_is_held_out_and_parted_where_it_trains() -> None:
+    def parted(target: str) -> dict[str, Any]:
+        replies = {target: census_reply(target)}
+        for domain in DOMAINS:
+            for part in (1, 2) if domain != target else ():
+                changes: dict[str, Any] = {
+                    "split": f"pacs/90-10@0/part{part}of2",
+                    "num_train": 4,
+                    "split_hash": f"{domain} {part}",
+                }
+                replies[f"{domain}-{part}"] = census_reply(domain, **changes)
+        return replies
+
+    def parted_run(target: str) -> Run:
+        sources = tuple(name for name in parted(target) if name != target)
+        return run(target, FEDAVG, target, census=parted(target), sources=sources, accuracies=())
+
+    check_comparable([parted_run("photo"), parted_run("sketch")])
+    with pytest.raises(SettingsError, match="the split of the source domain art_painting is pacs/90-10@seed/part1of2"):
+        check_comparable([parted_run("photo"), run("whole")])
+
+
+def test_a_copy_is_counted_once_and_named() -> None:
+    first, other, copy = run("a"), run("b", seed=1), run("c", started="later", seconds=5.0)
+    assert without_repeats([first, other, copy]) == ((first, other), ((copy, first),))
+
+
+def test_runs_of_other_settings_are_no_copies() -> None:
+    runs = (run("a", FEDOMG), run("b", fedomg(kappa=0.1)), run("c", FEDAVG))
+    assert without_repeats(runs) == (runs, ())
+
+
+def test_two_results_of_one_method_domain_and_seed_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"two runs of fedomg, held-out domain photo, seed 0 .* runs/a and runs/b"):
+        without_repeats([run("a", FEDOMG, accuracies=(0.5,)), run("b", FEDOMG, accuracies=(0.6,))])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding runs: where records may lie, and what is left out with which reason."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_stubs import FEDOMG, finished, keep, run
+
+from fdg_plugins.analysis import find_runs
+from fdg_plugins.errors import DataError
+
+
+def write(folder: Path, record: Any) -> Path:
+    folder.mkdir(parents=True)
+    text = record if isinstance(record, str) else json.dumps(record)
+    (folder / "results.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+def as_json(**changes: Any) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(finished().model_dump_json())
+    return {**value, **changes}
+
+
+def test_a_run_tells_what_it_is() -> None:
+    found = run("x", FEDOMG, "sketch", 3)
+    assert (found.method, found.target, found.seed, found.dataset) == ("fedomg", "sketch", 3, "pacs")
+
+
+def test_runs_are_found_at_any_depth_in_the_order_of_their_folders(tmp_path: Path) -> None:
+    places = ["sweep/runs/b", "sweep/runs/a", "workspace/server/simulate_job", "job/workspace"]
+    for place in places:
+        write(tmp_path / place, as_json())
+    found = find_runs([tmp_path / "workspace", tmp_path / "sweep", tmp_path / "job"])
+    assert [one.folder for one in found.runs] == sorted(tmp_path / place for place in places)
+    assert found.left_out == ()
+    assert found.runs[0].record == finished()
+
+
+def test_the_file_itself_may_be_named(tmp_path: Path) -> None:
+    file = keep(run("a"), tmp_path)
+    assert [one.folder for one in find_runs([file]).runs] == [file.parent]
+
+
+def test_a_run_below_two_of_the_paths_is_found_once(tmp_path: Path) -> None:
+    keep(run("a"), tmp_path)
+    assert len(find_runs([tmp_path, tmp_path / "runs", tmp_path / "runs" / ".." / "runs"]).runs) == 1
+
+
+def test_links_below_the_paths_are_not_followed_but_a_path_may_be_one(tmp_path: Path) -> None:
+    file = keep(run("a"), tmp_path / "elsewhere")
+    place = tmp_path / "here"
+    place.mkdir()
+    (place / "linked").symlink_to(file.parent)
+    (place / "results.json").symlink_to(file)
+    assert find_runs([place]).runs == ()
+    assert len(find_runs([place / "linked"]).runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (as_json(status="running"), "the run is not finished but running."),
+        (as_json(status="stopped", stopped_because="disk full."), "the run is not finished but stopped: disk full."),
+        (as_json(schema_version=2), "schema_version is 2, expected 1."),
+        (["a list"], "schema_version is None, expected 1."),
+        ({"schema_version": 1, "stand_in": False}, "results.json: field 'data' is missing."),
+        (as_json(unheard_of=1), "results.json: unknown field 'unheard_of'."),
+        ("{half a reco", "results.json is not valid JSON"),
+    ],
+)
+def test_what_cannot_be_used_is_left_out_with_the_reason(tmp_path: Path, record: Any, reason: str) -> None:
+    bad = write(tmp_path / "bad", record)
+    good = write(tmp_path / "good", as_json())
+    found = find_runs([tmp_path])
+    assert [one.folder for one in found.runs] == [good]
+    ((folder, said),) = found.left_out
+    assert folder == bad
+    assert said.startswith(reason)
+
+
+def test_a_folder_that_cannot_be_listed_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = keep(run("a"), tmp_path)
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found = find_runs([tmp_path])
+    assert [one.folder for one in found.runs] == [file.parent]
+    assert found.left_out == ((closed, "folder cannot be read: Permission denied."),)
+
+
+def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"path .*nowhere does not exist; expected a folder of runs"):
+        find_runs([tmp_path, tmp_path / "nowhere"])

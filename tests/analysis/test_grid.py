@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table as text: percentages, what is bold, the caption's facts, and the papers' rows with their footnotes."""
+
+from collections.abc import Sequence
+
+import pytest
+from run_stubs import FEDAVG, FEDGA, FEDOMG, run, runs_of
+
+from fdg_plugins.analysis import Run, build_table
+from fdg_plugins.analysis.grid import Cell, Grid, to_grid
+from fdg_plugins.controllers.record import InitialWeights
+
+
+def grid(
+    runs: Sequence[Run], *, rules: tuple[str, ...] = ("last",), against: str | None = None, digits: int = 1
+) -> Grid:
+    return to_grid(build_table(runs, rules, against), digits)
+
+
+def texts(rows: Sequence[Sequence[Cell]]) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in rows]
+
+
+def bold(found: Grid) -> list[tuple[str, str]]:
+    """Return first cell and column title of every bold cell."""
+    rows = [row for group in found.groups for row in group]
+    return [(row[0].text, title) for row in rows for title, cell in zip(found.header, row, strict=True) if cell.best]
+
+
+def test_a_row_is_percent_with_deviation_and_what_is_missing_is_said() -> None:
+    found = grid(runs_of(FEDAVG, {"photo": (0.5, 0.6, 0.7), "sketch": (0.123, 0.123, 0.123)}))
+    assert found.header == ("method", "art_painting", "cartoon", "photo", "sketch", "average")
+    assert texts(found.groups[0]) == [["FedAvg", "missing", "missing", "60.0 ± 10.0", "12.3 ± 0.0", "missing"]]
+
+
+@pytest.mark.parametrize(("digits", "text"), [(0, "33 ± 0"), (1, "33.3 ± 0.1"), (3, "33.333 ± 0.115")])
+def test_digits_are_the_decimals_of_mean_and_deviation(digits: int, text: str) -> None:
+    # Mean 1/3; deviations -2/3, 1/3, 1/3 of 0.002: squares 6/9 * 4e-6 over 2 give 0.00115 squared.
+    runs = runs_of(FEDAVG, {"photo": (0.332, 0.334, 0.334)})
+    assert texts(grid(runs, digits=digits).groups[0])[0][3] == text
+
+
+def test_seeds_are_counted_in_brackets_only_where_they_differ() -> None:
+    row = texts(grid(runs_of(FEDAVG, {"photo": (0.5, 0.7), "sketch": (0.5,)})).groups[0])[0]
+    assert row[3:5] == ["60.0 ± 14.1 (2)", "50.0 (1)"]
+    assert texts(grid(runs_of(FEDAVG, {"photo": (0.5,), "sketch": (0.5,)})).groups[0])[0][3:5] == ["50.0", "50.0"]
+
+
+def test_the_highest_printed_mean_of_a_column_is_bold_and_all_that_equal_it() -> None:
+    runs = [
+        *runs_of(FEDAVG, {"photo": (0.8001,), "sketch": (0.5,)}),
+        *runs_of(FEDGA, {"photo": (0.7999,), "sketch": (0.6,)}),
+        *runs_of(FEDOMG, {"photo": (0.79,), "cartoon": (0.9,)}),
+    ]
+    assert bold(grid(runs)) == [("FedAvg", "photo"), ("FedDG-GA", "photo"), ("FedDG-GA", "sketch")]
+    assert ("FedDG-GA", "photo") not in bold(grid(runs, digits=2))
+
+
+def test_means_are_compared_as_numbers_and_not_as_text() -> None:
+    runs = [*runs_of(FEDAVG, {"photo": (0.095,)}), *runs_of(FEDOMG, {"photo": (0.5,)})]
+    assert bold(grid(runs)) == [("FedOMG", "photo")]
+
+
+def test_one_method_alone_is_not_the_best_of_anything() -> None:
+    assert bold(grid(runs_of(FEDAVG, {"photo": (0.5,)}))) == []
+
+
+def test_rules_are_compared_each_within_itself_and_the_oracle_not_at_all() -> None:
+    sources = [(0.2, 0.2, 0.2), (0.1, 0.1, 0.1)]
+    runs = [
+        run("a", FEDAVG, accuracies=(0.5, 0.6), sources=sources),
+        run("b", FEDOMG, accuracies=(0.9, 0.3), sources=sources),
+    ]
+    found = grid(runs, rules=("last", "source_validation", "oracle"))
+    assert found.header[:2] == ("method", "selection")
+    marked = [(row[0].text, row[1].text) for group in found.groups for row in group if any(cell.best for cell in row)]
+    assert marked == [("FedAvg", "last round"), ("FedOMG", "source validation, mean")]
+    assert "The oracle looks at the held-out domain to choose the model: it is not a result." in found.notes
+    assert [row[1].text for row in found.groups[0]][-1] == "oracle (not a result)"
+
+
+def test_the_oracle_is_marked_where_it_is_the_only_rule() -> None:
+    found = grid(runs_of(FEDAVG, {"photo": (0.5,)}), rules=("oracle",))
+    assert "selection: oracle (not a result)" in found.caption
+    assert any("not a result" in note for note in found.notes)
+
+
+def test_the_caption_says_what_the_numbers_are() -> None:
+    caption = grid(runs_of(FEDAVG, {"photo": (0.5, 0.6)})).caption
+    for words in ("PACS", "ImageNet weights", "resnet18", "224 px", "2 rounds", "3 source sites", "fdg-plugins 0.1.0"):
+        assert words in caption
+    assert "mean ± standard deviation over 2 seeds (0, 1)" in caption
+    assert "selection: last round" in caption
+    assert "STAND-IN" not in caption
+
+
+def test_the_caption_says_stand_in_from_scratch_thinned_and_one_seed() -> None:
+    made = run(
+        "a",
+        seed=7,
+        stand_in=True,
+        data="STAND-IN for PACS",
+        initial_weights=InitialWeights(label="from scratch"),
+        protocol={"max_samples_per_domain": 400},
+    )
+    caption = grid([made]).caption
+    for words in ("STAND-IN for PACS", "from scratch", "at most 400 images per domain", "one seed (7)"):
+        assert words in caption
+
+
+def test_a_caption_over_unequal_seeds_says_so() -> None:
+    caption = grid(runs_of(FEDAVG, {"photo": (0.5, 0.7), "sketch": (0.5,)})).caption
+    assert "over seeds 0, 1 (their number in brackets)" in caption
+
+
+def test_a_papers_row_and_the_difference_stand_below_ours() -> None:
+    # FedOMG's Table 2 prints 98.0 +- 0.2 on photo. Ours: mean 0.978, deviation 0.002, so an error of
+    # sqrt(2 * 0.002^2 / 3) = 0.00163 for the difference of -0.002.
+    found = grid(runs_of(FEDOMG, {"photo": (0.976, 0.978, 0.980)}), against="fedomg")
+    assert found.header[:2] == ("method", "whose")
+    ours, theirs, difference = texts(found.groups[0])
+    assert (ours[1], ours[4]) == ("ours", "97.8 ± 0.2")
+    assert (theirs[1], theirs[4], theirs[6]) == ("FedOMG paper, table 2, resnet18", "98.0 ± 0.2", "88.4")
+    assert (difference[1], difference[4]) == ("ours minus FedOMG paper, within 2 SE", "-0.2 yes")
+    assert difference[5:] == ["missing", "missing"]
+    (*_, only_average) = texts(grid([run("a")], against="feddim").groups[0])
+    assert only_average[2:] == ["-", "-", "-", "-", "missing"]
+    assert any("Nguyen et al." in note and "ICLR 2025" in note and "mean of 3 runs" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "text"),
+    [((0.976, 0.978, 0.980), "-0.2 yes"), ((0.966, 0.968, 0.970), "-1.2 no"), ((0.99,), "+1.0 unknown")],
+)
+def test_within_two_standard_errors_is_yes_no_or_unknown(accuracies: tuple[float, ...], text: str) -> None:
+    assert texts(grid(runs_of(FEDOMG, {"photo": accuracies}), against="fedomg").groups[0])[2][4] == text
+
+
+def test_a_remark_on_one_number_is_marked_there_and_one_on_all_at_the_row() -> None:
+    runs = [*runs_of(FEDAVG, {"photo": (0.9,)}), *runs_of(FEDGA, {"photo": (0.9,)})]
+    found = grid(runs, against="fedomg")
+    fedavg, fedga = (texts(group)[1] for group in found.groups)
+    assert fedavg[1] == "FedOMG paper, table 2, resnet18"
+    assert fedavg[-1] == "82.7 [1]"
+    assert fedga[1] == "FedOMG paper, table 2, resnet18 [2]"
+    assert fedga[-1] == "83.5"
+    assert found.notes[:2] == (
+        "[1] printed average differs from the mean of the columns (82.20).",
+        "[2] printed as FedGA.",
+    )
+
+
+def test_printed_numbers_are_never_the_best() -> None:
+    runs = [*runs_of(FEDAVG, {"photo": (0.1,)}), *runs_of(FEDOMG, {"photo": (0.2,)})]
+    found = grid(runs, against="paper")
+    assert [row[1].text for group in found.groups for row in group if any(cell.best for cell in row)] == ["ours"]
+
+
+def test_methods_that_no_paper_prints_are_named() -> None:
+    runs = [run("a", FEDAVG), run("b", FEDOMG)]
+    assert "No printed number: FedOMG." in grid(runs, against="fediir").notes
+    assert "No printed number: FedOMG." in grid(runs[1:], against="fediir").notes
+
+
+def test_all_rules_are_set_against_one_printed_row() -> None:
+    rows = texts(grid(runs_of(FEDOMG, {"photo": (0.9,)}), rules=("last", "oracle"), against="fedomg").groups[0])
+    assert [row[1] for row in rows] == [
+        "last round", "oracle (not a result)", "as printed", "last round", "oracle (not a result)",
+    ]  # fmt: skip

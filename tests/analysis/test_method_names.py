@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of methods: one for one method, whoever's class or spelling made it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, finished
+
+from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.analysis import method_name, method_order, method_settings, method_title
+from fdg_plugins.controllers.record import Method
+from fdg_plugins.methods import make_objective
+
+JOBS = Path(__file__).parents[2] / "jobs"
+GA = {"name": "ga", "step_size": 0.05}
+DIM = {"name": "dim", "strength": 0.1, "target": "feature"}
+
+
+def method(aggregator: str, objective: str = "erm", **settings: Any) -> Method:
+    return Method(aggregator=aggregator, settings=settings, objective={"name": objective})
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (method("FedAvgAggregator", weighting="samples"), "fedavg"),
+        (method("FedAvgAggregator", weighting={"name": "uniform"}), "fedavg"),
+        (method("FedAvgAggregator", weighting="ga"), "fedga"),
+        (method("FedAvgAggregator", weighting=GA), "fedga"),
+        (method("FedGAAggregator"), "fedga"),
+        (method("FedAvgAggregator", "dim", weighting="uniform"), "feddim"),
+        (method("FedAvgAggregator", "iir", weighting="uniform"), "fediir"),
+        (method("FedAvgAggregator", "dim", weighting=GA), "fedga+dim"),
+        (method("FedGAAggregator", "dim"), "fedga+dim"),
+        (method("FedOMGAggregator", weighting="samples"), "fedomg"),
+        (method("FedOMGAggregator", weighting=GA), "fedomg+ga"),
+        (method("FedOMGAggregator", "dim", weighting="ga"), "fedomg+ga+dim"),
+        (method("MyAggregator", weighting="uniform"), "MyAggregator"),
+        (method("MyAggregator", "mine", weighting="ga"), "MyAggregator+ga+mine"),
+    ],
+)
+def test_a_method_is_its_aggregator_its_weighting_and_its_objective(made: Method, name: str) -> None:
+    assert method_name(made) == name
+
+
+@pytest.mark.parametrize("job", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
+def test_every_job_of_the_project_is_called_by_its_method(job: str) -> None:
+    config = json.loads((JOBS / job / "app_server/config/config_fed_server.json").read_text(encoding="utf-8"))
+    arguments = config["workflows"][0]["args"]
+    aggregator = make_aggregator(arguments["aggregator"])
+    objective = make_objective(arguments["protocol"].get("objective", "erm")).settings()
+    made = Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=objective)
+    assert method_name(made) == "+".join(job.split("_")[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("fedavg", "FedAvg"), ("fedga", "FedDG-GA"), ("fedomg+ga", "FedOMG + GA"), ("Mine+dim", "Mine + DIM")],
+)
+def test_a_title_is_the_name_as_people_write_it(name: str, title: str) -> None:
+    assert method_title(name) == title
+
+
+def test_compositions_stand_behind_what_they_extend_and_the_unknown_at_the_end() -> None:
+    names = ["Mine", "fedomg+ga", "fedomg", "fediir", "fedga+dim", "fedga", "fedomg+ga+dim", "fedavg"]
+    expected = ["fedavg", "fedga", "fedga+dim", "fediir", "fedomg", "fedomg+ga", "fedomg+ga+dim", "Mine"]
+    assert sorted(names, key=method_order) == expected
+
+
+def test_saying_a_default_of_the_weighting_makes_no_other_method() -> None:
+    spelt = [
+        FEDGA,
+        method("FedAvgAggregator", weighting="ga", server_lr=1.0),
+        method("FedAvgAggregator", weighting={**GA, "normalizer": "max"}, server_lr=1),
+    ]
+    first, *others = [method_settings(finished(one)) for one in spelt]
+    assert first == {"gap_split": "validation", "normalizer": "max", "server_lr": 1.0, "step_size": 0.05}
+    assert others == [first, first]
+
+
+def test_settings_of_the_objective_are_told_apart_from_the_protocols() -> None:
+    made = FEDOMG.model_copy(update={"objective": DIM})
+    settings = method_settings(finished(made))
+    assert settings["objective target"] == "feature"
+    assert settings["strength"] == 0.1
+    assert "target" not in settings
+    assert "name" not in settings
+
+
+def test_the_gaps_split_is_a_setting_of_those_who_read_it_only() -> None:
+    assert "gap_split" not in method_settings(finished(FEDAVG))
+    assert method_settings(finished(fedomg(weighting=GA), protocol={"gap_split": "train"}))["gap_split"] == "train"
+
+
+def test_settings_that_are_lists_or_objects_become_text_that_can_be_compared() -> None:
+    first, second = (method_settings(finished(fedomg(extra=value))) for value in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+    assert first == second
+    assert hash(tuple(first.items())) == hash(tuple(second.items()))

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg sweep`` as a user meets it: plan, runs, what is left to do, what is refused, Ctrl-C; one real simulation."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import psutil
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.console import OneLineErrors
+from fdg_plugins.cli.sweep import sweep
+from fdg_plugins.sweep import launch
+from fdg_plugins.sweep.processes import processes_below
+
+FAKE = Path(__file__).parents[1] / "sweep" / "fake_simulator.py"
+DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,fedomg")
+# The command with the fake simulator in a process of its own, for the tests that send it signals.
+DRIVER = f"""
+import sys
+from test_sweep import app
+from fdg_plugins.sweep import launch
+launch.SIMULATOR = (sys.executable, {str(FAKE)!r})
+app(sys.argv[1:])
+"""
+
+app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)
+app.command("sweep")(sweep)
+app.callback()(lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's shell sets nothing; the fake simulator runs where the real one would."""
+    monkeypatch.setattr(launch, "SIMULATOR", (sys.executable, str(FAKE)))
+
+
+@pytest.fixture(scope="module")
+def fake() -> ModuleType:
+    """The fake simulator's module, for what it does at which seed."""
+    spec = importlib.util.spec_from_file_location("fake_simulator", FAKE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
+
+
+def test_every_finished_run_is_kept_and_the_next_command_named(tmp_path: Path) -> None:
+    result = run("--to", tmp_path / "sweep", *DIGITS, "--seeds", "0,1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "4 of 4 runs have finished, 4 of them now; 0 failed" in result.stdout
+    assert f"next: fdg report {tmp_path / 'sweep'}" in result.stdout
+    names = {path.name for path in (tmp_path / "sweep" / "runs").iterdir()}
+    assert names == {f"{method}-angle_0-seed{seed}" for method in ("fedavg", "fedomg") for seed in (0, 1)}
+    content = (tmp_path / "sweep" / "sweep.json").read_text()
+    assert json.loads(content)["request"]["protocol"] == "paper"
+    assert str(tmp_path) not in content, "nothing in it is of this machine"
+
+
+def test_the_folder_alone_says_what_is_left_to_do_and_lists_may_grow(tmp_path: Path) -> None:
+    run("--to", tmp_path / "sweep", *DIGITS)
+    again = run("--to", tmp_path / "sweep")
+    assert again.exit_code == 0
+    assert "2 of 2 runs have finished, 0 of them now" in again.stdout
+    grown = run("--to", tmp_path / "sweep", "--methods", "fedavg,fedomg,feddim")
+    assert "3 of 3 runs have finished, 1 of them now" in grown.stdout
+    shrunk = run("--to", tmp_path / "sweep", "--methods", "fedavg")
+    assert shrunk.exit_code == 2
+    assert "fedomg, feddim is now left out" in shrunk.stderr
+
+
+def test_what_fails_is_named_and_tried_again_unless_the_user_says_no(tmp_path: Path, fake: ModuleType) -> None:
+    asked = ("--to", tmp_path / "sweep", *DIGITS, "--seeds", f"{fake.STOPS},0")
+    first = run(*asked)
+    assert first.exit_code == 1
+    assert "2 of 4 runs have finished, 2 of them now; 2 failed" in first.stdout
+    assert f"fedavg-angle_0-seed{fake.STOPS}: {fake.REASON}" in first.stdout
+    assert run(*asked).stdout.count("FAILED") == 2
+    without = run(*asked, "--no-retry-failed")
+    assert (without.exit_code, without.stdout.count("started")) == (1, 0)
+
+
+def test_models_are_kept_on_request(tmp_path: Path) -> None:
+    run("--to", tmp_path / "without", *DIGITS)
+    run("--to", tmp_path / "with", *DIGITS, "--keep-models")
+    assert not list((tmp_path / "without").rglob("*.safetensors"))
+    kept = {
+        path.relative_to(tmp_path / "with" / "runs").parts[1:] for path in (tmp_path / "with").rglob("*.safetensors")
+    }
+    assert kept == {
+        ("global_model.safetensors",),
+        ("global_model_selected.safetensors",),
+        ("local_models", "photo.safetensors"),
+    }
+
+
+def test_a_dry_run_prints_plan_and_estimate_and_writes_nothing(tmp_path: Path) -> None:
+    grid = ("--set", "kappa=0.1,0.5", "--set", "image_size=16", "--set", "rounds=2")
+    result = run("--to", tmp_path / "sweep", *DIGITS, *grid, "--dry-run", "--verbose")
+    assert (result.exit_code, result.stderr) == (0, "")
+    for words in (
+        "3 runs on RotatedDigits, protocol paper",
+        "kappa is an axis of fedomg; fedavg runs once for all its values",
+        "fedomg-angle_0-seed0-kappa0.5: to do",
+        "estimate: about ",
+        "for 3 runs",
+        "from a few training steps of groupnorm_convnet at 16 px, batch 64",
+    ):
+        assert words in result.stdout
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_dry_run_in_a_begun_folder_counts_and_learns_from_what_has_finished(tmp_path: Path) -> None:
+    run("--to", tmp_path / "sweep", *DIGITS)
+    before = sorted(path for path in (tmp_path / "sweep").rglob("*"))
+    result = run("--to", tmp_path / "sweep", "--seeds", "0,1", "--dry-run")
+    assert "for 2 runs" in result.stdout
+    assert "from the 2 finished runs of this folder" in result.stdout
+    assert sorted((tmp_path / "sweep").rglob("*")) == before
+    assert "nothing is left to do" in run("--to", tmp_path / "sweep", "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--methods", "fedavg,"), "--methods is 'fedavg,', expected names with commas between them."),
+        (("--seeds", "0,x"), "--seeds is '0,x', expected numbers"),
+        (("--set", "kappa"), "--set is 'kappa', expected name=value"),
+        (("--set", "kapa=1"), "did you mean 'kappa'?"),
+        (("--set", "rounds=0"), "setting rounds (FDG_ROUNDS) is 0"),
+        (("--gpus", "0", "--parallel", "2"), "--gpus and --parallel exclude each other"),
+        (("--dataset", "packs"), "data set 'packs' is unknown"),
+    ],
+)
+def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = run("--to", tmp_path / "sweep", *DIGITS, *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert sentence in result.stderr
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_settings_in_the_users_shell_are_kept_away_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FDG_ROUNDS", "1")
+    result = run("--to", tmp_path / "sweep", *DIGITS)
+    assert result.exit_code == 0
+    assert result.stderr == "Warning: FDG_ROUNDS is not used: the settings of a sweep come from --set.\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
+    tmp_path: Path, fake: ModuleType, number: signal.Signals
+) -> None:
+    folder = tmp_path / "sweep"
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER, "sweep", "--to", str(folder), *DIGITS, "--seeds", f"0,{fake.HANGS}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    ) as command:
+        deadline = time.monotonic() + 120
+        while len(processes_below(folder)) < 2 and command.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        in_it = [process for process in processes_below(folder) if process.is_running()]
+        command.send_signal(number)
+        printed, _ = command.communicate(timeout=60)
+    assert command.returncode == 130, printed
+    assert in_it
+    assert not [process for process in in_it if psutil.pid_exists(process.pid) and process.is_running()]
+    assert f"stopped; to go on: fdg sweep --to {folder}" in printed
+    assert "2 of 4 runs have finished" in printed
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "runs", "sweep.json"]
+    plan = run("--to", folder, "--dry-run", "--verbose").stdout
+    assert plan.count(": finished") == 2
+    assert plan.count(": to do") == 2
+
+
+@pytest.mark.slow
+def test_a_real_sweep_is_stopped_after_its_first_run_and_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    tiny = ("--protocol", "quick", "--set", "rounds=2", "--set", "max_samples_per_domain=40", "--set", "image_size=16")
+    real = "from test_sweep import app; import sys; app(sys.argv[1:])"
+    command = [sys.executable, "-c", real, "sweep", "--to", str(folder), *DIGITS, *tiny, "--keep-models"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as first:
+        deadline = time.monotonic() + 600
+        while not (folder / "runs").exists() and time.monotonic() < deadline:
+            time.sleep(0.5)
+        while len(processes_below(folder)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        first.send_signal(signal.SIGINT)
+        printed, _ = first.communicate(timeout=120)
+    assert first.returncode == 130, printed
+    assert processes_below(folder) == []
+    (kept,) = (folder / "runs").iterdir()
+    written = (kept / "results.json").stat().st_mtime
+    again = subprocess.run(
+        [sys.executable, "-c", real, "sweep", "--to", str(folder)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=600,
+        check=False,
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "2 of 2 runs have finished, 1 of them now; 0 failed" in again.stdout
+    assert (kept / "results.json").stat().st_mtime == written
+    for method in ("fedavg", "fedomg"):
+        record = json.loads((folder / "runs" / f"{method}-angle_0-seed0" / "results.json").read_text())
+        assert (record["status"], len(record["rounds"])) == ("finished", 2)
+        assert record["protocol"]["max_samples_per_domain"] == 40
+        assert record["method"]["aggregator"].lower().startswith(method)
+    assert (kept / "global_model_selected.safetensors").stat().st_size > 1000

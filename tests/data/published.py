@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small data sets in the layouts in which the real ones are published, written for the tests."""
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from PIL import Image
+
+from fdg_plugins.data import DATASETS, ImageFolderSpec
+
+FOLDERS = {
+    "pacs": ("kfold", {name: name for name in ("art_painting", "cartoon", "photo", "sketch")}),
+    "vlcs": ("VLCS", {"caltech101": "Caltech101", "labelme": "LabelMe", "sun09": "SUN09", "voc2007": "VOC2007"}),
+    "officehome": (
+        "OfficeHomeDataset_10072016",
+        {"art": "Art", "clipart": "Clipart", "product": "Product", "real_world": "Real World"},
+    ),
+    "terraincognita": ("terra_incognita", {f"location_{place}": f"location_{place}" for place in (38, 43, 46, 100)}),
+    "domainnet": ("domain_net", {"clipart": "clipart", "real": "real"}),
+    "domainnet10": ("domain_net", {"clipart": "clipart", "real": "real"}),
+}
+"""By data set: the folder that its archive holds, and what the domains are called in it; of DomainNet two of six."""
+
+
+def image(number: int) -> bytes:
+    """Return a PNG of four pixels that differs from that of any other number below 2**24."""
+    colour = (number >> 16 & 255, number >> 8 & 255, number & 255)
+    stream = io.BytesIO()
+    Image.new("RGB", (2, 2), colour).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def published(dataset: str, per_class: int = 2) -> dict[str, bytes]:
+    """Return the files of a data set by their paths, as its archive has them."""
+    spec = DATASETS[dataset]
+    assert isinstance(spec, ImageFolderSpec)
+    classes = DATASETS["domainnet"].classes if dataset == "domainnet10" else spec.classes
+    top, domains = FOLDERS[dataset]
+    paths = [
+        f"{top}/{domain}/{name}/{number:05d}.jpg"
+        for domain in domains.values()
+        for name in classes
+        for number in range(per_class)
+    ]
+    return {path: image(number) for number, path in enumerate(paths)}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Write the files below ``folder``, and return it."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def write_zip(path: Path, files: Mapping[str, bytes]) -> Path:
+    """Write a zip archive with the files, and return its path."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def write_tar(path: Path, files: Mapping[str, bytes]) -> Path:
+    """Write a tar archive with the files, compressed with gzip if its name says so, and return its path."""
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def content_below(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of every file below ``folder`` that is not hidden."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            yield path.relative_to(folder).as_posix(), path.read_bytes()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SimEnv, PocEnv and ProdEnv: what each is handed, and one real run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exported_jobs import files
+
+from fdg_plugins.controllers import RunRecord
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.recipes import FedOMGRecipe, PocEnv, ProdEnv, SimEnv, results_file
+
+NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
+
+
+class Submissions:
+    """Stands in for FLARE's session: keeps what would be submitted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def submit_job(self, job: Any) -> str:
+        """Write the job as FLARE's SessionManager does; return an id."""
+        job.export_job(str(self.folder))
+        return "17"
+
+
+def poc(recipe: FedOMGRecipe) -> PocEnv:
+    return PocEnv(num_clients=len(recipe.sites), clients=recipe.sites)
+
+
+def prod(folder: Path, submissions: Submissions) -> ProdEnv:
+    (folder / "kit").mkdir(exist_ok=True)
+    env = ProdEnv(str(folder / "kit"))
+    env._session_manager = submissions
+    return env
+
+
+def test_a_job_for_the_simulator_or_a_poc_has_the_note_that_lets_them_load_the_components(tmp_path: Path) -> None:
+    recipe = FedOMGRecipe()
+    recipe.export(str(tmp_path / "plain"))
+    recipe.export(str(tmp_path / "sim"), env=SimEnv(clients=recipe.sites))
+    recipe.export(str(tmp_path / "poc"), env=poc(recipe))
+    assert files(tmp_path / "plain") == files(tmp_path / "sim") == files(tmp_path / "poc")
+    assert set(files(tmp_path / "plain")) >= NOTES
+
+
+def test_a_job_for_production_is_the_same_job_and_brings_no_custom_folder(tmp_path: Path) -> None:
+    recipe, submissions = FedOMGRecipe(), Submissions(tmp_path / "submitted")
+    run = recipe.execute(prod(tmp_path, submissions))
+    recipe.export(str(tmp_path / "plain"))
+    assert run.get_job_id() == "17"
+    assert not list(submissions.folder.rglob("custom"))
+    plain = files(tmp_path / "plain")
+    assert files(submissions.folder) == {path: content for path, content in plain.items() if path not in NOTES}
+    assert set(plain) >= NOTES, "one environment leaves no trace in the next export"
+
+
+def test_code_of_ones_own_goes_to_production_and_has_no_note_that_denies_it(tmp_path: Path) -> None:
+    (tmp_path / "my_rule.py").write_text("RULE = 1\n", encoding="utf-8")
+    for env in (None, prod(tmp_path, Submissions(tmp_path))):
+        recipe = FedOMGRecipe(name="own")
+        recipe.add_server_file(str(tmp_path / "my_rule.py"))
+        recipe.export(str(tmp_path / "out"), env=env)
+        brought = [path.name for path in (tmp_path / "out" / "own" / "app_server" / "custom").rglob("*.*")]
+        assert brought == ["my_rule.py"]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (
+            SimEnv(num_clients=2),
+            r"num_clients 2, but job pacs_fedomg is for 4 sites, expected clients=\['art_painting'",
+        ),
+        (SimEnv(clients=["photo", "site-1"]), "the client 'site-1', which is no site of job pacs_fedomg"),
+    ],
+)
+def test_a_simulation_of_other_sites_is_refused_before_it_starts(env: SimEnv, message: str, tmp_path: Path) -> None:
+    env.workspace_root = str(tmp_path)
+    with pytest.raises(SettingsError, match=message):
+        FedOMGRecipe().execute(env)
+
+
+@pytest.mark.parametrize("env", [SimEnv(num_clients=4), SimEnv(clients=["sketch", "photo", "cartoon"])])
+def test_the_simulator_is_started_with_the_names_of_the_jobs_sites(
+    env: SimEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, started = FedOMGRecipe(), []
+    monkeypatch.setattr(recipe._job.job, "simulator_run", lambda workspace, **options: started.append(options) or 0)
+    env.workspace_root = str(tmp_path)
+    run = recipe.execute(env)
+    [options] = started
+    assert options["clients"].split(",") == (env.clients or recipe.sites)
+    assert options["threads"] == env.num_clients
+    assert run.get_result() == str(tmp_path / "pacs_fedomg")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_fdg_variables")
+def test_a_recipe_runs_in_the_simulator_and_leaves_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FDG_THREADS", "1")
+    recipe = FedOMGRecipe(
+        "rotateddigits",
+        sites=["angle_0", "angle_15", "angle_30"],
+        weighting="ga",
+        kappa=0.25,
+        rounds=2,
+        local_epochs=1,
+        image_size=16,
+        max_samples_per_domain=40,
+    )
+    run = recipe.execute(SimEnv(clients=recipe.sites, workspace_root=str(tmp_path)))
+    record = RunRecord.model_validate_json(results_file(run.get_result()).read_bytes())
+    assert (record.status, record.data, len(record.rounds)) == ("finished", "RotatedDigits", 2)
+    assert (record.sources, record.held_out) == (("angle_15", "angle_30"), ("angle_0",))
+    assert record.method.settings["kappa"] == 0.25
+    assert all(finished.failures == {} for finished in record.rounds)
+    assert record.rounds[1].aggregation is not None
+    assert record.rounds[1].aggregation.gaps is not None

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a recipe: each reaches the job that is written, and a wrong one is refused at once, in one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exported_jobs import arguments, filters
+
+from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.controllers.setup import check_settings, make_plans
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.recipes import (
+    METHODS,
+    FDGRecipe,
+    FedAvgRecipe,
+    FedDIMRecipe,
+    FedGARecipe,
+    FedIIRRecipe,
+    FedOMGRecipe,
+    make_recipe,
+    settings_of,
+)
+
+SITE_FILE = "app_site/config/config_fed_client.json"
+
+# A value for every setting, other than each default, and as a command line would say it.
+OTHER_VALUES: dict[str, tuple[Any, str]] = {
+    "target": ("sketch", "sketch"),
+    "model": ("resnet50", "resnet50"),
+    "rounds": (7, "7"),
+    "learning_rate": (0.5, "0.5"),
+    "max_samples_per_domain": (50, "50"),
+    "channels_last": (True, "true"),
+    "patience": (2.5, "2.5"),
+    "kappa": (0.125, "0.125"),
+    "server_lr": (0.75, "0.75"),
+    "rescale": (True, "true"),
+    "weighting": ("samples", "samples"),
+    "step_size": (0.3, "0.3"),
+    "normalizer": ("max_abs", "max_abs"),
+    "strength": (0.2, "0.2"),
+    "insight_momentum": (0.9, "0.9"),
+    "ema": (0.1, "0.1"),
+    "probe": ("previous_round", "previous_round"),
+    "variant": ("released", "released"),
+    "frozen_batchnorm": (True, "true"),
+}
+
+
+def written(made: dict[str, Any]) -> dict[str, Any]:
+    """Return all settings of a job's workflow by their flat names."""
+    aggregator, protocol = dict(made["aggregator"]), dict(made["protocol"])
+    weighting = aggregator.get("weighting")
+    flat = dict(weighting) if isinstance(weighting, dict) else {}
+    return {**protocol.get("objective", {}), **flat, **aggregator, **protocol}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_setting_reaches_the_job_as_what_it_is_also_from_text(method: str, tmp_path: Path) -> None:
+    names = [name for name in OTHER_VALUES if name in settings_of(method)]
+    expected = {name: OTHER_VALUES[name][0] for name in names}
+    texts = {name: OTHER_VALUES[name][1] for name in names}
+    if method == "fedavg":  # whose default the other value is
+        expected["weighting"] = texts["weighting"] = "uniform"
+    for given, folder in ((expected, "values"), (texts, "texts")):
+        made = written(arguments(make_recipe(method, "pacs", **given), tmp_path / folder))
+        assert {name: made[name] for name in names} == expected
+        assert {name: type(made[name]) for name in names} == {name: type(value) for name, value in expected.items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dataset", ["pacs", "rotatedmnist"])
+def test_what_is_written_is_what_a_server_accepts(method: str, dataset: str, tmp_path: Path) -> None:
+    made = arguments(make_recipe(method, dataset), tmp_path)
+    aggregator = make_aggregator(made["aggregator"])
+    check_settings(aggregator, make_plans(made["protocol"], made["stand_in_protocol"], {}, aggregator.setting_names()))
+
+
+def test_the_settings_of_a_method_are_the_protocols_and_those_of_its_parts() -> None:
+    assert set(Protocol.model_fields) - {"dataset"} <= set(settings_of("fedavg"))
+    own = {method: set(settings_of(method)) - set(Protocol.model_fields) for method in METHODS}
+    assert own["fedavg"] == {"server_lr", "weighting"}
+    assert own["fedga"] == {"server_lr", "step_size", "normalizer", "metric"}
+    assert own["fedomg"] == {"server_lr", "weighting", "kappa", "rescale"}
+    assert own["fedomg+ga"] == own["fedomg"] - {"weighting"} | {"step_size", "normalizer", "metric"}
+    assert own["fedomg+ga+dim"] == own["fedomg+ga"] | {"strength", "insight_momentum"}
+
+
+def test_what_is_given_holds_on_the_stand_in_too(tmp_path: Path) -> None:
+    made = arguments(FedOMGRecipe(rounds=20, server_lr=0.5), tmp_path / "given")
+    assert {"rounds", "server_lr"}.isdisjoint(made["stand_in_protocol"])
+    aggregator = make_aggregator(made["aggregator"])
+    plans = make_plans(made["protocol"], made["stand_in_protocol"], {}, aggregator.setting_names())
+    assert plans.stand_in.protocol.rounds == 20
+    aggregator.configure(plans.stand_in.aggregator)
+    assert aggregator.server_lr == 0.5
+    assert plans.stand_in.protocol.image_size == 32, "what is not given is the stand-in's own"
+
+
+def test_none_is_the_default(tmp_path: Path) -> None:
+    left_out = arguments(FedOMGRecipe(), tmp_path / "left_out")
+    assert (
+        arguments(FedOMGRecipe(kappa=None, rounds=None, weighting=None, objective=None), tmp_path / "none") == left_out
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "method", "parts"),
+    [
+        (FedOMGRecipe, "fedomg+ga", {"weighting": "ga"}),
+        (FedOMGRecipe, "fedomg+dim", {"objective": "dim"}),
+        (FedOMGRecipe, "fedomg+ga+iir", {"weighting": "ga", "objective": {"name": "iir"}}),
+        (FedAvgRecipe, "fedga", {"weighting": {"name": "ga"}}),
+        (FedAvgRecipe, "fediir", {"objective": "iir"}),
+        (FedDIMRecipe, "fedga+dim", {"weighting": "ga"}),
+        (FedGARecipe, "fedga+iir", {"objective": "iir"}),
+    ],
+)
+def test_a_weighting_or_an_objective_becomes_part_of_the_method(
+    recipe: type[FDGRecipe], method: str, parts: dict[str, Any], tmp_path: Path
+) -> None:
+    made = recipe(**parts)
+    assert made.method == method
+    assert arguments(made, tmp_path / "parts") == arguments(make_recipe(method), tmp_path / "name")
+
+
+def test_an_objective_given_with_settings_keeps_the_other_defaults_of_the_data_set(tmp_path: Path) -> None:
+    recipe = FedOMGRecipe("rotatedmnist", objective={"name": "iir", "ema": 0.5})
+    assert arguments(recipe, tmp_path)["protocol"]["objective"] == {
+        "name": "iir",
+        "strength": 0.01,
+        "ema": 0.5,
+        "probe": "extra_task",
+    }
+
+
+def test_the_objectives_target_is_not_the_held_out_domain(tmp_path: Path) -> None:
+    protocol = arguments(FedDIMRecipe(target="photo", objective={"name": "dim", "target": "feature"}), tmp_path)[
+        "protocol"
+    ]
+    assert (protocol["target"], protocol["objective"]["target"]) == ("photo", "feature")
+
+
+def test_fediirs_strength_under_fedomg_is_the_one_of_fedomgs_paper(tmp_path: Path) -> None:
+    strengths = {
+        method: arguments(make_recipe(method), tmp_path)["protocol"]["objective"]["strength"]
+        for method in ("fediir", "fedga+iir", "fedomg+iir", "fedomg+ga+iir")
+    }
+    assert strengths == {"fediir": 0.001, "fedga+iir": 0.001, "fedomg+iir": 0.0001, "fedomg+ga+iir": 0.0001}
+
+
+def test_a_probe_that_comes_with_the_round_before_needs_no_task_of_its_own(tmp_path: Path) -> None:
+    for probe, tasks in (("extra_task", {"probe", "train"}), ("previous_round", {"train"})):
+        FedIIRRecipe(probe=probe).export(str(tmp_path))
+        assert {task for _, task in filters(tmp_path / "pacs_fediir", SITE_FILE)} == tasks
+
+
+def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
+    for metric, args in (("loss", {}), ("accuracy", {"metric": "accuracy"})):
+        make_recipe("fedomg+ga", metric=metric).export(str(tmp_path))
+        chain = filters(tmp_path / "pacs_fedomg_ga", SITE_FILE)["task_result_filters", "train"]
+        assert chain == [("GapReportFilter", args)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kapa": 0.5}, "recipe fedomg: there is no setting 'kapa'; did you mean 'kappa'"),
+        ({"method": "fedavg"}, "recipe fedomg: there is no setting 'method'"),
+        ({"step_size": 0.1}, "there is no setting 'step_size'"),
+        ({"strength": 0.1}, "there is no setting 'strength'"),
+        ({"metric": "loss"}, "there is no setting 'metric'"),
+        ({"data_root": "/data"}, "data_root is a setting of a machine .* expected in its environment as FDG_DATA_ROOT"),
+        ({"dataset": "packs"}, "data set 'packs' is unknown"),
+        ({"target": "angle_0"}, "is 'angle_0', expected a domain of pacs"),
+        ({"rounds": 0}, r"setting rounds \(FDG_ROUNDS\) is 0"),
+        ({"rounds": "many"}, r"setting rounds \(FDG_ROUNDS\) is 'many'"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"model": "vgg"}, "model 'vgg' is unknown"),
+        ({"dataset": "rotatedmnist", "model": "resnet18"}, "which takes 3 channels"),
+        ({"kappa": -1}, "kappa is -1, expected a finite number of at least 0"),
+        ({"kappa": "much"}, "kappa is 'much', expected a float"),
+        ({"weighting": "foo"}, "weighting is 'foo', expected one of ga, samples, uniform"),
+        ({"weighting": 3}, "weighting is 3, expected a name or a mapping with a name"),
+        (
+            {"weighting": {"step_size": 0.1}},
+            "weighting is a mapping of 1 keys, expected a name or a mapping with a name",
+        ),
+        (
+            {"weighting": {"name": "ga", "kappa": 0.9}},
+            "weighting 'ga' has no setting 'kappa'; it has step_size, normalizer",
+        ),
+        ({"weighting": {"name": "uniform", "x": 1}}, "weighting 'uniform' has no setting 'x'; it has none"),
+        ({"weighting": {"name": "ga", "step_size": "x"}}, "step_size is 'x', expected a finite number"),
+        ({"objective": "foo"}, "objective is 'foo', expected one of dim, erm, iir"),
+        ({"objective": {"name": "dim", "x": 1}}, "objective 'dim' has no setting 'x'"),
+        ({"objective": {"name": "dim", "strength": -1}}, "strength is -1, expected a finite number"),
+        ({"name": "../up"}, "name is '../up', expected letters"),
+        ({"name": ""}, "name is '', expected letters"),
+        ({"sites": []}, r"sites is \[\], expected names of sites"),
+        ({"sites": "photo"}, "sites is 'photo', expected a list of names"),
+        ({"sites": ["a", "a"]}, "expected names of sites, each once"),
+        ({"sites": ["a", "server"]}, "expected names of sites"),
+        ({"sites": ["a", "b/c"]}, "sites has the name 'b/c', which FLARE does not take"),
+        ({"sites": [1, 2]}, r"sites is \[1, 2\], expected a list of names"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_wrong_name_or_value_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as refused:
+        FedOMGRecipe(**settings)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        (FedGARecipe, {"weighting": "uniform"}, "weighting is 'uniform', but that of method 'fedga' is 'ga'"),
+        (FedGARecipe, {"metric": "f1"}, "metric is 'f1', expected one of accuracy, loss"),
+        (FedDIMRecipe, {"objective": "iir"}, "objective is 'iir', but that of method 'feddim' is 'dim'"),
+        (FedDIMRecipe, {"objective": "erm"}, "objective is 'erm', but that of method 'feddim' is 'dim'"),
+        (FedDIMRecipe, {"insight_momentum": 2}, "insight_momentum is 2, expected a number from 0 to 1"),
+        (FedIIRRecipe, {"probe": "never"}, "probe is 'never', expected one of extra_task, previous_round"),
+        (FedIIRRecipe, {"kappa": 0.5}, "recipe fediir: there is no setting 'kappa'"),
+    ],
+)
+def test_what_does_not_go_with_the_method_is_refused(
+    recipe: type[FDGRecipe], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        recipe(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"weighting": "ga"}, {"objective": "dim"}])
+def test_a_recipe_by_name_is_of_that_method_and_no_other(settings: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=r"method is 'fedomg', but .* make it 'fedomg\+"):
+        make_recipe("fedomg", "pacs", **settings)
+
+
+def test_the_environment_of_who_writes_a_job_leaves_no_trace_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = arguments(FedOMGRecipe(), tmp_path / "before")
+    monkeypatch.setenv("FDG_ROUNDS", "3")
+    monkeypatch.setenv("FDG_KAPPA", "0.1")
+    assert arguments(FedOMGRecipe(), tmp_path / "after") == before

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes write the jobs of the project, in a form that FLARE's tools and the sites' allow lists take."""
+
+import doctest
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exported_jobs import arguments, config, files, filters
+
+import fdg_plugins.recipes
+from fdg_plugins.cli.components import SERVER, SITE, class_paths
+from fdg_plugins.data.catalogue import DATASETS
+from fdg_plugins.errors import DataError
+from fdg_plugins.filters import DifferentialPrivacyFilter
+from fdg_plugins.recipes import (
+    JOBS,
+    METHODS,
+    FDGRecipe,
+    FedAvgRecipe,
+    FedDIMRecipe,
+    FedGARecipe,
+    FedIIRRecipe,
+    FedOMGRecipe,
+    export_jobs,
+    make_recipe,
+    results_file,
+)
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ["fedavg", "fedomg", "fedga", "feddim", "fediir"]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All jobs of the project, as the recipes write them."""
+    folder = tmp_path_factory.mktemp("jobs")
+    export_jobs(folder)
+    return folder
+
+
+def test_the_package_page_is_true() -> None:
+    assert doctest.testmod(fdg_plugins.recipes).failed == 0
+
+
+def test_the_projects_jobs_are_what_the_recipes_write_byte_for_byte(jobs: Path) -> None:
+    assert files(jobs) == files(ROOT / "jobs"), "run: make export-jobs"
+
+
+def test_there_is_a_job_for_every_method_and_no_other(jobs: Path) -> None:
+    assert {path.name for path in jobs.iterdir()} == {f"{dataset}_{name.replace('+', '_')}" for dataset, name in JOBS}
+    assert {name for _, name in JOBS} == set(METHODS)
+
+
+def test_a_second_export_takes_the_place_of_the_first_and_leaves_nothing_else(jobs: Path, tmp_path: Path) -> None:
+    for rounds in (3, 4):
+        FedAvgRecipe(rounds=rounds).export(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["pacs_fedavg"]
+    assert config(tmp_path / "pacs_fedavg")["workflows"][0]["args"]["protocol"]["rounds"] == 4
+
+
+def test_every_class_that_a_job_names_is_one_that_sites_are_asked_to_allow(jobs: Path) -> None:
+    for file, end in (("config_fed_server.json", SERVER), ("config_fed_client.json", SITE)):
+        for path in jobs.rglob(file):
+            named = re.findall(r'"path": "([^"]+)"', path.read_text(encoding="utf-8"))
+            assert named
+            assert set(named) <= set(class_paths(end))
+
+
+@pytest.mark.parametrize("dataset", sorted(DATASETS))
+def test_every_data_set_of_the_catalogue_has_a_job(dataset: str, tmp_path: Path) -> None:
+    recipe = FedOMGRecipe(dataset)
+    protocol = arguments(recipe, tmp_path)["protocol"]
+    assert protocol["dataset"] == dataset
+    assert protocol["target"] in recipe.sites
+    assert recipe.sites == list(DATASETS[dataset].domains)
+    meta = config(tmp_path / recipe.name, "meta.json")
+    assert meta["deploy_map"] == {"app_server": ["server"], "app_site": recipe.sites}
+    assert meta["min_clients"] == 3
+
+
+@pytest.mark.parametrize(
+    ("recipe", "method"),
+    [
+        (FedAvgRecipe, "fedavg"),
+        (FedOMGRecipe, "fedomg"),
+        (FedGARecipe, "fedga"),
+        (FedDIMRecipe, "feddim"),
+        (FedIIRRecipe, "fediir"),
+    ],
+)
+def test_the_class_of_a_method_writes_the_job_of_its_name(
+    recipe: type[Any], method: str, jobs: Path, tmp_path: Path
+) -> None:
+    recipe().export(str(tmp_path))
+    assert files(tmp_path) == {
+        path: content for path, content in files(jobs).items() if path.startswith(f"pacs_{method}/")
+    }
+
+
+def test_names_of_job_and_sites_can_be_other_ones(tmp_path: Path) -> None:
+    sites = ["hospital-a", "hospital-b", "registry"]
+    recipe = FedOMGRecipe(name="trial.7", sites=sites)
+    recipe.export(str(tmp_path))
+    meta = config(tmp_path / "trial.7", "meta.json")
+    assert (meta["name"], meta["deploy_map"]["app_site"]) == ("trial.7", sites)
+    assert recipe.sites == sites
+
+
+def test_filters_and_parameters_of_ones_own_are_added_to_those_of_the_method(tmp_path: Path) -> None:
+    recipe = FedOMGRecipe(objective="dim")
+    noise = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 8.0}
+    recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["train"])
+    recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["evaluate"])
+    recipe.add_server_config({"max_task_timeout": 7})
+    recipe.export(str(tmp_path))
+    job = tmp_path / recipe.name
+    chains = filters(job, "app_site/config/config_fed_client.json")
+    own = ("DifferentialPrivacyFilter", noise)
+    assert chains["task_result_filters", "train"] == [("ExchangeReportFilter", {}), own]
+    assert chains["task_result_filters", "evaluate"] == [own]
+    assert config(job)["max_task_timeout"] == 7
+    sites = (job / "app_site" / "config" / "config_fed_client.json").read_text(encoding="utf-8")
+    assert "fdg_plugins.filters.DifferentialPrivacyFilter" in sites, "under the path that sites allow"
+
+
+@pytest.mark.parametrize("stem", EXAMPLES)
+def test_an_example_is_short_and_runs_its_method_with_the_sites_of_its_job(
+    stem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = ROOT / "examples" / f"{stem}.py"
+    assert len(script.read_text(encoding="utf-8").splitlines()) < 25
+    record = tmp_path / "server" / "simulate_job" / "results.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}", encoding="utf-8")
+    executed: list[tuple[FDGRecipe, Any]] = []
+
+    class Done:
+        def get_result(self) -> str:
+            return str(tmp_path)
+
+    def execute(recipe: FDGRecipe, env: Any) -> Done:
+        executed.append((recipe, env))
+        return Done()
+
+    monkeypatch.setattr(FDGRecipe, "execute", execute)
+    runpy.run_path(str(script), run_name="__main__")
+    [(recipe, env)] = executed
+    assert type(recipe).__name__.lower() == f"{stem}recipe"
+    assert env.clients == recipe.sites
+    assert capsys.readouterr().out.strip() == str(record)
+
+
+@pytest.mark.parametrize("folder", ["server/simulate_job", "workspace"])
+def test_the_record_is_found_in_what_a_run_returns(folder: str, tmp_path: Path) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "results.json").write_text(json.dumps({}), encoding="utf-8")
+    assert results_file(str(tmp_path)) == tmp_path / folder / "results.json"
+
+
+@pytest.mark.parametrize(("result", "message"), [(None, "the run has no result"), ("empty", "has no results.json")])
+def test_without_a_record_that_is_said(result: str | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        results_file(result)
+
+
+def test_a_recipe_by_name_is_the_recipe_of_the_class(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"target": "sketch", "rounds": 3, "kappa": 0.25}
+    make_recipe("fedomg+dim+ga", "pacs", strength=0.1, step_size=0.2, **settings).export(str(tmp_path / "by_name"))
+    parts: dict[str, Any] = {
+        "weighting": {"name": "ga", "step_size": 0.2},
+        "objective": {"name": "dim", "strength": 0.1},
+    }
+    FedOMGRecipe("pacs", **parts, **settings).export(str(tmp_path / "by_class"))
+    assert files(tmp_path / "by_name") == files(tmp_path / "by_class")

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands in for ``nvflare simulator`` in the tests: does to a run's folder what its seed says, without any training.
+
+Seed 0 and others finish at once; 7 stops for a reason that it records; 8 dies without a word; 9 never ends, and has a
+process of its own session, as FLARE's sites have.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+STOPS, DIES, HANGS = 7, 8, 9
+REASON = "site photo: its disk is full."
+
+
+def main() -> None:
+    """Run ``job -w workspace -t N`` in the working folder."""
+    job, flag, workspace, *_ = sys.argv[1:]
+    assert (job, flag) == ("job", "-w"), sys.argv
+    config = json.loads(Path(job, "app_server", "config", "config_fed_server.json").read_text())
+    protocol = config["workflows"][0]["args"]["protocol"]
+    folder = Path(workspace, "server", "simulate_job")
+    folder.mkdir(parents=True)
+    record = {"status": "running", "stopped_because": None, "rounds": [{}], "protocol": protocol}
+    record["environment"] = {name: os.environ.get(name) for name in ("FDG_THREADS", "CUDA_VISIBLE_DEVICES", "PWD")}
+    record["arguments"] = sys.argv[1:]
+    sys.stdout.write("round 1 of the run\n")
+    sys.stdout.flush()
+    if protocol["seed"] == DIES:
+        sys.exit(3)
+    if protocol["seed"] == HANGS:
+        (folder / "results.json").write_text(json.dumps(record))
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        time.sleep(600)
+    stops = protocol["seed"] == STOPS
+    record |= {"status": "stopped", "stopped_because": REASON} if stops else {"status": "finished"}
+    for name in ("global_model.safetensors", "global_model_selected.safetensors"):
+        (folder / name).write_bytes(b"model")
+    (folder / "local_models").mkdir()
+    (folder / "local_models" / "photo.safetensors").write_bytes(b"model")
+    (folder / "results.json").write_text(json.dumps(record))
+    sys.exit(2 if stops else 0)
+
+
+if __name__ == "__main__":
+    main()

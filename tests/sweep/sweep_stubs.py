@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests, runs and jobs for the tests of a sweep, and the program that stands in for FLARE's simulator."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.processes import MARK
+from fdg_plugins.sweep.request import Request
+from fdg_plugins.sweep.simulation import Simulation
+
+FAKE_SIMULATOR = (sys.executable, str(Path(__file__).with_name("fake_simulator.py")))
+SETTINGS = {
+    "fedavg": ("rounds", "image_size", "server_lr"),
+    "fedomg": ("rounds", "image_size", "server_lr", "kappa"),
+    "feddim": ("rounds", "image_size", "server_lr", "strength"),
+}
+
+
+def settings_of(method: str) -> tuple[str, ...]:
+    """Return the settings of a method, as the recipes would."""
+    return SETTINGS[method]
+
+
+def request(**changes: Any) -> Request:
+    """Return a request for two methods, two domains and two seeds."""
+    plain: dict[str, Any] = {
+        "dataset": "pacs",
+        "protocol": "paper",
+        "methods": ("fedavg", "fedomg"),
+        "targets": ("photo", "sketch"),
+        "seeds": (0, 1),
+    }
+    return Request(**{**plain, **changes})
+
+
+def planned(seed: int, method: str = "fedavg") -> PlannedRun:
+    """Return a run that the fake simulator treats as ``seed`` says."""
+    return PlannedRun(f"{method}-photo-seed{seed}", "pacs", method, "photo", seed, {"rounds": 4})
+
+
+def write_fake_job(run: PlannedRun, folder: Path) -> None:
+    """Write as much of a job as the fake simulator reads."""
+    config = folder / "job" / "app_server" / "config" / "config_fed_server.json"
+    config.parent.mkdir(parents=True)
+    protocol = {"seed": run.seed, "target": run.target, **run.settings}
+    config.write_text(json.dumps({"workflows": [{"args": {"protocol": protocol}}]}))
+
+
+def start_fake(run: PlannedRun, working: Path, gpu: str | None) -> Simulation:
+    """Start the fake simulator on ``run``."""
+    write_fake_job(run, working)
+    own: Mapping[str, str] = {MARK: str(working), **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
+    return Simulation(run, working, 4, {**os.environ, **own}, FAKE_SIMULATOR)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs as real processes, of a program in the simulator's place: kept, named as failed, ended, and gone on with."""
+
+import signal
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from fake_simulator import DIES, HANGS, REASON, STOPS
+from sweep_stubs import FAKE_SIMULATOR, planned, start_fake
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.execute import Active, Outcome, Runner, StopOrder, listening, pending
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.processes import processes_below
+from fdg_plugins.sweep.simulation import Position, Simulation
+from fdg_plugins.sweep.store import Store
+
+
+class Watcher:
+    """Notes what it is told; gives the order to stop once ``until`` runs go on that have finished a round."""
+
+    def __init__(self, order: StopOrder, until: int | None = None) -> None:
+        self.events: list[str] = []
+        self.most = 0
+        self._order = order
+        self._until = until
+
+    def started(self, run: PlannedRun) -> None:
+        self.events.append(f"started {run.seed}")
+
+    def finished(self, run: PlannedRun, seconds: float) -> None:
+        assert seconds > 0
+        self.events.append(f"finished {run.seed}")
+
+    def failed(self, run: PlannedRun, reason: str) -> None:
+        self.events.append(f"failed {run.seed}")
+
+    def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
+        self.most = max(self.most, len(active))
+        if self._until is not None and sum(run.position == Position(1, 4) for run in active) >= self._until:
+            self._order.signal = signal.SIGTERM
+
+
+def carry_out(
+    folder: Path, *seeds: int, parallel: int = 1, stop_when: int | None = None, keep_models: bool = False
+) -> tuple[Outcome, Watcher]:
+    order = StopOrder()
+    watcher = Watcher(order, stop_when)
+    runner = Runner(Store(folder), start_fake, [None] * parallel, watcher, keep_models)
+    return runner.carry_out([planned(seed) for seed in seeds], order), watcher
+
+
+def test_finished_runs_are_kept_in_their_order(tmp_path: Path) -> None:
+    outcome, watcher = carry_out(tmp_path, 0, 1)
+    assert outcome == Outcome(finished=[planned(0).name, planned(1).name])
+    assert watcher.events == ["started 0", "finished 0", "started 1", "finished 1"]
+    assert watcher.most == 1
+    log = (tmp_path / "runs" / planned(0).name / "log.txt").read_text()
+    assert log == "round 1 of the run\n"
+    assert read_json(tmp_path / "runs" / planned(0).name / "results.json")["arguments"] == [
+        *("job", "-w", "workspace", "-t", "4")
+    ]
+    assert not (tmp_path / "running").exists()
+
+
+def test_a_run_that_fails_is_named_and_does_not_stop_the_rest(tmp_path: Path) -> None:
+    outcome, _ = carry_out(tmp_path, STOPS, DIES, 0)
+    assert outcome.finished == [planned(0).name]
+    died = "the simulator ended with exit code 3 and left no record."
+    assert outcome.failed == {planned(STOPS).name: REASON, planned(DIES).name: died}
+    assert Store(tmp_path).failure(planned(STOPS).name) == REASON
+    assert (tmp_path / "failed" / planned(DIES).name / "log.txt").read_text() == "round 1 of the run\n"
+
+
+def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path: Path) -> None:
+    outcome, _ = carry_out(tmp_path, 0, HANGS, 1, stop_when=1)
+    assert outcome == Outcome(finished=[planned(0).name], stopped=True)
+    assert processes_below(tmp_path) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+
+
+def test_several_runs_go_on_at_once_and_all_are_ended(tmp_path: Path) -> None:
+    order = StopOrder()
+    watcher = Watcher(order, until=2)
+    hanging = [planned(HANGS, method) for method in ("fedavg", "fedomg", "feddim")]
+    outcome = Runner(Store(tmp_path), start_fake, ["0", "1"], watcher, keep_models=False).carry_out(hanging, order)
+    assert (outcome.stopped, watcher.most) == (True, 2)
+    assert processes_below(tmp_path) == []
+
+
+def test_two_runs_at_once_have_two_gpus_and_one_after_the_other_may_share_one(tmp_path: Path) -> None:
+    order = StopOrder()
+    runs = [planned(seed) for seed in range(4)]
+    Runner(Store(tmp_path), start_fake, ["0", "1"], Watcher(order), keep_models=False).carry_out(runs, order)
+    records = [read_json(tmp_path / "runs" / run.name / "results.json") for run in runs]
+    used = [record["environment"]["CUDA_VISIBLE_DEVICES"] for record in records]
+    assert set(used[:2]) == {"0", "1"} == set(used)
+
+
+def test_what_a_killed_sweep_left_behind_is_ended_before_its_run_is_done_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    left = start_fake(planned(HANGS), store.begin(planned(HANGS).name), None)
+    deadline = time.monotonic() + 20
+    while len(processes_below(tmp_path)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(processes_below(tmp_path)) == 2, "the run and its site in a session of its own"
+    carry_out(tmp_path, 0)
+    assert left.has_ended()
+    assert processes_below(tmp_path) == []
+    assert not (tmp_path / "running").exists()
+
+
+def test_done_again_it_does_exactly_what_is_missing(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path), [planned(seed) for seed in (0, STOPS, 1)]
+    assert pending(plan, store, retry_failed=True) == plan
+    carry_out(tmp_path, 0, STOPS)
+    assert pending(plan, store, retry_failed=True) == [planned(STOPS), planned(1)]
+    assert pending(plan, store, retry_failed=False) == [planned(1)]
+
+
+def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
+    def start(run: PlannedRun, working: Path, gpu: str | None) -> Simulation:
+        if run.seed == 0:
+            raise DataError("the disk is full.")
+        return start_fake(run, working, gpu)
+
+    order = StopOrder()
+    runner = Runner(Store(tmp_path), start, [None, None], Watcher(order), keep_models=False)
+    with pytest.raises(DataError, match="the disk is full"):
+        runner.carry_out([planned(HANGS), planned(0)], order)
+    assert processes_below(tmp_path) == []
+
+
+def test_a_simulator_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"command /nowhere/nvflare cannot be started: No such file"):
+        Simulation(planned(0), tmp_path, 4, {}, ("/nowhere/nvflare", "simulator"))
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (
+            "2026 - ERROR - site a | task census failed: x\n2026 - ERROR - stopped: site a cannot take part: x\n"
+            "2026 - ERROR - Aborting current RUN due to FATAL_SYSTEM_ERROR received: x\n",
+            "site a cannot take part: x",
+        ),
+        (
+            "2026 - ERROR - Simulator setup error: RuntimeError\n2026 - INFO - end\n",
+            "Simulator setup error: RuntimeError",
+        ),
+        ("2026 - ERROR - " + "x" * 1000, "x" * 297 + "..."),
+        ("nothing", "the simulator ended with exit code 3 and left no record."),
+    ],
+)
+def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(tmp_path: Path, log: str, reason: str) -> None:
+    simulation = Simulation(planned(0), tmp_path, 4, {}, (*FAKE_SIMULATOR[:1], "-c", "import sys; sys.exit(3)"))
+    while not simulation.has_ended():
+        time.sleep(0.02)
+    (tmp_path / "log.txt").write_text(log)
+    assert simulation.failure() == reason
+
+
+def test_exit_code_zero_without_a_finished_record_is_no_success(tmp_path: Path) -> None:
+    simulation = Simulation(planned(0), tmp_path, 4, {}, (*FAKE_SIMULATOR[:1], "-c", ""))
+    while not simulation.has_ended():
+        time.sleep(0.02)
+    assert simulation.failure() == "the simulator ended with exit code 0 and left no record."
+
+
+def test_a_signal_becomes_an_order_and_what_was_before_comes_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with listening() as order:
+        assert order.signal is None
+        signal.raise_signal(signal.SIGTERM)
+        assert order.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with listening() as order:
+            signal.raise_signal(signal.SIGHUP)
+            assert order.signal is None
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan is checked to the last setting before anything is written, with the real recipes and data."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdg_plugins.data import PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K, DatasetSpec
+from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.sweep.jobs import difference, settings_of, write_job
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.prepare import Asked, make_request, prepare
+from fdg_plugins.sweep.protocols import protocol_settings
+from fdg_plugins.sweep.request import SweepFile
+from fdg_plugins.sweep.store import Store
+
+DIGITS = Asked(dataset="rotateddigits", methods=("fedavg", "fedomg+dim+ga"), targets=("angle_0",))
+
+
+def asked(**changes: Any) -> Asked:
+    return Asked(**{**vars(DIGITS), **changes})
+
+
+def finish(store: Store, run: PlannedRun) -> None:
+    """Leave ``run`` as one that has finished."""
+    folder = store.runs / run.name
+    folder.mkdir(parents=True)
+    write_job(run, folder)
+    (folder / "run.json").write_text(json.dumps({"seconds": 60.0}))
+
+
+def test_every_run_has_the_protocol_that_its_job_says(tmp_path: Path) -> None:
+    prepared = prepare(asked(settings={"rounds": (3, 5), "kappa": (0.1,)}), Store(tmp_path), {})
+    assert [run.name for run in prepared.plan] == [
+        "fedavg-angle_0-seed0-rounds3",
+        "fedavg-angle_0-seed0-rounds5",
+        "fedomg+ga+dim-angle_0-seed0-rounds3",
+        "fedomg+ga+dim-angle_0-seed0-rounds5",
+    ]
+    assert {name: found.rounds for name, found in prepared.protocols.items()} == {
+        run.name: run.settings["rounds"] for run in prepared.plan
+    }
+    assert prepared.protocols[prepared.plan[2].name].objective["name"] == "dim"
+    assert list(prepared.content.data.images) == list(ROTATED_DIGITS.domains)
+    assert sum(prepared.content.data.images.values()) == 1797, "all of scikit-learn's digits"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_object_may_be_an_axis_of_one_method(tmp_path: Path) -> None:
+    objectives = ({"name": "dim", "target": "feature"}, {"name": "dim", "target": "insight"})
+    own = asked(methods=("fedavg", "feddim"), settings={"feddim:objective": objectives})
+    fedavg, *feddim = prepare(own, Store(tmp_path), {}).protocols.values()
+    assert fedavg.objective == {"name": "erm"}
+    assert [found.objective["target"] for found in feddim] == ["feature", "insight"]
+
+
+def test_without_a_data_root_the_plan_is_of_the_stand_in_and_says_so(tmp_path: Path) -> None:
+    prepared = prepare(Asked(methods=("fedavg",)), Store(tmp_path / "sweep"), {"FDG_CACHE": str(tmp_path / "cache")})
+    assert prepared.content.data.stand_in
+    assert {found.model for found in prepared.protocols.values()} == {"convnet"}
+
+
+def test_a_data_root_is_looked_into(tmp_path: Path, data_root: Path) -> None:
+    prepared = prepare(Asked(methods=("fedavg",)), Store(tmp_path), {"FDG_DATA_ROOT": str(data_root)})
+    assert prepared.content.data.images == dict.fromkeys(PACS.domains, 28)
+    assert not prepared.content.data.stand_in
+    with pytest.raises(DataError, match="is not a folder"):
+        prepare(Asked(methods=("fedavg",)), Store(tmp_path), {"FDG_DATA_ROOT": "/nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"methods": None}, "--methods is missing"),
+        ({"methods": ("fedfoo",)}, "method is 'fedfoo', expected one of"),
+        ({"methods": ("fedomg+ga", "fedomg+ga")}, "methods names fedomg.ga twice"),
+        ({"dataset": "packs"}, "data set 'packs' is unknown"),
+        ({"targets": ("photo",)}, "--targets names 'photo', expected all, or domains of rotateddigits: angle_0"),
+        ({"protocol": "short"}, "protocol is 'short', expected one of paper, quick"),
+        ({"settings": {"round": (1,)}}, "did you mean 'rounds'"),
+        ({"settings": {"rounds": (10, 0)}}, "run fedavg-angle_0-seed0-rounds0: setting rounds .* is 0"),
+        ({"settings": {"kappa": (-1,)}}, "run fedomg.ga.dim-angle_0-seed0: kappa is -1"),
+        ({"settings": {"model": ("resnet18",)}}, "model .* is 'resnet18', which takes 3 channels"),
+        ({"settings": {"weighting": ("ga",)}}, "run fedavg-angle_0-seed0: method is 'fedavg', but"),
+        ({"seeds": (2**31,)}, "setting seed .* is 2147483648"),
+    ],
+)
+def test_whatever_is_wrong_is_refused_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(FDGError, match=sentence):
+        prepare(asked(**changes), Store(tmp_path / "sweep"), {})
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_what_is_not_said_is_as_in_the_folder() -> None:
+    before = make_request(asked(seeds=(0, 1), protocol="quick", settings={"kappa": (0.1, 0.3)}), None)
+    assert make_request(Asked(), before) == before
+    grown = make_request(Asked(seeds=(0, 1, 2), settings={"kappa": (0.1, 0.3, 0.5)}), before)
+    assert (grown.seeds, grown.settings["kappa"], grown.methods) == ((0, 1, 2), (0.1, 0.3, 0.5), before.methods)
+
+
+def test_a_method_has_one_name_however_it_is_spelt() -> None:
+    spelt = make_request(asked(methods=("fedavg+ga",), settings={"fedavg+ga:step_size": (0.1,)}), None)
+    assert spelt.methods == ("fedga",)
+    assert list(spelt.settings) == ["fedga:step_size"]
+
+
+def test_a_finished_run_of_other_settings_is_refused_with_the_difference(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = prepare(asked(settings={"kappa": (0.1, 0.3)}), store, {})
+    finish(store, first.plan[1]._replace(settings={**first.plan[1].settings, "kappa": 0.2}))
+    with pytest.raises(SettingsError, match=re.escape(f"run {first.plan[1].name} in {store.runs} was made with other")):
+        prepare(asked(settings={"kappa": (0.1, 0.3)}), store, {})
+    with pytest.raises(SettingsError, match=r"kappa 0\.2 there, 0\.1 now"):
+        prepare(asked(settings={"kappa": (0.1, 0.3)}), store, {})
+
+
+def test_a_finished_run_of_the_plan_is_accepted(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = prepare(DIGITS, store, {})
+    for run in first.plan:
+        finish(store, run)
+    assert prepare(DIGITS, store, {}) == first
+
+
+def test_another_version_of_a_package_is_told(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = prepare(DIGITS, store, {})
+    assert first.warnings == ()
+    store.write(SweepFile(**{**dict(first.content), "versions": {**first.content.versions, "torch": "1.0"}}))
+    (warning,) = prepare(DIGITS, store, {}).warnings
+    assert warning.startswith("the sweep was begun with torch 1.0 and goes on with ")
+
+
+def test_the_first_difference_of_two_configs_is_named() -> None:
+    one = {"a": 1, "workflows": [{"args": {"kappa": 0.5, "rounds": 3}}]}
+    assert difference(one, json.loads(json.dumps(one))) == ""
+    assert difference(one, {**one, "workflows": [{"args": {"kappa": 0.5, "rounds": 4}}]}) == "rounds 3 there, 4 now"
+    assert difference(one, {"a": 1}) == "workflows [{'args': {'kappa': 0.5, 'rounds': 3}}] there, None now"
+    assert difference([1], [1, 2]) == "config [1] there, [1, 2] now"
+
+
+@pytest.mark.parametrize("spec", [PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("method", ["fedavg", "fedomg+ga+dim", "fediir"])
+def test_quick_is_a_protocol_that_the_recipes_of_every_data_set_take(
+    tmp_path: Path, spec: DatasetSpec, method: str
+) -> None:
+    quick = {k: v for k, v in protocol_settings("quick", spec.name).items() if k in settings_of(method)}
+    write_job(PlannedRun("run", spec.name, method, spec.domains[0], 0, quick), tmp_path)
+    text = (tmp_path / "job" / "app_server" / "config" / "config_fed_server.json").read_text()
+    protocol = json.loads(text)["workflows"][0]["args"]["protocol"]
+    assert protocol["rounds"] * protocol["local_epochs"] <= 20
+    assert protocol["max_samples_per_domain"] <= 600
+
+
+def test_paper_changes_nothing() -> None:
+    assert protocol_settings("paper", "pacs") == {}

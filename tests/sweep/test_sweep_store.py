@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a sweep: what is in ``runs/`` is complete, nobody else works in it, nothing foreign is touched."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sweep_stubs import planned, write_fake_job
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, RESULTS_FILE, SERVER_FOLDER, Store, check_folder
+
+RUN = planned(seed=0)
+
+
+def worked(store: Store) -> Path:
+    """Leave in the working folder of ``RUN`` what its simulator would leave."""
+    working = store.begin(RUN.name)
+    write_fake_job(RUN, working)
+    (working / LOG_FILE).write_text("what it printed")
+    (working / SERVER_FOLDER).mkdir(parents=True)
+    for name in (RESULTS_FILE, *MODEL_FILES, "server_state.json"):
+        (working / SERVER_FOLDER / name).write_text("{}")
+    return working
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("keep_models", [True, False])
+def test_a_finished_run_is_moved_as_a_whole(tmp_path: Path, keep_models: bool) -> None:
+    store = Store(tmp_path)
+    worked(store)
+    assert not store.is_finished(RUN.name)
+    store.keep(RUN, 12.34, keep_models)
+    assert store.is_finished(RUN.name)
+    expected = {"job", "run.json", LOG_FILE, RESULTS_FILE} | (set(MODEL_FILES) if keep_models else set())
+    assert names(store.runs / RUN.name) == expected
+    assert names(tmp_path) == {"runs"}
+    assert store.seconds(RUN.name) == 12.3
+    assert read_json(store.runs / RUN.name / "run.json")["settings"] == {"rounds": 4}
+
+
+def test_a_failed_run_leaves_its_log_and_its_reason_until_it_finishes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for reason in ("the first reason", "the second reason"):
+        worked(store)
+        store.fail(RUN.name, reason)
+        assert store.failure(RUN.name) == reason
+        assert names(store.failed / RUN.name) == {LOG_FILE, "reason.txt"}
+    worked(store)
+    store.keep(RUN, 1.0, keep_models=False)
+    assert store.failure(RUN.name) is None
+    assert names(tmp_path) == {"runs"}
+
+
+def test_what_an_earlier_try_left_is_not_met_by_the_next(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    worked(store)
+    assert names(store.begin(RUN.name)) == set()
+
+
+def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from fdg_plugins.sweep.store import Store\n"
+        "with Store(Path(sys.argv[1])).locked():\n    print('in', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "in\n"
+        with pytest.raises(DataError, match=f"{tmp_path} is in use by another"), Store(tmp_path).locked():
+            pass
+        other.kill()
+        other.wait()
+        with Store(tmp_path).locked():
+            assert other.returncode != 0, "the lock ends with a process that was killed"
+
+
+def test_a_folder_that_holds_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(DataError, match=f"{tmp_path} holds other things"):
+        Store(tmp_path).read()
+    with pytest.raises(DataError, match=r"thesis\.tex is not a folder"):
+        Store(tmp_path / "thesis.tex").read()
+    assert Store(tmp_path / "new").read() is None
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(DataError, match="file/sweep cannot be written: Not a directory"),
+        Store(tmp_path / "file" / "sweep").locked(),
+    ):
+        pass
+
+
+def test_a_run_without_its_time_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    worked(store)
+    store.keep(RUN, 1.0, keep_models=False)
+    (store.runs / RUN.name / "run.json").write_text("{}")
+    with pytest.raises(DataError, match=r"run\.json has no seconds"):
+        store.seconds(RUN.name)
+
+
+@pytest.mark.parametrize("name", ["my sweeps", "it's", 'a"b', "a#b", "a\\b", "a\nb"])
+def test_a_path_that_flares_simulator_would_take_apart_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="which FLARE's simulator cannot take"):
+        check_folder(tmp_path / name)
+    check_folder(tmp_path / "fedomg+ga-0.5_x")
