@@ -246,9 +246,13 @@ FORBIDDEN_MODULES = {
     *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "subprocess", "pty"),
     *("socket", "socketserver", "ssl", "urllib.request", "http", "requests", "httpx", "aiohttp", "ftplib", "smtplib"),
 }
-# The site's own training process, whose command names this package's worker and nothing that a job says; and the
-# simulator that a researcher's sweep starts on their own machine: no component is near it.
-ALLOWED_IN = {"executors/isolation.py": {"subprocess"}, "sweep/simulation.py": {"subprocess"}}
+# The site's own training process, whose command names this package's worker and nothing that a job says. And what a
+# person runs on a machine of their own, with no component near it: a sweep's simulator, the doctor's look at the ports.
+ALLOWED_IN = {
+    "executors/isolation.py": {"subprocess"},
+    "sweep/simulation.py": {"subprocess"},
+    "doctor/machine.py": {"socket"},
+}
 FORBIDDEN_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile"),
     *(
