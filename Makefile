@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 POC := poc/workspace
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs clean
+.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs clean
 
 help:
 	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
+	@echo "make docs             install, then build the documentation as a site, in build/site"
 	@echo "make lint             install, then ruff and mypy"
 	@echo "make clean            remove the virtual environment and the simulator's workspace"
 
@@ -62,5 +63,12 @@ docs-tables: $(VENV)/.installed-dev
 export-jobs: $(VENV)/.installed
 	$(BIN)/python -c 'from fdg_plugins.recipes import export_jobs; export_jobs("jobs")'
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) simulator_workspace
+	rm -rf $(VENV) simulator_workspace build/site

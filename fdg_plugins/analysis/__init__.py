@@ -6,7 +6,9 @@ mix; :func:`target_accuracy` applies a selection rule; :func:`build_table` makes
 """
 
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
+from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.names import method_name, method_order, method_settings, method_title
+from fdg_plugins.analysis.render_text import render_text
 from fdg_plugins.analysis.runs import FoundRuns, Run, find_runs
 from fdg_plugins.analysis.selection import RULES, target_accuracy
 from fdg_plugins.analysis.table import Table, build_table
@@ -23,6 +25,8 @@ __all__ = [
     "method_order",
     "method_settings",
     "method_title",
+    "render_text",
     "target_accuracy",
+    "to_grid",
     "without_repeats",
 ]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the site shows beside the pages in this folder: the tutorial's notebook, SECURITY.md, and ``fdg --help``.
+
+MkDocs calls the functions whose names begin with ``on_`` (``hooks`` in ``mkdocs.yml``). Links between pages work in the
+repository and on the site. A link that leaves the documentation, to a job or a source file, becomes its text: the site
+does not hold these, and the repository has no address that a page could know.
+"""
+
+import html
+import json
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK, NOTEBOOK_PAGE = "docs/tutorial/tutorial.ipynb", "tutorial/tutorial.md"
+POLICY, POLICY_PAGE = "SECURITY.md", "security-policy.md"
+SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY}  # pages of the site that no Markdown file in docs/ stands for
+COMMANDS_MARKER = "<!-- fdg --help -->"
+
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+_EXAMPLES = re.compile(r"^Examples:\n((?:\n  \S.*\n)+)", re.MULTILINE)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made from other files."""
+    files.append(File.generated(config, NOTEBOOK_PAGE, content=notebook_page(json.loads(_read(NOTEBOOK)))))
+    files.append(File.generated(config, POLICY_PAGE, content=_read(POLICY)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the commands where they belong, and make links lead to pages of the site."""
+    if COMMANDS_MARKER in markdown:
+        markdown = markdown.replace(COMMANDS_MARKER, commands())
+    return site_links(markdown, page.file.src_uri)
+
+
+def notebook_page(notebook: dict[str, Any]) -> str:
+    """Return a notebook as Markdown: its text, its code, and below it what it has printed."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        printed = "".join("".join(output["text"]) for output in cell["outputs"])
+        parts += [f"```text\n{printed.rstrip()}\n```"] if printed else []
+    return "\n\n".join(parts) + "\n"
+
+
+def commands() -> str:
+    """Return what ``fdg --help`` and ``fdg COMMAND --help`` say, as Markdown without a title."""
+    order = [sys.executable, "-m", "typer", "fdg_plugins.cli.main", "utils", "docs", "--name", "fdg"]
+    written = subprocess.run(order, check=True, capture_output=True, text=True).stdout
+    _title, _, text = written.partition("\n")
+    return _EXAMPLES.sub(_as_code, text).strip()
+
+
+def site_links(markdown: str, page: str) -> str:
+    """Return the Markdown of ``page``, a path on the site, with links as the site needs them."""
+    source = SOURCES.get(page, f"docs/{page}")
+    pages = {path: uri for uri, path in SOURCES.items()}
+
+    def rewrite(link: re.Match[str]) -> str:
+        text, target, anchor = link[1], link[2], link[3] or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if path.startswith("docs/") or path in pages:
+            uri = pages.get(path, path.removeprefix("docs/"))
+            return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(page) or '.')}{anchor})"
+        return text if (ROOT / path).exists() else link[0]
+
+    return _LINK.sub(rewrite, markdown)
+
+
+def _as_code(examples: re.Match[str]) -> str:
+    lines = [html.unescape(line.strip()) for line in examples[1].splitlines() if line.strip()]
+    return "\n".join(["Examples:", "", "```bash", *lines, "```", ""])
+
+
+def _read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
