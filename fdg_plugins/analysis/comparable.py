@@ -10,7 +10,7 @@ from fdg_plugins.analysis.runs import Run
 from fdg_plugins.errors import SettingsError
 
 # The first two are what a table ranges over; the others are the method's.
-_FREE_FIELDS = ("target", "seed", "objective", "gap_split")
+_FREE_FIELDS = ("target", "seed", "objective", "gap_split", "keep_local_models")
 
 
 def check_comparable(runs: Sequence[Run]) -> None:

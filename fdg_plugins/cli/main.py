@@ -10,6 +10,7 @@ from fdg_plugins.cli.data import data_app
 from fdg_plugins.cli.doctor import doctor
 from fdg_plugins.cli.explain import explain
 from fdg_plugins.cli.export_job import export_job
+from fdg_plugins.cli.plot import plot
 from fdg_plugins.cli.report import report
 from fdg_plugins.cli.resume import resume
 from fdg_plugins.cli.submit import submit
@@ -24,9 +25,9 @@ app = typer.Typer(
     cls=OneLineErrors,
     help="Federated domain generalization on NVIDIA FLARE: what people do before, around and after runs.\n\n"
     "A researcher prepares data (fdg data), runs methods on every held-out domain (fdg sweep) and reads the paper's "
-    "table (fdg report). A site's operator allows the components once (fdg allow-list) and reads what has left the "
-    "site (fdg audit); a lead submits jobs that bring no code (fdg submit; or fdg export-job, then nvflare job "
-    "submit), and goes on with runs that broke off (fdg resume).",
+    "table (fdg report) and figures (fdg plot). A site's operator allows the components once (fdg allow-list) and "
+    "reads what has left the site (fdg audit); a lead submits jobs that bring no code (fdg submit; or fdg export-job, "
+    "then nvflare job submit), and goes on with runs that broke off (fdg resume).",
     epilog="Exit codes: 0 done, 1 something that was asked for did not succeed (a job or run that failed, a problem "
     "that was found), 2 the request cannot be carried out as given; one line on stderr says why; 130 it was "
     "stopped.",
@@ -39,6 +40,7 @@ app.command("explain", rich_help_panel=START)(explain)
 app.add_typer(data_app, name="data", rich_help_panel=START)
 app.command("sweep", rich_help_panel=EXPERIMENTS)(sweep)
 app.command("report", rich_help_panel=EXPERIMENTS)(report)
+app.command("plot", rich_help_panel=EXPERIMENTS)(plot)
 app.command("allow-list", rich_help_panel=FEDERATION)(allow_list)
 app.command("audit", rich_help_panel=FEDERATION)(audit)
 app.command("export-job", rich_help_panel=FEDERATION)(export_job)

@@ -25,7 +25,8 @@ FAKE = Path(__file__).parents[1] / "sweep" / "fake_simulator.py"
 DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,fedomg")
 # The command with the fake simulator in a process of its own, for the tests that send it signals.
 DRIVER = f"""
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 from test_sweep import app
 from fdg_plugins.sweep import launch
 launch.SIMULATOR = (sys.executable, {str(FAKE)!r})
@@ -195,7 +196,7 @@ def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
 def test_a_real_sweep_is_stopped_after_its_first_run_and_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     tiny = ("--protocol", "quick", "--set", "rounds=2", "--set", "max_samples_per_domain=40", "--set", "image_size=16")
-    real = "from test_sweep import app; import sys; app(sys.argv[1:])"
+    real = DRIVER.replace("launch.SIMULATOR =", "_ =")
     command = [sys.executable, "-c", real, "sweep", "--to", str(folder), *DIGITS, *tiny, "--keep-models"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as first:

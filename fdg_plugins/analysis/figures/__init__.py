@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures from the records of finished runs; :func:`make_pictures` computes what one kind of figure shows.
+
+Numbers first: every kind has a function from runs to a :class:`Picture`, which needs no matplotlib. ``drawing`` makes
+an image of it, :func:`render_csv` a file of the numbers.
+"""
+
+from fdg_plugins.analysis.figures.kinds import ALL, KINDS, Request, kinds_of, make_pictures
+from fdg_plugins.analysis.figures.picture import Bars, Chart, Picture, Scatter, Surface, render_csv
+
+__all__ = [
+    "ALL",
+    "KINDS",
+    "Bars",
+    "Chart",
+    "Picture",
+    "Request",
+    "Scatter",
+    "Surface",
+    "kinds_of",
+    "make_pictures",
+    "render_csv",
+]

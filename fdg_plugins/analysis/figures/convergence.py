@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accuracy against rounds, on the source domains' validation splits and on the held-out domain, per method.
+
+Such figures are Fig. 5 of the FedDIM paper and Fig. 5 and 6 of the FedIIR paper.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from fdg_plugins.analysis.figures.groups import (
+    Group,
+    caption_of,
+    checked,
+    group_runs,
+    origin_of,
+    over_seeds,
+    targets_of,
+)
+from fdg_plugins.analysis.figures.picture import Chart, Line, Panel
+from fdg_plugins.analysis.runs import Run
+
+TARGET = "held-out domain"
+SOURCES = "source validation, mean over domains"
+
+
+def target_by_round(run: Run) -> dict[float, float]:
+    """Return the accuracy on the held-out domain, a fraction, of the model after each round; 0 is the initial one."""
+    found = {evaluation.after_round: evaluation.target for evaluation in run.record.evaluations}
+    return {after: accuracy for after, accuracy in found.items() if accuracy is not None}
+
+
+def sources_by_round(run: Run) -> dict[float, float]:
+    """Return the mean accuracy over the source domains' validation splits; only where all expected sites judged."""
+    found = {evaluation.after_round: evaluation.source_mean for evaluation in run.record.evaluations}
+    return {after: accuracy for after, accuracy in found.items() if accuracy is not None}
+
+
+def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Return one chart with a panel per held-out domain; ``SettingsError`` if the runs are not comparable."""
+    runs, notes = checked(runs)
+    groups = group_runs(runs)
+    panels = tuple(
+        Panel(f"held out: {target}", "accuracy", tuple(_lines(groups, target)), is_fraction=True)
+        for target in targets_of(runs)
+    )
+    return (
+        Chart(
+            name="convergence",
+            title="Accuracy of the global model after each round",
+            caption=caption_of(runs, [line for panel in panels for line in panel.lines]),
+            origin=origin_of(runs),
+            notes=notes,
+            x_label="round",
+            panels=panels,
+            columns=3,
+            quantities=(TARGET, SOURCES),
+        ),
+    )
+
+
+def _lines(groups: Sequence[Group], target: str) -> Iterator[Line]:
+    for group in groups:
+        members = [run for run in group.runs if run.target == target]
+        for quantity, values in ((TARGET, target_by_round), (SOURCES, sources_by_round)):
+            if points := over_seeds(members, values):
+                yield Line(group.label, group.look, points, quantity)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bars of medians with their quartiles, one panel per part of a round, each with an axis of its own from zero."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fdg_plugins.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
+from fdg_plugins.analysis.figures.picture import Bar, Bars
+
+PANEL_WIDTH, BAR_HEIGHT, AROUND = 3.0, 0.32, 0.9
+
+
+def draw_bars(bars: Bars) -> Figure:
+    """Return the figure: horizontal bars in the order given, from the top, with the median written beside each."""
+    labels = list(dict.fromkeys(bar.label for panel in bars.panels.values() for bar in panel))
+    with style():
+        figure = new_figure(bars, PANEL_WIDTH * len(bars.panels), BAR_HEIGHT * len(labels) + AROUND)
+        grid = figure.subplots(1, len(bars.panels), sharey=True, squeeze=False)
+        for axes, (title, panel) in zip(grid.flat, bars.panels.items(), strict=True):
+            _draw_panel(axes, panel, labels)
+            mark_axes(axes, title, bars.x_label)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Sequence[Bar], labels: Sequence[str]) -> None:
+    places = [labels.index(bar.label) for bar in panel]
+    medians = [bar.median for bar in panel]
+    below = [bar.median - bar.lower for bar in panel]
+    above = [bar.upper - bar.median for bar in panel]
+    axes.barh(
+        places,
+        medians,
+        height=0.7,
+        color=[bar.look.colour for bar in panel],
+        alpha=0.6,
+    )
+    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", elinewidth=1.0, capsize=3)
+    for place, bar in zip(places, panel, strict=True):
+        text = f"  {bar.median:.3g} s"
+        axes.annotate(text, (bar.upper, place), va="center", ha="left", size=SMALL_SIZE, annotation_clip=False)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_xlim(0, 1.3 * max((bar.upper for bar in panel), default=1.0))
+    axes.grid(visible=False, axis="y")

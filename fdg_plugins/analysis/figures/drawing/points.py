@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images as points in two panels: coloured by domain, and by class."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fdg_plugins.analysis.figures.drawing.canvas import (
+    columns_for,
+    legend_inches,
+    mark_axes,
+    new_figure,
+    style,
+)
+from fdg_plugins.analysis.figures.picture import FeaturePoint, Scatter
+from fdg_plugins.analysis.figures.style import Look
+
+WIDTH, HEIGHT = 9.0, 4.2
+MAX_NAMED = 30
+
+
+def draw_scatter(scatter: Scatter) -> Figure:
+    """Return the figure; a legend of more than MAX_NAMED classes is left out, and the panel says so."""
+    counts = {domain: sum(point.domain == domain for point in scatter.points) for domain in scatter.domain_looks}
+    domains = {
+        domain: f"{domain} ({'held out, ' if domain == scatter.held_out else ''}{count})"
+        for domain, count in counts.items()
+    }
+    classes = {name: name for name in scatter.class_looks}
+    names_classes = len(classes) <= MAX_NAMED
+    legends = [list(domains.values()), *([list(classes)] if names_classes else [])]
+    with style():
+        figure = new_figure(scatter, WIDTH, HEIGHT + max(legend_inches(labels, WIDTH / 2) for labels in legends))
+        left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+        _draw(left, scatter.points, "domain", scatter.domain_looks, domains)
+        _draw(right, scatter.points, "class_name", scatter.class_looks, classes)
+        mark_axes(left, "by domain (images)", "t-SNE 1", "t-SNE 2")
+        mark_axes(right, "by class" if names_classes else f"by class ({len(classes)}, not named)", "t-SNE 1")
+        for axes, labels in zip((left, right), legends, strict=False):
+            _add_legend(axes, labels)
+    return figure
+
+
+def _draw(
+    axes: Axes, points: Sequence[FeaturePoint], part: str, looks: Mapping[str, Look], labels: Mapping[str, str]
+) -> None:
+    for name, look in looks.items():
+        chosen = [point for point in points if getattr(point, part) == name]
+        axes.scatter(
+            [point.x for point in chosen],
+            [point.y for point in chosen],
+            s=16,
+            marker=look.marker,
+            color=look.colour,
+            alpha=0.75,
+            linewidths=0,
+            label=labels[name],
+        )
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _add_legend(axes: Axes, labels: Sequence[str]) -> None:
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.08),
+        ncols=columns_for(labels, WIDTH / 2),
+        markerscale=1.4,
+        handletextpad=0.2,
+        columnspacing=1.0,
+    )

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generalization gap over rounds: its mean over the sites, and how far they lie apart (FedDG-GA paper, Fig. 3).
+
+The gap of a site in a round is the loss of the global model that it received, minus the loss of its own model after
+its last local training before, both on its validation split: positive if the global model is worse. It follows from
+the record for every method in the same way. FedDG-GA's own gaps are the same numbers unless it was told to take them
+from accuracies or from the training split.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+
+from fdg_plugins.analysis.figures.groups import (
+    Group,
+    caption_of,
+    checked,
+    group_runs,
+    origin_of,
+    over_seeds,
+    targets_of,
+)
+from fdg_plugins.analysis.figures.picture import Chart, Line, Panel
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.core.adjustment import loss_gap
+from fdg_plugins.errors import DataError
+
+MEAN = "mean over sites (nats)"
+DEVIATION = "std over sites (nats)"
+
+
+def gaps_by_round(run: Run) -> dict[int, dict[str, float]]:
+    """Return the gap of each site whose update a round used, if it had trained before: from the second round on.
+
+    Where a site withholds its losses, or one is not finite, it has no gap.
+    """
+    received = {
+        evaluation.after_round: {site: score.loss for site, score in evaluation.sites.items()}
+        for evaluation in run.record.evaluations
+    }
+    own: dict[str, float] = {}
+    gaps: dict[int, dict[str, float]] = {}
+    for finished in run.record.rounds:
+        losses = received.get(finished.round - 1, {})
+        found = {site: loss_gap(losses[site], own[site]) for site in finished.sites if site in losses and site in own}
+        gaps[finished.round] = {site: gap for site, gap in sorted(found.items()) if math.isfinite(gap)}
+        own.update({site: local.local.loss for site, local in finished.local.items() if local.local is not None})
+    return {number: by_site for number, by_site in gaps.items() if by_site}
+
+
+def mean_by_round(run: Run) -> dict[float, float]:
+    """Return the mean of the gaps over the sites of each round."""
+    return {number: statistics.fmean(by_site.values()) for number, by_site in gaps_by_round(run).items()}
+
+
+def deviation_by_round(run: Run) -> dict[float, float]:
+    """Return the standard deviation of the gaps over the sites (divisor n: they are all there are), of two or more."""
+    return {
+        number: statistics.pstdev(by_site.values())
+        for number, by_site in gaps_by_round(run).items()
+        if len(by_site) > 1
+    }
+
+
+def gaps(runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Return one chart: means in the upper row, deviations in the lower, a column per held-out domain.
+
+    Raises ``SettingsError`` if the runs are not comparable, and ``DataError`` if no run has a gap.
+    """
+    runs, notes = checked(runs)
+    groups, targets = group_runs(runs), targets_of(runs)
+    panels = tuple(
+        Panel(f"held out: {target}", label, tuple(_lines(groups, target, values)))
+        for label, values in ((MEAN, mean_by_round), (DEVIATION, deviation_by_round))
+        for target in targets
+    )
+    lines = [line for panel in panels for line in panel.lines]
+    if not lines:
+        raise DataError(
+            "no run has a generalization gap; expected at least two rounds, and sites that report the losses of the "
+            "global and of their own model."
+        )
+    return (
+        Chart(
+            name="gaps",
+            title="Generalization gap over rounds",
+            caption=f"{caption_of(runs, lines)}; gap: validation loss (cross entropy) of the global model received "
+            "minus that of the site's own model before",
+            origin=origin_of(runs),
+            notes=notes,
+            x_label="round",
+            panels=panels,
+            columns=len(targets),
+        ),
+    )
+
+
+def _lines(groups: Sequence[Group], target: str, values: Callable[[Run], dict[float, float]]) -> Iterator[Line]:
+    for group in groups:
+        members = [run for run in group.runs if run.target == target]
+        if points := over_seeds(members, values):
+            yield Line(group.label, group.look, points)

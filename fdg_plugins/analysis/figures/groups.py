@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of one figure, parted by method and settings; what stands below the figure; means over seeds."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fdg_plugins.analysis.comparable import check_comparable, without_repeats
+from fdg_plugins.analysis.estimates import Estimate, estimate
+from fdg_plugins.analysis.figures.picture import Line, Origin
+from fdg_plugins.analysis.figures.style import Look, domain_look, domain_order, method_looks
+from fdg_plugins.analysis.names import method_order, method_settings, method_title
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.controllers.report import marks
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method with its settings; ``label`` tells it from its neighbours."""
+
+    method: str
+    label: str
+    look: Look
+    runs: tuple[Run, ...]
+
+    @property
+    def slug(self) -> str:
+        """The label as a part of a file's name: ``fedomg-kappa-0.1``."""
+        words = "".join(letter if letter.isalnum() or letter in "._" else " " for letter in self.label.lower())
+        return "-".join(words.split())
+
+
+def checked(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    """Return runs that may stand in one figure, each once, and a note for each copy that was left out.
+
+    Raises ``SettingsError`` if they differ in more than method, held-out domain and seed.
+    """
+    check_comparable(runs)
+    kept, copies = without_repeats(runs)
+    return kept, tuple(f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies)
+
+
+def group_runs(runs: Iterable[Run], apart_from: str = "") -> tuple[Group, ...]:
+    """Return the runs by method and settings, sorted as in tables; the setting ``apart_from`` makes no group."""
+    members: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        members.setdefault((run.method, tuple(_settings(run, apart_from).items())), []).append(run)
+    labelled = []
+    for found in members.values():
+        siblings = [others[0] for others in members.values() if others[0].method == found[0].method]
+        labelled.append((found[0].method, _label(found[0], siblings, apart_from), tuple(found)))
+    labelled.sort(key=lambda group: (method_order(group[0]), group[1]))
+    looks = method_looks([method for method, _, _ in labelled])
+    return tuple(Group(*group[:2], look, group[2]) for group, look in zip(labelled, looks, strict=True))
+
+
+def _settings(run: Run, apart_from: str) -> dict[str, Any]:
+    return {name: value for name, value in method_settings(run.record).items() if name != apart_from}
+
+
+def _label(run: Run, siblings: Sequence[Run], apart_from: str) -> str:
+    """Return the method's title, and the settings in which the groups of the method differ."""
+    own = _settings(run, apart_from)
+    others = [_settings(sibling, apart_from) for sibling in siblings]
+    names = sorted({name for settings in others for name in settings})
+    differing = [name for name in names if len({settings.get(name) for settings in others}) > 1]
+    words = ", ".join(f"{name} {own.get(name, 'unset')}" for name in differing)
+    return method_title(run.method) + (f" ({words})" if words else "")
+
+
+def targets_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the held-out domains of the runs, in the data set's order."""
+    return domain_order(runs[0].dataset, (run.target for run in runs))
+
+
+def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float]]) -> dict[float, Estimate]:
+    """Return mean and standard deviation over the runs, one per seed, at each ``x`` at which one of them has a value.
+
+    ``values`` gives a run's own, by ``x``; a value that is not finite counts as none.
+    """
+    by_x: dict[float, dict[int, float]] = {}
+    for run in runs:
+        for x, value in values(run).items():
+            if math.isfinite(value):
+                by_x.setdefault(x, {})[run.seed] = value
+    found = {x: estimate(by_x[x]) for x in sorted(by_x)}
+    return {x: point for x, point in found.items() if point is not None}
+
+
+def site_look(run: Run, site: str) -> Look:
+    """Return the look of a site, which is that of its domain."""
+    return domain_look(run.dataset, run.record.census[site].domain)
+
+
+def origin_of(runs: Sequence[Run]) -> Origin:
+    """Return what the runs were made on."""
+    record = runs[0].record
+    return Origin(record.data, record.stand_in, record.initial_weights.label)
+
+
+def caption_of(runs: Sequence[Run], lines: Iterable[Line] = ()) -> str:
+    """Return the line that every figure carries: the marks, the data, how the runs were made, over how many seeds.
+
+    ``lines`` are means over seeds; where one has several, the caption says what its band is.
+    """
+    record, protocols = runs[0].record, [run.record.protocol for run in runs]
+    mark = f"[{marks(record)}] " if marks(record) else ""
+    weights = ["ImageNet weights"] if record.initial_weights.label == "imagenet" else []
+    parts = [
+        f"{mark}{record.data}",
+        *weights,
+        record.protocol.model,
+        f"{_span(protocol.image_size for protocol in protocols)} px",
+        f"{_span(protocol.rounds for protocol in protocols)} rounds",
+        f"{_span(len(run.record.sources) for run in runs)} source sites",
+    ]
+    counts = [point.count for line in lines for point in line.points.values()]
+    return f"{', '.join(parts)}; {_seeds(runs, counts)}"
+
+
+def _span(values: Iterable[int]) -> str:
+    found = sorted(set(values))
+    return " to ".join(str(value) for value in dict.fromkeys((found[0], found[-1])))
+
+
+def _seeds(runs: Sequence[Run], counts: Sequence[int]) -> str:
+    seeds = sorted({run.seed for run in runs})
+    listed = ", ".join(map(str, seeds))
+    if len(seeds) == 1:
+        return f"one seed ({listed})"
+    if max(counts, default=1) == 1:
+        return f"seeds {listed}"
+    return f"mean over {_span(counts)} seeds ({listed}), ± standard deviation"

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of figures by name, and what each needs."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdg_plugins.analysis.figures.convergence import convergence
+from fdg_plugins.analysis.figures.features import features
+from fdg_plugins.analysis.figures.gaps import gaps
+from fdg_plugins.analysis.figures.material import Images, global_model, last_model, local_models
+from fdg_plugins.analysis.figures.picture import Picture
+from fdg_plugins.analysis.figures.seconds import time_per_round
+from fdg_plugins.analysis.figures.sensitivity import sensitivity
+from fdg_plugins.analysis.figures.sites import cosines, weights
+from fdg_plugins.analysis.figures.surface import Track, surface
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.analysis.selection import SOURCE_VALIDATION
+from fdg_plugins.errors import DataError, SettingsError
+
+ALL = "all"
+SURFACE_POINTS = 15
+SURFACE_SAMPLES = 200
+FEATURE_SAMPLES = 100
+
+
+def no_track(items: Iterable[tuple[float, float]], what: str, total: int) -> Iterable[tuple[float, float]]:
+    """Hand out ``items`` and show nothing."""
+    return items
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks of a figure; each kind reads what concerns it.
+
+    Args:
+        selection: the rule by which the model of a run is chosen (``sensitivity``, ``features``).
+        setting: the setting on the x axis (``sensitivity``); None: the only one that varies.
+        data_root: folder that holds the data sets (``surface``, ``features``).
+        cache: where the stand-in is drawn; None: the user's cache.
+        sites: three whose models span the plane (``surface``); None: the first three by name.
+        points: models along each side of the grid (``surface``).
+        samples: images of the held-out domain (``surface``: 200), or of each domain (``features``: 100).
+        track: hands out the steps of what takes long, and may show how far it is.
+    """
+
+    selection: str = SOURCE_VALIDATION
+    setting: str | None = None
+    data_root: Path | None = None
+    cache: Path | None = None
+    sites: tuple[str, ...] | None = None
+    points: int = SURFACE_POINTS
+    samples: int | None = None
+    track: Track = no_track
+
+
+def _surface(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
+    run = _only(runs, "surface")
+    corners, last = local_models(run, request.sites), last_model(run)
+    images = Images(run, request.data_root, request.cache)
+    return (surface(run, corners, last, images, request.points, request.samples or SURFACE_SAMPLES, request.track),)
+
+
+def _features(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
+    run = _only(runs, "features")
+    chosen = global_model(run, request.selection)
+    images = Images(run, request.data_root, request.cache)
+    return (features(run, chosen, images, request.samples or FEATURE_SAMPLES),)
+
+
+def _only(runs: Sequence[Run], kind: str) -> Run:
+    if len(runs) != 1:
+        raise SettingsError(
+            f"a figure of the kind {kind} is of one run, but there are {len(runs)}; expected one of them, such as "
+            f"{runs[0].folder}."
+        )
+    return runs[0]
+
+
+KINDS: Mapping[str, Callable[[Sequence[Run], Request], tuple[Picture, ...]]] = {
+    "convergence": lambda runs, _: convergence(runs),
+    "cosines": lambda runs, _: cosines(runs),
+    "gaps": lambda runs, _: gaps(runs),
+    "weights": lambda runs, _: weights(runs),
+    "sensitivity": lambda runs, request: sensitivity(runs, request.setting, request.selection),
+    "time": lambda runs, _: time_per_round(runs),
+    "features": _features,
+    "surface": _surface,
+}
+"""By name, a function from runs, of which there is at least one, and a request to the figures of that kind.
+
+What takes longest comes last.
+"""
+
+
+def kinds_of(word: str) -> tuple[str, ...]:
+    """Return the kinds that a user names: one, or all of them; ``SettingsError``, listing them, for anything else."""
+    if word == ALL:
+        return tuple(KINDS)
+    if word not in KINDS:
+        near = difflib.get_close_matches(word, [*KINDS, ALL], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(KINDS)}, or {ALL}."
+        raise SettingsError(f"there is no kind of figure {word!r}; {hint}")
+    return (word,)
+
+
+def make_pictures(kind: str, runs: Sequence[Run], request: Request = Request()) -> tuple[Picture, ...]:
+    """Return the numbers of the figures of one kind, for at least one run.
+
+    Raises what the kind raises: ``SettingsError`` for an unknown kind, for runs that may not stand in one figure and
+    for a request that they cannot meet, ``DataError`` for files and numbers that are not there.
+    """
+    (name,) = kinds_of(kind)
+    pictures = tuple(picture for picture in KINDS[name](runs, request) if next(picture.rows(), None) is not None)
+    if not pictures:
+        raise DataError(f"the records hold no numbers for a figure of the kind {kind}.")
+    return pictures

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a figure of one run needs beside the record: the run's models, and images of its domains."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.controllers.global_model import LAST_FILE, LOCAL_FOLDER
+from fdg_plugins.data import DomainData, Sample, dataset_spec, evaluation_batches, find_data_root, open_domain
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.storage import load_tensors
+
+State = Mapping[str, torch.Tensor]
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+
+BATCH = 64
+
+
+def device() -> torch.device:
+    """Return where the machine computes fastest."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def empty_model(run: Run) -> ExtractorClassifier:
+    """Return the run's network, into which its models are loaded."""
+    protocol = run.record.protocol
+    return build_model(protocol.model, len(run.record.classes), seed=protocol.seed, head=protocol.head)
+
+
+def read_model(run: Run, file: Path) -> dict[str, torch.Tensor]:
+    """Return the state dict in ``file``; ``DataError`` if it cannot be read or is of another network."""
+    state = load_tensors(file)
+    expected = {name: tuple(value.shape) for name, value in empty_model(run).state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in state.items()}
+    if found != expected:
+        name = min(set(expected.items()) ^ set(found.items()))[0]
+        raise DataError(
+            f"file {file} does not hold {run.record.protocol.model}: parameter {name!r} has shape {found.get(name)}, "
+            f"expected {expected.get(name)}."
+        )
+    return state
+
+
+class Chosen(NamedTuple):
+    """The global model that a selection rule chose, and after which round."""
+
+    rule: str
+    after_round: int
+    state: dict[str, torch.Tensor]
+
+
+def global_model(run: Run, rule: str) -> Chosen:
+    """Return the global model that a selection rule chose.
+
+    Raises ``SettingsError`` for a rule whose model no run keeps, and ``DataError`` if the file is not there.
+    """
+    files = {choice.rule: (choice.after_round, choice.file) for choice in run.record.choices if choice.file}
+    if rule not in files:
+        raise SettingsError(
+            f"run {run.folder} kept no model of the rule {rule} (--selection); expected one of {', '.join(files)}."
+        )
+    after_round, file = files[rule]
+    return Chosen(rule, after_round, read_model(run, _kept(run, file)))
+
+
+def last_model(run: Run) -> dict[str, torch.Tensor]:
+    """Return the global model after the last round; ``DataError`` if its file is not there."""
+    return read_model(run, _kept(run, LAST_FILE))
+
+
+def local_models(run: Run, sites: Sequence[str] | None) -> dict[str, dict[str, torch.Tensor]]:
+    """Return the models of three sites after their last training, those of the first three by name if none are named.
+
+    Raises ``DataError`` if the run kept none or less than three, and ``SettingsError`` for sites that are not three or
+    have none.
+    """
+    folder = run.folder / LOCAL_FOLDER
+    files = {file.stem: file for file in sorted(folder.glob("*.safetensors"))}
+    if not files:
+        kept = run.record.protocol.keep_local_models
+        what = f"expected them in {folder}" if kept else "set keep_local_models=true"
+        raise DataError(f"run {run.folder} kept no local models: {what}.")
+    if len(files) < 3:
+        raise DataError(f"run {run.folder} kept the local models of {', '.join(files)}; a plane needs three.")
+    named = tuple(files)[:3] if sites is None else tuple(sites)
+    if len(set(named)) != 3 or len(named) != 3:
+        raise SettingsError(f"--sites names {', '.join(named)}; expected three sites of {', '.join(files)}.")
+    if unknown := sorted(set(named) - files.keys()):
+        raise SettingsError(f"site {unknown[0]!r} (--sites) has no local model; expected three of {', '.join(files)}.")
+    return {site: read_model(run, files[site]) for site in named}
+
+
+def _kept(run: Run, name: str) -> Path:
+    file = run.folder / name
+    if not file.is_file():
+        raise DataError(f"run {run.folder} kept no {name}; expected it beside the record (a sweep: --keep-models).")
+    return file
+
+
+class Images:
+    """The images of a run's domains as it saw them: same data, same split.
+
+    Args:
+        run: whose.
+        data_root: the folder that holds the data sets; not for runs on the stand-in or on an installed data set.
+        cache: where the stand-in is or will be drawn; default: the user's cache.
+
+    Raises ``DataError`` if the data root is missing, or holds drawings where the run had images or the reverse.
+    """
+
+    def __init__(self, run: Run, data_root: Path | None, cache: Path | None = None) -> None:
+        self._run = run
+        spec = dataset_spec(run.dataset)
+        if data_root is None and spec.needs_data_root and not run.record.stand_in:
+            raise DataError(
+                f"run {run.folder} was made on {run.record.data}, and no data root is named; expected --data-root or "
+                f"FDG_DATA_ROOT to name the folder that holds {spec.folder}/."
+            )
+        root = find_data_root(run.dataset, data_root, cache)
+        if root.stand_in != run.record.stand_in:
+            what = "the STAND-IN" if root.stand_in else f"images of {spec.title}"
+            raise DataError(
+                f"run {run.folder} was made on {run.record.data}, but data root {data_root} holds {what}; expected the "
+                f"run's own data{', for which no data root is named' if run.record.stand_in else ''}."
+            )
+        self._root = root.path
+
+    def open(self, domain: str) -> DomainData:
+        """Return a domain; ``DataError`` if its images are not those of the run."""
+        protocol = self._run.record.protocol
+        data = open_domain(
+            self._root, protocol.dataset, domain, seed=protocol.seed, max_samples=protocol.max_samples_per_domain
+        )
+        for reply in self._run.record.census.values():
+            # One site's part of a domain has a name and a hash of its own; what it is a part of must agree.
+            whole = reply.split.partition("/part")[0]
+            if reply.domain == domain and (
+                whole != data.split or (whole == reply.split and reply.split_hash != data.split_hash)
+            ):
+                raise DataError(
+                    f"domain {domain} below {self._root or 'the installed data set'} has the split {data.split} "
+                    f"({data.split_hash}), but run {self._run.folder} had {reply.split} ({reply.split_hash})."
+                )
+        return data
+
+    def unseen(self, data: DomainData) -> tuple[Sample, ...]:
+        """Return the images that took no part in training: of a source the validation split, else the test split."""
+        return data.test if data.domain == self._run.target else data.validation
+
+    def draw(self, data: DomainData, count: int) -> tuple[Sample, ...]:
+        """Return at most ``count`` unseen images, as evenly over the classes as there are images, by the run's seed."""
+        generator = numpy_generator(self._run.seed, "figure", data.dataset, data.domain)
+        unseen = self.unseen(data)
+        shuffled = [unseen[place] for place in generator.permutation(len(unseen))]
+        return balanced(shuffled, count)
+
+    def batches(self, data: DomainData, samples: Sequence[Sample]) -> Batches:
+        """Return the images in batches, images ``[B, C, S, S]`` and labels ``[B]``, as the run's sites judged them."""
+        size = self._run.record.protocol.image_size
+        return list(evaluation_batches(data, samples, image_size=size, batch_size=BATCH))
+
+
+def balanced(samples: Sequence[Sample], count: int) -> tuple[Sample, ...]:
+    """Return ``count`` samples, or all if there are fewer: one of each class in turn, each class's in their order.
+
+    The result is sorted by class, then by file.
+    """
+    by_class: dict[int, list[Sample]] = {}
+    for sample in samples:
+        by_class.setdefault(sample.label, []).append(sample)
+    turns = [
+        (turn, label, sample) for label, members in sorted(by_class.items()) for turn, sample in enumerate(members)
+    ]
+    turns.sort(key=lambda entry: entry[:2])
+    return tuple(sorted((sample for _, _, sample in turns[:count]), key=lambda sample: (sample.label, sample.file)))

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points; and these as CSV.
+
+Whatever is drawn stands here first, in plain units: fractions, seconds, rounds.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fdg_plugins.analysis.estimates import Estimate
+from fdg_plugins.analysis.figures.style import Look
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the numbers were measured on; it stands in every line of their CSV."""
+
+    data: str
+    stand_in: bool
+    initial_weights: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """What all figures have. ``name`` is the file's, without suffix; ``caption`` says how the numbers were made.
+
+    ``notes`` are for who makes the figure: what was not counted.
+    """
+
+    name: str
+    title: str
+    caption: str
+    origin: Origin
+    notes: tuple[str, ...] = ()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the numbers, one line of the CSV each; all lines have the same keys."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: a mean over seeds at each ``x``. ``quantity`` is what is measured, where a panel shows two.
+
+    ``is_constant``: the thing has no such ``x``, and is shown across the panel for comparison.
+    """
+
+    label: str
+    look: Look
+    points: Mapping[float, Estimate]
+    quantity: str = ""
+    name: str = ""
+    is_constant: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Axes with a title, the label of ``y`` with its unit, and lines."""
+
+    title: str
+    y_label: str
+    lines: tuple[Line, ...]
+    is_fraction: bool = False
+
+
+class Scale(StrEnum):
+    """What the axis of ``x`` holds."""
+
+    ROUNDS = "rounds"
+    LINEAR = "linear"
+    LOG = "log"
+    CATEGORIES = "categories"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart(Picture):
+    """Panels of lines, at most ``columns`` side by side. Lines of the first of ``quantities`` are solid, of the second
+    dotted.
+
+    ``legend`` are all labels of lines in the legend's order, by default that of the lines. ``categories`` are the texts
+    of ``x`` = 0, 1, ... where the values are no numbers.
+    """
+
+    x_label: str
+    panels: tuple[Panel, ...]
+    columns: int
+    quantities: tuple[str, ...] = ()
+    legend: tuple[str, ...] = ()
+    scale: Scale = Scale.ROUNDS
+    categories: tuple[str, ...] = ()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a line for each point: mean and standard deviation (empty for one seed) over ``seeds`` runs."""
+        for panel in self.panels:
+            for line in panel.lines:
+                for x, point in line.points.items():
+                    yield {
+                        "panel": panel.title,
+                        "line": line.name or line.label,
+                        "quantity": line.quantity or panel.y_label,
+                        self.x_label: self.categories[int(x)] if self.categories else x,
+                        "mean": point.mean,
+                        "std": "" if point.std is None else point.std,
+                        "seeds": point.count,
+                        "values": ";".join(f"{seed}:{value}" for seed, value in point.by_seed.items()),
+                    }
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar: the median of ``count`` values, and the quartiles below and above it."""
+
+    label: str
+    look: Look
+    lower: float
+    median: float
+    upper: float
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Picture):
+    """Panels of bars by title, side by side, with the same methods in the same order."""
+
+    x_label: str
+    panels: Mapping[str, tuple[Bar, ...]]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a line for each bar."""
+        for title, bars in self.panels.items():
+            for bar in bars:
+                yield {
+                    "panel": title,
+                    "bar": bar.label,
+                    "lower quartile": bar.lower,
+                    "median": bar.median,
+                    "upper quartile": bar.upper,
+                    "rounds": bar.count,
+                }
+
+
+@dataclass(frozen=True)
+class PlacedModel:
+    """A model on a surface, or beside it: its place there, its own loss and error, and its distance from the plane."""
+
+    label: str
+    look: Look
+    x: float
+    y: float
+    loss: float
+    error: float
+    distance: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surface(Picture):
+    """Loss and error (fractions) over a plane of models, ``[len(y)][len(x)]``, and the models that mark it."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    loss: tuple[tuple[float, ...], ...]
+    error: tuple[tuple[float, ...], ...]
+    models: tuple[PlacedModel, ...]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a line for each model, then one for each point of the grid."""
+        for model in self.models:
+            yield {
+                "kind": "model",
+                "model": model.label,
+                "x": model.x,
+                "y": model.y,
+                "loss": model.loss,
+                "error": model.error,
+                "distance from plane": model.distance,
+            }
+        for y, losses, errors in zip(self.y, self.loss, self.error, strict=True):
+            for x, loss, error in zip(self.x, losses, errors, strict=True):
+                yield {
+                    "kind": "grid",
+                    "model": "",
+                    "x": x,
+                    "y": y,
+                    "loss": loss,
+                    "error": error,
+                    "distance from plane": 0.0,
+                }
+
+
+@dataclass(frozen=True)
+class FeaturePoint:
+    """One image in the plane; ``file`` tells it from all others of the data set."""
+
+    domain: str
+    class_name: str
+    file: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter(Picture):
+    """Images as points; the looks are in the order of the legends."""
+
+    points: tuple[FeaturePoint, ...]
+    domain_looks: Mapping[str, Look]
+    class_looks: Mapping[str, Look]
+    held_out: str
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a line for each image."""
+        for point in self.points:
+            yield {
+                "domain": point.domain,
+                "held out": str(point.domain == self.held_out).lower(),
+                "class": point.class_name,
+                "file": point.file,
+                "x": point.x,
+                "y": point.y,
+            }
+
+
+def render_csv(picture: Picture) -> str:
+    """Return the plotted numbers under their header, nothing rounded; fractions stay fractions."""
+    origin = {
+        "data": picture.origin.data,
+        "stand_in": str(picture.origin.stand_in).lower(),
+        "initial_weights": picture.origin.initial_weights,
+    }
+    rows = [{**row, **origin} for row in picture.rows()]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

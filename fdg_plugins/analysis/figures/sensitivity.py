@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accuracy on the held-out domain against one setting of the method or of the protocol.
+
+Such figures are Fig. 3, 4 and 6 of the FedOMG paper (kappa, server learning rate, local epochs), Fig. 6 of the FedDIM
+paper (strength and momentum) and Table 3 of the FedDG-GA paper (step size).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fdg_plugins.analysis.comparable import check_comparable
+from fdg_plugins.analysis.estimates import Estimate, average, estimate
+from fdg_plugins.analysis.figures.groups import (
+    Group,
+    caption_of,
+    checked,
+    group_runs,
+    origin_of,
+    targets_of,
+)
+from fdg_plugins.analysis.figures.picture import Chart, Line, Panel, Scale
+from fdg_plugins.analysis.names import method_settings
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.analysis.selection import RULES, target_accuracy
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.protocol import Protocol
+
+AVERAGE = "average of the held-out domains"
+DECADE = 10.0
+# What runs may differ in anyway: a table's columns and seeds, and what names a method.
+_NO_AXIS = ("target", "seed", "objective", "gap_split")
+
+
+def value_of(run: Run, setting: str) -> Any:
+    """Return a run's value of a setting of its method, else of its protocol; None if it has no such setting."""
+    own = method_settings(run.record)
+    return own[setting] if setting in own else getattr(run.record.protocol, setting, None)
+
+
+def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the settings that have several values among the runs of one method, sorted by name."""
+    values: dict[tuple[str, str], set[Any]] = {}
+    for run in runs:
+        protocol = {name: value for name, value in run.record.protocol.model_dump().items() if name not in _NO_AXIS}
+        for name, value in {**protocol, **method_settings(run.record)}.items():
+            values.setdefault((run.method, name), set()).add(value)
+    return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
+
+
+def chosen_setting(runs: Sequence[Run], setting: str | None) -> str:
+    """Return ``setting``, or if it is None the only one that varies; ``SettingsError`` if there is nothing to plot."""
+    varied = varied_settings(runs)
+    if setting is None:
+        if len(varied) == 1:
+            return varied[0]
+        reason = f"several settings vary: {', '.join(varied)}" if varied else "no setting of a method varies"
+        raise SettingsError(f"{reason} among these runs; expected one, or --setting to name one of them.")
+    if setting not in varied:
+        found = sorted({str(value) for run in runs if (value := value_of(run, setting)) is not None})
+        what = f"is {', '.join(found)} in every run of a method" if found else "is no setting of these runs"
+        others = f"one that varies: {', '.join(varied)}" if varied else "a setting that varies; none does"
+        raise SettingsError(f"setting {setting!r} (--setting) {what}; expected {others}.")
+    return setting
+
+
+def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Chart, ...]:
+    """Return one chart: a panel per held-out domain and, with all of them, one of their average; a line per method.
+
+    A method without the setting is a level line. Raises ``SettingsError`` if no setting varies, or several do and
+    none is named, or the runs differ in anything else that is not the method's, and ``DataError`` if no run has an
+    accuracy under the selection rule ``rule``.
+    """
+    setting = chosen_setting(runs, setting)
+    kept, notes = _checked_apart(runs, setting)
+    groups = group_runs(kept, apart_from=setting)
+    axis = _Axis([value_of(run, setting) for run in kept])
+    targets = targets_of(kept)
+    panels = [
+        Panel(f"held out: {target}", "accuracy", tuple(_lines(groups, setting, axis, rule, (target,))), True)
+        for target in targets
+    ]
+    if len(targets) > 1 and set(targets) == set(_all_domains(kept[0])):
+        panels.append(Panel(AVERAGE, "accuracy", tuple(_lines(groups, setting, axis, rule, targets)), True))
+    lines = [line for panel in panels for line in panel.lines]
+    if not lines:
+        raise DataError(f"no run has an accuracy on its held-out domain for the rule {rule}.")
+    return (
+        Chart(
+            name=f"sensitivity-{setting.replace(' ', '-')}",
+            title=f"Accuracy on the held-out domain against {setting}",
+            caption=f"{caption_of(kept, lines)}; selection: {RULES[rule]}",
+            origin=origin_of(kept),
+            notes=notes,
+            x_label=setting,
+            panels=tuple(panels),
+            columns=3,
+            scale=axis.scale,
+            categories=axis.categories,
+        ),
+    )
+
+
+class _Axis:
+    """Values of a setting as places on an axis: themselves if all are numbers, else their rank as texts."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        known = {value for value in values if value is not None}
+        self._numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
+        self.categories = () if self._numeric else tuple(sorted({str(value) for value in known}))
+        self.places: tuple[float, ...] = tuple(sorted(known)) if self._numeric else tuple(range(len(self.categories)))
+        self.scale = self._scale()
+
+    def _scale(self) -> Scale:
+        if not self._numeric:
+            return Scale.CATEGORIES
+        positive = min(self.places) > 0
+        return Scale.LOG if positive and max(self.places) / min(self.places) > DECADE else Scale.LINEAR
+
+    def place(self, value: Any) -> float:
+        return float(value) if self._numeric else float(self.categories.index(str(value)))
+
+
+def _checked_apart(runs: Sequence[Run], setting: str) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    """Return runs that may stand in one figure in which the setting varies, each once, and notes."""
+    if setting in Protocol.model_fields:
+        check_comparable([_with(run, setting, getattr(runs[0].record.protocol, setting)) for run in runs])
+    else:
+        check_comparable(runs)
+    by_value: dict[str, list[Run]] = {}
+    for run in runs:
+        by_value.setdefault(str(value_of(run, setting)), []).append(run)
+    parts = [checked(part) for part in by_value.values()]
+    return tuple(run for kept, _ in parts for run in kept), tuple(note for _, notes in parts for note in notes)
+
+
+def _with(run: Run, setting: str, value: Any) -> Run:
+    """Return the run as if it had been made with another value of a setting of the protocol."""
+    protocol = run.record.protocol.model_copy(update={setting: value})
+    return Run(run.folder, run.record.model_copy(update={"protocol": protocol}))
+
+
+def _all_domains(run: Run) -> tuple[str, ...]:
+    try:
+        return dataset_spec(run.dataset).domains
+    except SettingsError:
+        return tuple(reply.domain for reply in run.record.census.values())
+
+
+def _lines(groups: Sequence[Group], setting: str, axis: _Axis, rule: str, targets: Sequence[str]) -> Iterator[Line]:
+    for group in groups:
+        by_value: dict[Any, list[Run]] = {}
+        for run in group.runs:
+            by_value.setdefault(value_of(run, setting), []).append(run)
+        found = {value: _accuracy(members, rule, targets) for value, members in by_value.items()}
+        level = found.pop(None, None)
+        points = {axis.place(value): point for value, point in found.items() if point is not None}
+        if points:
+            yield Line(group.label, group.look, dict(sorted(points.items())))
+        if level is not None:
+            label = f"{group.label}, {setting} unset" if points else group.label
+            yield Line(label, group.look, dict.fromkeys(axis.places, level), is_constant=True)
+
+
+def _accuracy(runs: Sequence[Run], rule: str, targets: Sequence[str]) -> Estimate | None:
+    """Return the accuracy over seeds, on one held-out domain or averaged over several within each seed."""
+    values: dict[str, dict[int, float]] = {target: {} for target in targets}
+    for run in runs:
+        accuracy = target_accuracy(run.record, rule)
+        if run.target in values and accuracy is not None and math.isfinite(accuracy):
+            values[run.target][run.seed] = accuracy
+    return estimate(average(values))

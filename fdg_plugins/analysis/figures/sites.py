@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server made of each site's update, round by round: its cosine with the step, and its weight in it.
+
+The first is Fig. 5 of the FedOMG paper.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fdg_plugins.analysis.figures.groups import (
+    Group,
+    caption_of,
+    checked,
+    group_runs,
+    origin_of,
+    over_seeds,
+    site_look,
+    targets_of,
+)
+from fdg_plugins.analysis.figures.picture import Chart, Line, Panel
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.controllers.record import AggregationRecord
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that the server has for each site: its name, and its field of the record."""
+
+    name: str
+    field: str
+
+
+WITH_DIRECTION = Quantity("with the direction of the step", "cosines_with_direction")
+WITH_MEAN = Quantity("with the weighted mean of the updates", "cosines_with_mean")
+GAMMA = Quantity("gamma, weight in the matched direction", "gamma")
+WEIGHT = Quantity("p, reference weight", "weights")
+
+
+def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Return a chart per method: a panel per held-out domain, a line per site.
+
+    The cosine with the mean is shown where the direction is another one. ``SettingsError`` if the runs are not
+    comparable.
+    """
+    runs, notes = checked(runs)
+    return tuple(
+        _chart("cosines", "Cosine of each site's update", "cosine", group, (WITH_DIRECTION, WITH_MEAN), notes)
+        for group in group_runs(runs)
+    )
+
+
+def weights(runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Return a chart per method: a panel per held-out domain, a line per site.
+
+    Shown are the reference weights; where the method matches updates, its gamma, and the reference weights beside it.
+    ``SettingsError`` if the runs are not comparable.
+    """
+    runs, notes = checked(runs)
+    return tuple(
+        _chart("weights", "Weight of each site's update", "weight", group, _kinds_of_weights(group), notes)
+        for group in group_runs(runs)
+    )
+
+
+def site_by_round(run: Run, site: str, quantity: Quantity) -> dict[float, float]:
+    """Return a site's number in each round in which its update was used."""
+    found = {
+        finished.round: _values(finished.aggregation, quantity).get(site)
+        for finished in run.record.rounds
+        if finished.aggregation is not None
+    }
+    return {number: value for number, value in found.items() if value is not None}
+
+
+def _values(aggregation: AggregationRecord, quantity: Quantity) -> Mapping[str, float]:
+    return getattr(aggregation, quantity.field) or {}
+
+
+def _kinds_of_weights(group: Group) -> tuple[Quantity, ...]:
+    rounds = [finished for run in group.runs for finished in run.record.rounds]
+    matches = any(finished.aggregation is not None and finished.aggregation.gamma for finished in rounds)
+    return (GAMMA, WEIGHT) if matches else (WEIGHT,)
+
+
+def _chart(
+    kind: str, title: str, y_label: str, group: Group, quantities: Sequence[Quantity], notes: tuple[str, ...]
+) -> Chart:
+    panels = tuple(
+        Panel(f"held out: {target}", y_label, tuple(_lines(group, target, quantities)))
+        for target in targets_of(group.runs)
+    )
+    lines = [line for panel in panels for line in panel.lines]
+    shown = [quantity.name for quantity in quantities if any(line.quantity == quantity.name for line in lines)]
+    named = f" ({shown[0]})" if len(shown) == 1 else ""
+    return Chart(
+        name=f"{kind}-{group.slug}",
+        title=f"{title}, {group.label}{named}",
+        caption=caption_of(group.runs, lines),
+        origin=origin_of(group.runs),
+        notes=notes,
+        x_label="round",
+        panels=panels,
+        columns=3,
+        quantities=tuple(shown),
+        legend=tuple(sorted({line.label for line in lines})),
+    )
+
+
+def _lines(group: Group, target: str, quantities: Sequence[Quantity]) -> Iterator[Line]:
+    """Yield a line per site and quantity; a second quantity that equals the first everywhere is left out."""
+    members = [run for run in group.runs if run.target == target]
+    sites = {site: run for run in members for site in run.record.sources}
+    lines = [
+        Line(_label(run, site), site_look(run, site), points, quantity.name, name=site)
+        for quantity in quantities
+        for site, run in sorted(sites.items())
+        if (points := over_seeds(members, partial(site_by_round, site=site, quantity=quantity)))
+    ]
+    first = [line for line in lines if line.quantity == quantities[0].name]
+    others = [line for line in lines if line.quantity != quantities[0].name]
+    if quantities[0] is WITH_DIRECTION and [line.points for line in others] == [line.points for line in first]:
+        others = []
+    yield from (*first, *others)
+
+
+def _label(run: Run, site: str) -> str:
+    """Return what the legend calls a site: itself, or its domain where that has several sites."""
+    domain = run.record.census[site].domain
+    of_domain = [other for other in run.record.sources if run.record.census[other].domain == domain]
+    return site if len(of_domain) == 1 else f"{domain} ({len(of_domain)} sites)"

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss and error on the held-out domain over the plane through three sites' own models, the global one marked.
+
+Such figures are Fig. 4 of the FedDG-GA paper and Fig. 3 of the FedDIM paper: where averaging works, the global model
+lies in a wider and lower valley than the models that it came from.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+
+from fdg_plugins.analysis.figures.groups import caption_of, origin_of, site_look
+from fdg_plugins.analysis.figures.material import Batches, Images, State, device, empty_model
+from fdg_plugins.analysis.figures.picture import PlacedModel, Surface
+from fdg_plugins.analysis.figures.plane import Place, Plane
+from fdg_plugins.analysis.figures.style import BLACK, Look
+from fdg_plugins.analysis.names import method_title
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.executors.training import Arithmetic, Score, evaluate
+from fdg_plugins.models import ExtractorClassifier, parameter_kinds
+
+GLOBAL = "global model"
+MARGIN = 0.25  # beyond the outermost models on each side, as a part of the larger extent
+IN_THE_PLANE = 1e-4  # of the distance from the nearest corner: float32 parameters are rounded
+
+Track = Callable[[Iterable[tuple[float, float]], str, int], Iterable[tuple[float, float]]]
+
+
+class Grid(NamedTuple):
+    """The places at which a surface is measured."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+def surface(
+    run: Run, corners: Mapping[str, State], last: State, images: Images, points: int, samples: int, track: Track
+) -> Surface:
+    """Return the surface of ``run`` over ``points`` times ``points`` models, each judged on at most ``samples`` images.
+
+    ``corners`` are the models of three sites after the last round, ``last`` is the global model made of them;
+    ``track`` hands out the points, and may show how far it is. Raises ``DataError`` if the corners span no plane, or
+    the images are not those of the run.
+    """
+    data = images.open(run.target)
+    drawn = images.draw(data, samples)
+    judge = Judge(run, images.batches(data, drawn))
+    plane = Plane(list(corners.values()), parameter_kinds(judge.model))
+    places = [Place(x, y, 0.0) for x, y in plane.corners]
+    models = [
+        _placed(site, site_look(run, site), place, judge(plane.model_at(place.x, place.y)))
+        for site, place in zip(corners, places, strict=True)
+    ]
+    own = plane.place(last)
+    models.append(_placed(GLOBAL, Look(BLACK, "*"), own, judge(last)))
+    grid = grid_around([(model.x, model.y) for model in models], points)
+    flat = [(x, y) for y in grid.y for x in grid.x]
+    scores = [judge(plane.model_at(x, y)) for x, y in track(flat, "evaluating the surface", len(flat))]
+    rows = [scores[start : start + len(grid.x)] for start in range(0, len(scores), len(grid.x))]
+    return Surface(
+        name="surface",
+        title=f"Loss and error around the global model on the held-out domain {run.target}, {method_title(run.method)}",
+        caption=f"{caption_of([run])}; {len(drawn)} images; after the last round; the global model lies "
+        f"{_beside(own, plane)}",
+        origin=origin_of([run]),
+        x=grid.x,
+        y=grid.y,
+        loss=tuple(tuple(score.loss for score in row) for row in rows),
+        error=tuple(tuple(1.0 - score.accuracy for score in row) for row in rows),
+        models=tuple(models),
+    )
+
+
+class Judge:
+    """Judges state dicts on images that stay in memory, in evaluation mode, where the machine computes fastest."""
+
+    def __init__(self, run: Run, batches: Batches) -> None:
+        self._arithmetic = Arithmetic(device())
+        self._batches = [(self._arithmetic.images(images), labels) for images, labels in batches]
+        self.model: ExtractorClassifier = self._arithmetic.place(empty_model(run))
+
+    def __call__(self, state: State) -> Score:
+        """Return the score of the model with these parameters and buffers."""
+        self.model.load_state_dict(dict(state))
+        return evaluate(self.model, self._batches, self._arithmetic, lambda: False)
+
+
+def grid_around(places: Sequence[tuple[float, float]], points: int) -> Grid:
+    """Return ``points`` times ``points`` places, evenly over the places' bounding box and a margin around it."""
+    lows = [min(place[axis] for place in places) for axis in (0, 1)]
+    highs = [max(place[axis] for place in places) for axis in (0, 1)]
+    margin = MARGIN * max(high - low for low, high in zip(lows, highs, strict=True))
+    axes = [
+        tuple(torch.linspace(low - margin, high + margin, points, dtype=torch.float64).tolist())
+        for low, high in zip(lows, highs, strict=True)
+    ]
+    return Grid(*axes)
+
+
+def relative(place: Place, plane: Plane) -> float:
+    """Return a model's distance from the plane as a part of its distance from the nearest corner; 0 in a corner."""
+    nearest = min(math.hypot(place.x - x, place.y - y, place.distance) for x, y in plane.corners)
+    return place.distance / nearest if nearest > 0 else 0.0
+
+
+def _beside(place: Place, plane: Plane) -> str:
+    share = relative(place, plane)
+    if share < IN_THE_PLANE:
+        return "in the plane"
+    return f"{place.distance:.3g} off the plane, {share:.2g} of its distance from the nearest of the three"
+
+
+def _placed(label: str, look: Look, place: Place, score: Score) -> PlacedModel:
+    return PlacedModel(label, look, place.x, place.y, score.loss, 1.0 - score.accuracy, place.distance)

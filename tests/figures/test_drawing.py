@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is drawn: every line, bar and point is the number it stands for, nothing is covered, and bytes repeat."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+from figure_stubs import ORIGIN, small_chart
+from matplotlib._pylab_helpers import Gcf
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fdg_plugins.analysis.estimates import Estimate
+from fdg_plugins.analysis.figures.drawing import draw, render
+from fdg_plugins.analysis.figures.drawing.canvas import columns_for
+from fdg_plugins.analysis.figures.drawing.contours import levels_of
+from fdg_plugins.analysis.figures.picture import (
+    Bar,
+    Bars,
+    FeaturePoint,
+    Line,
+    Panel,
+    Picture,
+    PlacedModel,
+    Scale,
+    Scatter,
+    Surface,
+    render_csv,
+)
+from fdg_plugins.analysis.figures.style import numbered_look
+
+COMMON = {"title": "A title", "caption": "[STAND-IN, from scratch] STAND-IN for PACS", "origin": ORIGIN}
+
+
+def bars() -> Bars:
+    panel = tuple(
+        Bar(label, numbered_look(number), 1.0 + number, 2.0 + number, 4.0 + number, 7)
+        for number, label in enumerate(("FedAvg", "FedOMG + GA + DIM"))
+    )
+    return Bars(name="time", x_label="seconds", panels={"whole round": panel, "aggregation": panel[:1]}, **COMMON)
+
+
+def surface() -> Surface:
+    x, y = (-1.0, 0.0, 1.0, 2.0), (0.0, 1.0, 2.0)
+    loss = tuple(tuple(1.0 + a * a + b * b for a in x) for b in y)
+    models = tuple(
+        PlacedModel(name, numbered_look(number), float(number), number / 2, 1.0, 0.25, 0.0)
+        for number, name in enumerate(("cartoon", "photo", "global model"))
+    )
+    error = tuple(tuple(value / 10 for value in row) for row in loss)
+    return Surface(name="surface", x=x, y=y, loss=loss, error=error, models=models, **COMMON)
+
+
+def scatter(classes: int = 3) -> Scatter:
+    names = [f"class {number}" for number in range(classes)]
+    points = tuple(
+        FeaturePoint(domain, name, f"{domain}/{name}", float(place), float(-place))
+        for place, (domain, name) in enumerate(itertools.product(("photo", "sketch"), names))
+    )
+    return Scatter(
+        name="features",
+        points=points,
+        domain_looks={domain: numbered_look(number) for number, domain in enumerate(("photo", "sketch"))},
+        class_looks={name: numbered_look(number) for number, name in enumerate(names)},
+        held_out="sketch",
+        **COMMON,
+    )
+
+
+PICTURES: dict[str, Picture] = {"chart": small_chart(), "bars": bars(), "surface": surface(), "scatter": scatter()}
+
+
+def plotted(figure: Figure) -> Iterator[Axes]:
+    """Yield the axes that show numbers, not those of colour bars."""
+    yield from (axes for axes in figure.axes if axes.get_label() != "<colorbar>")
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_the_same_numbers_give_the_same_bytes_and_the_marks_are_in_them(kind: str) -> None:
+    picture = PICTURES[kind]
+    for form in ("png", "svg"):
+        first, second = (render(draw(picture), picture, form) for _ in range(2))
+        assert first == second
+        assert picture.caption.encode() in first  # also as text of the image in SVG, and in the metadata of PNG
+        assert b"dc:date" not in first
+    text = first.decode()
+    assert f">{picture.title}</text>" in text
+    assert "STAND-IN for PACS</text>" in text
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_nothing_is_written_over_anything_else(kind: str) -> None:
+    figure = draw(PICTURES[kind])
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    figure.draw(renderer)
+    boxes = [axes.get_tightbbox(renderer) for axes in plotted(figure)]
+    boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
+    boxes += [text.get_window_extent(renderer) for text in figure.texts]
+    for one, other in itertools.combinations(boxes, 2):
+        overlap = [min(one.max[axis], other.max[axis]) - max(one.min[axis], other.min[axis]) for axis in (0, 1)]
+        assert min(overlap) <= 1.0  # pixels
+    for box in boxes:
+        assert box.min.min() >= -1.0
+        assert (box.max <= figure.bbox.max + 1.0).all()
+
+
+def test_every_line_is_the_numbers_of_a_line_and_its_band_is_the_deviation() -> None:
+    chart = small_chart()
+    figure = draw(chart)
+    for axes, panel in zip(plotted(figure), chart.panels, strict=True):
+        assert axes.get_title() == panel.title
+        assert len(axes.lines) == len(panel.lines)
+        for drawn, line in zip(axes.lines, panel.lines, strict=True):
+            np.testing.assert_array_equal(drawn.get_xdata(), list(line.points))
+            np.testing.assert_array_equal(drawn.get_ydata(), [point.mean for point in line.points.values()])
+            assert drawn.get_linestyle() == ("-" if line.quantity == "target" else ":")
+            assert drawn.get_color() == line.look.colour
+        solid = [line for line in panel.lines if line.quantity == "target"]
+        for band, line in zip(axes.collections, solid, strict=True):
+            outline = band.get_paths()[0].vertices
+            for x, point in line.points.items():
+                heights = outline[outline[:, 0] == x, 1]
+                assert (point.mean - heights.min(), heights.max() - point.mean) == pytest.approx((point.std, point.std))
+    assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == [
+        "FedAvg",
+        "FedOMG",
+        "target",
+        "source",
+    ]
+
+
+def test_axes_are_labelled_accuracies_are_percent_and_rounds_are_whole() -> None:
+    figure = draw(small_chart())
+    figure.draw_without_rendering()
+    left, right = plotted(figure)
+    assert (left.get_xlabel(), left.get_ylabel(), right.get_xlabel(), right.get_ylabel()) == (
+        "round",
+        "accuracy",
+        "round",
+        "",
+    )
+    assert all(tick.get_text().endswith(" %") for tick in left.get_yticklabels())
+    assert all(tick == round(tick) for tick in left.get_xticks())
+
+
+def test_panels_stand_in_even_rows_and_every_lowest_one_has_its_rounds() -> None:
+    panel = small_chart().panels[0]
+    for count, rows in ((1, [1]), (3, [3]), (4, [2, 2]), (5, [3, 2]), (6, [3, 3])):
+        figure = draw(small_chart(panels=(panel,) * count))
+        places = [axes.get_position().y0 for axes in figure.axes]
+        assert [len(list(row)) for _, row in itertools.groupby(places)] == rows
+        assert sum(axes.get_xlabel() == "round" for axes in figure.axes) == (rows[0])
+
+
+def test_tried_values_are_the_ticks_also_on_a_logarithmic_axis_and_deviations_are_bars() -> None:
+    points = {0.01: Estimate(0.5, 0.1, 2), 0.3: Estimate(0.6, 0.2, 2)}
+    level = Line("FedAvg", numbered_look(1), dict.fromkeys(points, Estimate(0.4, None, 1)), is_constant=True)
+    panel = Panel("held out: photo", "accuracy", (Line("FedOMG", numbered_look(0), points), level), True)
+    figure = draw(small_chart(panels=(panel,), quantities=(), scale=Scale.LOG, x_label="kappa"))
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.01", "0.3"]
+    (bar,) = axes.containers
+    segments = bar.lines[2][0].get_segments()  # type: ignore[union-attr, index, attr-defined]
+    assert [segment[:, 1].tolist() for segment in segments] == [pytest.approx([0.4, 0.6]), pytest.approx([0.4, 0.8])]
+    assert [line.get_linestyle() for line in axes.lines if line.get_label() == "FedAvg"] == ["--"]
+
+
+def test_categories_are_written_under_their_places() -> None:
+    line = Line("FedOMG", numbered_look(0), {0.0: Estimate(0.5, None, 1), 1.0: Estimate(0.6, None, 1)})
+    chart = small_chart(
+        panels=(Panel("p", "accuracy", (line,)),), quantities=(), scale=Scale.CATEGORIES, categories=("max", "max_abs")
+    )
+    (axes,) = draw(chart).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["max", "max_abs"]
+
+
+def test_bars_are_medians_from_zero_with_their_quartiles() -> None:
+    picture = bars()
+    for axes, panel in zip(draw(picture).axes, picture.panels.values(), strict=True):
+        assert [bar.get_width() for bar in axes.patches] == [bar.median for bar in panel]
+        assert axes.get_xlim()[0] == 0
+        whiskers = axes.containers[1].lines[2][0].get_segments()  # type: ignore[union-attr, index, attr-defined]
+        assert [segment[:, 0].tolist() for segment in whiskers] == [[bar.lower, bar.upper] for bar in panel]
+        assert [text.get_text().strip() for text in axes.texts] == [f"{bar.median:.3g} s" for bar in panel]
+        assert axes.get_xlabel() == "seconds"
+
+
+def test_a_surface_marks_its_models_in_both_panels_at_true_proportions() -> None:
+    picture = surface()
+    loss, error = plotted(draw(picture))
+    for axes in (loss, error):
+        assert axes.get_aspect() == 1
+        marks = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axes.lines}
+        assert marks == {(model.x, model.y) for model in picture.models}
+    assert (loss.get_title(), error.get_title()) == ("loss (cross entropy)", "error")
+    assert "L2" in loss.get_xlabel()
+
+
+def test_levels_rise_from_lowest_to_highest_by_logarithm_where_they_span_much_and_for_flat_ground_too() -> None:
+    for values, ratio in (([1.0, 2.0], None), ([0.1, 100.0], 1000.0), ([3.0, 3.0], None), ([0.0, 5.0], None)):
+        levels, norm = levels_of(np.ma.masked_invalid(np.array([*values, np.nan])))
+        assert (np.diff(levels) > 0).all()
+        assert (levels[0], norm.vmin) == (min(values), min(values))
+        if ratio is not None:
+            steps = levels[1:] / levels[:-1]
+            assert steps == pytest.approx(steps[0])
+            assert levels[-1] / levels[0] == pytest.approx(ratio)
+
+
+def test_a_flat_surface_and_one_with_holes_are_drawn() -> None:
+    flat = surface()
+    holes = tuple(tuple(float("nan") if a == b else 0.5 for b in range(4)) for a in range(3))
+    for error in (holes, tuple(tuple(0.5 for _ in row) for row in flat.error)):
+        picture = replace(flat, error=error)
+        assert render(draw(picture), picture, "svg")
+
+
+def test_points_stand_at_their_places_once_by_domain_and_once_by_class() -> None:
+    picture = scatter()
+    figure = draw(picture)
+    by_domain, by_class = plotted(figure)
+    expected = {(point.x, point.y) for point in picture.points}
+    for axes, groups in ((by_domain, 2), (by_class, 3)):
+        assert len(axes.collections) == groups
+        drawn = [tuple(place) for collection in axes.collections for place in collection.get_offsets().tolist()]
+        assert len(drawn) == len(expected)
+        assert set(drawn) == expected
+    labels = [text.get_text() for text in by_domain.get_legend().get_texts()]
+    assert labels == ["photo (3)", "sketch (held out, 3)"]
+
+
+def test_too_many_classes_for_a_legend_are_counted_instead() -> None:
+    figure = draw(scatter(classes=31))
+    _, by_class = plotted(figure)
+    assert by_class.get_legend() is None
+    assert by_class.get_title() == "by class (31, not named)"
+
+
+def test_signs_that_mean_markup_are_written_as_they_are() -> None:
+    picture = small_chart(title="costs $5$ & <more>", caption="a $x_1$ caption")
+    text = render(draw(picture), picture, "svg").decode()
+    assert ">costs $5$ &amp; &lt;more&gt;</text>" in text
+    assert ">a $x_1$ caption</text>" in text
+
+
+def test_a_long_legend_keeps_within_the_width_in_even_rows() -> None:
+    labels = [f"method number {number}" for number in range(10)]
+    columns = columns_for(labels, 6.0)
+    assert 1 < columns < 10
+    assert columns_for([*labels, "x" * 500], 6.0) == 1
+    assert columns_for([str(digit) for digit in range(10)], 4.5) == 5  # two rows of five, not of eight and two
+
+
+def test_drawing_changes_nothing_global() -> None:
+    before = dict(matplotlib.rcParams)
+    render(draw(small_chart()), small_chart(), "png")
+    assert dict(matplotlib.rcParams) == before
+    assert Gcf.get_all_fig_managers() == []  # pyplot knows of no figure
+
+
+def test_a_picture_without_a_drawing_is_refused() -> None:
+    with pytest.raises(TypeError, match="no drawing for a Picture"):
+        draw(Picture(name="none", **COMMON))
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_the_csv_holds_a_line_for_every_number_and_its_mark(kind: str) -> None:
+    picture = PICTURES[kind]
+    header, *lines = render_csv(picture).splitlines()
+    assert len(lines) == len(list(picture.rows()))
+    assert header.endswith(",data,stand_in,initial_weights")
+    assert all(line.endswith(",STAND-IN for PACS,true,from scratch") for line in lines)

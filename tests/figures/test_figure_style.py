@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Colours and markers: one look for one thing in every figure, and no two things with the same."""
+
+import itertools
+
+import pytest
+
+from fdg_plugins.analysis.figures.style import (
+    PALETTE,
+    domain_look,
+    domain_order,
+    method_looks,
+    numbered_look,
+)
+from fdg_plugins.data import DATASETS
+
+METHODS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim")
+
+
+@pytest.mark.parametrize("method", METHODS[:7])
+def test_a_method_looks_the_same_whoever_stands_beside_it(method: str) -> None:
+    (alone,) = method_looks([method])
+    for others in itertools.combinations(METHODS, 2):
+        entries = [*(other for other in others if other != method), method]
+        assert method_looks(entries)[-1] == alone
+
+
+def test_all_methods_side_by_side_differ_and_so_do_the_settings_of_one() -> None:
+    for entries in (METHODS, ["fedomg"] * 9, [*METHODS, *METHODS], ["mine", "yours", "fedavg"]):
+        looks = method_looks(entries)
+        assert len(set(looks)) == len(entries)
+
+
+def test_two_settings_of_a_method_differ_in_colour_and_in_marker() -> None:
+    first, second = method_looks(["fedomg", "fedomg"])
+    assert first.colour != second.colour
+    assert first.marker != second.marker
+
+
+@pytest.mark.parametrize("dataset", sorted(DATASETS))
+def test_the_domains_of_a_data_set_have_different_colours_and_markers(dataset: str) -> None:
+    looks = [domain_look(dataset, domain) for domain in DATASETS[dataset].domains]
+    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+
+
+def test_numbered_looks_repeat_late_and_neighbours_never_share_a_colour() -> None:
+    looks = [numbered_look(number) for number in range(63)]
+    assert len(set(looks)) == 63
+    assert all(one.colour != other.colour for one, other in itertools.pairwise(looks))
+
+
+def test_every_colour_is_dark_enough_for_a_line_on_white_paper() -> None:
+    for colour in PALETTE:
+        red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+        assert 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.75
+
+
+def test_domains_keep_the_order_of_their_data_set_and_unknown_ones_come_last() -> None:
+    assert domain_order("pacs", ["sketch", "mars", "art_painting", "sketch"]) == ("art_painting", "sketch", "mars")
+    assert domain_order("nowhere", ["b", "a"]) == ("a", "b")
+    assert domain_look("pacs", "mars") == domain_look("nowhere", "mars")

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of figures against rounds, and of the time per round, on runs small enough to follow by hand."""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import pytest
+from figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round
+
+from fdg_plugins.analysis import Run
+from fdg_plugins.analysis.figures import Bars, Chart, make_pictures
+from fdg_plugins.analysis.figures.gaps import deviation_by_round, gaps_by_round, mean_by_round
+from fdg_plugins.analysis.figures.picture import Line
+from fdg_plugins.analysis.figures.seconds import quartiles
+from fdg_plugins.errors import DataError
+
+SITES = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
+
+
+def charts(kind: str, runs: Sequence[Run]) -> list[Chart]:
+    pictures = make_pictures(kind, runs)
+    assert all(isinstance(picture, Chart) for picture in pictures)
+    return [picture for picture in pictures if isinstance(picture, Chart)]
+
+
+def means(line: Line) -> dict[float, float]:
+    return {x: point.mean for x, point in line.points.items()}
+
+
+def test_convergence_shows_target_and_sources_of_each_held_out_domain() -> None:
+    def scores(source: float, target: float) -> dict[str, object]:
+        return {
+            "art_painting": judged(accuracy=source),
+            "cartoon": judged(accuracy=source),
+            "sketch": judged(accuracy=source),
+            "photo": judged(accuracy=target),
+        }
+
+    runs = [figure_run(FEDAVG, "photo", seed, [scores(0.5, 0.1), scores(0.7, 0.3 + seed / 10)]) for seed in (0, 1)]
+    runs.append(figure_run(fedomg(), "sketch", scores=[{"sketch": judged(accuracy=0.4)}]))
+    (chart,) = charts("convergence", runs)
+    assert [panel.title for panel in chart.panels] == ["held out: photo", "held out: sketch"]
+    target, sources = chart.panels[0].lines
+    assert (target.label, target.quantity, sources.quantity) == ("FedAvg", *chart.quantities)
+    assert means(target) == pytest.approx({0: 0.1, 1: 0.35})
+    assert target.points[1].std == pytest.approx(statistics.stdev([0.3, 0.4]))
+    assert means(sources) == pytest.approx({0: 0.5, 1: 0.7})
+    # Nobody judged the sources of the other run: there is no such line, not one of zeros.
+    assert [(line.label, means(line)) for line in chart.panels[1].lines] == [("FedOMG", {0: 0.4})]
+
+
+def test_cosines_are_a_chart_per_method_with_a_line_per_site_and_the_mean_beside_the_direction() -> None:
+    rounds = [
+        one_round(1, {"cartoon": Site(with_direction=0.9, with_mean=0.7), "sketch": Site()}),
+        one_round(2, {"cartoon": Site(with_direction=0.5, with_mean=0.6)}),
+        one_round(3, {"cartoon": Site()}, moved=False),
+    ]
+    found = charts("cosines", [figure_run(fedomg(), rounds=rounds), figure_run(FEDAVG, rounds=rounds)])
+    assert [chart.name for chart in found] == ["cosines-fedavg", "cosines-fedomg"]
+    (panel,) = found[1].panels
+    lines = {(line.label, line.quantity): means(line) for line in panel.lines}
+    direction, mean = found[1].quantities
+    assert lines["cartoon", direction] == {1: 0.9, 2: 0.5}
+    assert lines["cartoon", mean] == {1: 0.7, 2: 0.6}
+    assert lines["sketch", direction] == {1: 0.9}
+    assert len(lines) == 4
+
+
+def test_where_the_direction_is_the_mean_it_is_shown_once_and_the_title_says_which() -> None:
+    rounds = [one_round(1, {"cartoon": Site(with_direction=0.8, with_mean=0.8)})]
+    (chart,) = charts("cosines", [figure_run(rounds=rounds)])
+    assert len(chart.panels[0].lines) == 1
+    assert chart.quantities == ("with the direction of the step",)
+    assert chart.title == "Cosine of each site's update, FedAvg (with the direction of the step)"
+
+
+def test_weights_show_gamma_beside_the_reference_weights_only_where_updates_are_matched() -> None:
+    matched = [one_round(1, {"cartoon": Site(weight=0.5, gamma=0.9), "sketch": Site(weight=0.5, gamma=0.1)})]
+    plain = [one_round(1, {"cartoon": Site(weight=0.3), "sketch": Site(weight=0.7)})]
+    average, omg = charts("weights", [figure_run(FEDAVG, rounds=plain), figure_run(fedomg(), rounds=matched)])
+    assert [means(line) for line in average.panels[0].lines] == [{1: 0.3}, {1: 0.7}]
+    assert [(line.name, means(line)) for line in omg.panels[0].lines] == [
+        ("cartoon", {1: 0.9}),
+        ("sketch", {1: 0.1}),
+        ("cartoon", {1: 0.5}),
+        ("sketch", {1: 0.5}),
+    ]
+
+
+def test_sites_of_one_domain_have_lines_of_their_own_under_one_entry_of_the_legend() -> None:
+    rounds = [one_round(1, {"cartoon": Site(weight=0.2), "photo-1": Site(weight=0.3), "photo-2": Site(weight=0.5)})]
+    (chart,) = charts("weights", [figure_run(target="sketch", rounds=rounds, domains=SITES)])
+    lines = chart.panels[0].lines
+    assert [(line.name, line.label) for line in lines] == [
+        ("cartoon", "cartoon"),
+        ("photo-1", "photo (2 sites)"),
+        ("photo-2", "photo (2 sites)"),
+    ]
+    assert chart.legend == ("cartoon", "photo (2 sites)")
+    assert lines[1].look == lines[2].look != lines[0].look
+    assert [row["line"] for row in chart.rows()] == ["cartoon", "photo-1", "photo-2"]
+
+
+def test_runs_whose_model_never_moved_have_no_cosines() -> None:
+    with pytest.raises(DataError, match="hold no numbers for a figure of the kind cosines"):
+        make_pictures("cosines", [figure_run(rounds=[one_round(1, {"cartoon": Site()}, moved=False)])])
+
+
+def gap_run(received: Sequence[dict[str, float]], rounds: Sequence[dict[str, float | None]]) -> Run:
+    """Return a run from losses: of the model received in each round and, after it, of the sites' own."""
+    scores = [{site: judged(loss) for site, loss in losses.items()} for losses in received]
+    done = [
+        one_round(number, {site: Site(own_loss=loss) for site, loss in losses.items()})
+        for number, losses in enumerate(rounds, start=1)
+    ]
+    return figure_run(FEDGA, scores=scores, rounds=done)
+
+
+def test_a_gap_is_the_loss_of_the_model_received_minus_that_of_the_own_model_before() -> None:
+    run = gap_run(
+        [{"cartoon": 9.0, "sketch": 9.0}, {"cartoon": 1.5, "sketch": 1.0}, {"cartoon": 0.5}],
+        [{"cartoon": 1.0, "sketch": 1.25}, {"cartoon": 0.75, "sketch": 0.5}, {"cartoon": 0.1}],
+    )
+    # Round 2: 1.5 - 1.0 and 1.0 - 1.25. In round 3 only one site trains: 0.5 - 0.75.
+    assert gaps_by_round(run) == {2: {"cartoon": 0.5, "sketch": -0.25}, 3: {"cartoon": -0.25}}
+    assert mean_by_round(run) == {2: 0.125, 3: -0.25}
+    assert deviation_by_round(run) == {2: 0.375}  # one site has no deviation
+    (chart,) = charts("gaps", [run])
+    assert [means(line) for panel in chart.panels for line in panel.lines] == [{2: 0.125, 3: -0.25}, {2: 0.375}]
+
+
+def test_a_site_that_was_away_is_measured_against_its_last_own_model() -> None:
+    run = gap_run(
+        [{"cartoon": 9.0, "sketch": 9.0}, {"sketch": 1.0}, {"cartoon": 2.0, "sketch": 1.0}],
+        [{"cartoon": 1.75, "sketch": 1.0}, {"sketch": 1.0}, {"cartoon": 1.0, "sketch": 1.0}],
+    )
+    assert gaps_by_round(run)[3] == {"cartoon": 0.25, "sketch": 0.0}
+
+
+def test_withheld_and_infinite_losses_leave_no_gap() -> None:
+    run = gap_run(
+        [{"cartoon": 9.0, "sketch": 9.0, "photo": 1.0}, {"cartoon": 1.0, "sketch": math.inf}],
+        [{"cartoon": None, "sketch": 1.0}, {"cartoon": 1.0, "sketch": 1.0}],
+    )
+    assert gaps_by_round(run) == {}
+    with pytest.raises(DataError, match="no run has a generalization gap; expected at least two rounds"):
+        make_pictures("gaps", [run])
+
+
+def test_time_is_the_median_over_all_rounds_of_a_method_and_the_slowest_site_counts() -> None:
+    runs = [
+        figure_run(
+            seed=seed, rounds=[one_round(1, {"cartoon": Site(seconds=1.0), "sketch": Site(seconds=slow)}, whole)]
+        )
+        for seed, slow, whole in ((0, 4.0, 10.0), (1, 6.0, 20.0), (2, 5.0, 40.0))
+    ]
+    (bars,) = make_pictures("time", runs)
+    assert isinstance(bars, Bars)
+    found = {title: (bar.lower, bar.median, bar.upper, bar.count) for title, (bar,) in bars.panels.items()}
+    assert found["whole round"] == (15.0, 20.0, 30.0, 3)
+    assert found["local training, slowest site"] == (4.5, 5.0, 5.5, 3)
+    assert found["aggregation at the server"] == pytest.approx((0.15, 0.2, 0.3, 3))
+    assert bars.caption.endswith("devices of the sites: cpu")
+
+
+def test_quartiles_lie_in_order_and_those_of_one_value_are_that_value() -> None:
+    assert quartiles([3.0]) == (3.0, 3.0, 3.0)
+    lower, median, upper = quartiles([5.0, 1.0, 9.0, 2.0, 2.0])
+    assert 1.0 <= lower <= median == 2.0 <= upper <= 9.0

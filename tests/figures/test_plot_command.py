@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg plot`` on files: what it writes and prints, and its answers to a user's mistakes."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, keep, one_round
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.analysis import Run
+from fdg_plugins.analysis.figures import KINDS
+from fdg_plugins.cli.console import OneLineErrors
+from fdg_plugins.cli.plot import plot
+
+app = typer.Typer(cls=OneLineErrors)
+app.command("plot")(plot)
+app.command("other")(lambda: None)  # with one command alone, typer would take its name for an argument
+
+pytestmark = pytest.mark.usefixtures("no_fdg_variables")
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["plot", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """A sweep's folder with one run of each of two methods, over two rounds."""
+    rounds = [one_round(number, {"cartoon": Site(), "sketch": Site()}) for number in (1, 2)]
+    scores = [{"cartoon": judged(2.0, 0.4), "sketch": judged(), "photo": judged(1.0, 0.3)}] * 3
+    for number, method in enumerate((FEDAVG, FEDGA)):
+        keep(figure_run(method, scores=scores, rounds=rounds), tmp_path / "sweep" / str(number))
+    return tmp_path / "sweep"
+
+
+def test_a_figure_is_written_as_png_svg_and_csv_into_a_new_folder(sweep: Path, tmp_path: Path) -> None:
+    to = tmp_path / "new" / "figures"
+    result = command("convergence", sweep, "--to", to)
+    files = [to / f"convergence.{suffix}" for suffix in ("png", "svg", "csv")]
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [f"{file}: written" for file in files]
+    assert sorted(to.iterdir()) == sorted(files)
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader(files[2].open(encoding="utf-8")))
+    targets = [row for row in rows if row["quantity"] == "held-out domain"]
+    assert [(row["line"], row["round"], row["mean"]) for row in targets[:2]] == [
+        ("FedAvg", "0", "0.3"),
+        ("FedAvg", "1", "0.3"),
+    ]
+
+
+def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tmp_path: Path) -> None:
+    result = command("all", sweep / "0", "--to", tmp_path / "figures")
+    assert result.exit_code == 0
+    names = {file.stem for file in (tmp_path / "figures").iterdir()}
+    assert names == {"convergence", "cosines-fedavg", "gaps", "time", "weights-fedavg"}
+    left_out = dict(line.split(" is left out: ") for line in result.stderr.splitlines())
+    assert list(left_out) == ["sensitivity", "features", "surface"]
+    assert left_out["sensitivity"].startswith("no setting of a method varies")
+    assert left_out["features"].startswith(f"run {sweep / '0'} kept no global_model_selected.safetensors")
+    assert left_out["surface"] == f"run {sweep / '0'} kept no local models: set keep_local_models=true."
+
+
+def test_a_surface_and_features_are_made_of_a_run_with_its_models(
+    trained_run: Run, data_root: Path, tmp_path: Path
+) -> None:
+    for kind in ("surface", "features"):
+        options = ("--data-root", data_root, "--points", 3, "--samples", 5, "--to", tmp_path)
+        assert command(kind, trained_run.folder, *options).exit_code == 0
+        assert {f"{kind}.png", f"{kind}.svg", f"{kind}.csv"} <= {file.name for file in tmp_path.iterdir()}
+    rows = list(csv.DictReader((tmp_path / "surface.csv").open(encoding="utf-8")))
+    assert [row["kind"] for row in rows] == ["model"] * 4 + ["grid"] * 9
+
+
+def test_the_data_root_may_come_from_the_environment(trained_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FDG_DATA_ROOT", "/not/there")
+    result = command("surface", trained_run.folder)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: data root /not/there is not a folder")
+
+
+def test_a_headline_is_replaced_and_the_caption_is_not(sweep: Path, tmp_path: Path) -> None:
+    command("time", sweep, "--to", tmp_path, "--title", "My own headline")
+    text = (tmp_path / "time.svg").read_text(encoding="utf-8")
+    assert ">My own headline</text>" in text
+    assert ">Seconds per round</text>" not in text
+    assert ">PACS, ImageNet weights, resnet18" in text
+
+
+def test_a_setting_is_chosen_and_its_name_is_in_the_files(tmp_path: Path) -> None:
+    for kappa in (0.1, 0.5):
+        for rate in (0.5, 1.0):
+            keep(figure_run(fedomg(kappa, server_lr=rate)), tmp_path / "sweep" / f"{kappa}-{rate}")
+    assert command("sensitivity", tmp_path / "sweep", "--setting", "server_lr", "--to", tmp_path).exit_code == 0
+    assert (tmp_path / "sensitivity-server_lr.png").exists()
+
+
+def test_copies_and_unfinished_runs_are_named(sweep: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "sweep" / "copy"
+    copy.mkdir()
+    (copy / "results.json").write_bytes((sweep / "0" / "results.json").read_bytes())
+    (sweep / "1" / "results.json").write_text("{", encoding="utf-8")
+    result = command("time", sweep, "--to", tmp_path / "figures")
+    assert result.exit_code == 0
+    assert f"Warning: {sweep / '1'} is left out: results.json is not valid JSON" in result.stderr
+    assert f"Note: {copy} repeats {sweep / '0'} and is counted once." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("convergance", "."), "there is no kind of figure 'convergance'; did you mean 'convergence'?"),
+        (("pie", "."), f"there is no kind of figure 'pie'; expected one of {', '.join(KINDS)}, or all."),
+        (("time", "nowhere"), "path nowhere does not exist; expected a folder of runs or a results.json."),
+        (("time", "."), "there is no finished run below .; expected at least one results.json."),
+        (("all", "."), "there is no finished run below .; expected at least one results.json."),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = command(*arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"Error: {reason}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_that_allow_nothing_end_with_exit_code_2(tmp_path: Path) -> None:
+    for epochs in (1, 5):
+        for size in (32, 64):
+            protocol = {"local_epochs": epochs, "image_size": size}
+            keep(figure_run(protocol=protocol), tmp_path / "sweep" / f"{epochs}-{size}")
+    result = command("all", tmp_path / "sweep", "--to", tmp_path / "figures")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == len(KINDS) + 1
+    assert result.stderr.splitlines()[-1] == (f"Error: these runs allow no figure of the kinds {', '.join(KINDS)}.")
+    assert not (tmp_path / "figures").exists()
+
+
+def test_without_matplotlib_the_answer_is_what_to_install(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = command("time", sweep)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "Error: figures need matplotlib, which is not installed; pip install matplotlib does it.\n"
+    )
+
+
+def test_a_folder_that_cannot_be_written_is_named(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = command("time", sweep, "--to", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "file/time.png cannot be written" in result.stderr
