@@ -64,7 +64,7 @@ def test_the_environment_wins_over_both_and_on_both() -> None:
             {"environment": {"FDG_TARGET": "clipart"}},
             "target (FDG_TARGET) is 'clipart', expected a domain of pacs: art_painting, cartoon, photo, sketch.",
         ),
-        ({"job": {"dataset": "vlcs"}}, "data set 'vlcs' is unknown"),
+        ({"job": {"dataset": "no_such_set"}}, "data set 'no_such_set' is unknown"),
         ({"job": {"model": "vgg"}}, "model 'vgg' is unknown"),
     ],
 )
