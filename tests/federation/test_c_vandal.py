@@ -43,3 +43,18 @@ def test_every_malformed_update_is_refused_by_name_and_the_others_make_the_step(
         assert finished.aggregation is not None
         assert finished.aggregation.weights.keys() == {"cartoon", "sketch"}
     assert len({finished.failures["photo"] for finished in record.rounds}) >= rounds // 3, "reasons that tell apart"
+
+
+def test_a_round_with_too_few_usable_updates_leaves_the_model_and_says_so(
+    federation: Federation, job: Path, tmp_path: Path
+) -> None:
+    change_protocol(job, rounds=2, min_sites=3)
+    with hostile(federation, "photo"):
+        record = federation.record_of(federation.session("lead").submit_job(str(job)), tmp_path / "result")
+    reason = "2 usable updates came, fewer than min_sites 3."
+    assert [(finished.aggregation, finished.reason) for finished in record.rounds] == [(None, reason)] * 2
+    for site in ("art_painting", "cartoon", "sketch"):
+        scores = [evaluation.sites[site] for evaluation in record.evaluations]
+        assert scores == scores[:1] * 3, "the same model after every round"
+    (log,) = (tmp_path / "result").rglob("log.txt")
+    assert f"The model stays as it was: {reason}" in log.read_text(encoding="utf-8")
