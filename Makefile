@@ -44,10 +44,10 @@ poc-stop: $(VENV)/.installed
 	$(BIN)/python poc/federation.py stop --folder $(POC)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not federation"
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m slow
 
 test-federation: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m federation

@@ -14,8 +14,15 @@ from PIL import Image
 
 from fdg_plugins.data import PACS
 
+# Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
+LONGEST = ("test_many_sites.py", "test_bare_command.py", "test_methods.py", "test_faults.py")
 IMAGES_PER_CLASS = 4
 PIXELS = 16
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest files begin; all others keep their order."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)
