@@ -11,8 +11,7 @@ from fdg_plugins.analysis.names import method_name
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import shorten
-
-RESULTS_FILE = "results.json"
+from fdg_plugins.run_files import RESULTS_FILE
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from nvflare.tool.kit.kit_config import resolve_admin_user_and_dir_from_startup_
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import shorten
+from fdg_plugins.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
 
 Answer = TypeVar("Answer")
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-RESULTS_FILE = "results.json"
 STOPPED = re.compile(r"FederationController - ERROR - .*?(?:- |\| )stopped: (.+)")
 ABORTED = "the job was aborted while it waited for"  # what our workflow notes when FLARE ends it under its feet
 POLL_S = 1.5

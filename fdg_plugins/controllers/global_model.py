@@ -14,11 +14,8 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.methods import Exchange, make_objective
 from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
 from fdg_plugins.protocol import Protocol
+from fdg_plugins.run_files import LOCAL_FOLDER
 from fdg_plugins.storage import save_tensors, user_path
-
-LAST_FILE = "global_model.safetensors"
-SELECTED_FILE = "global_model_selected.safetensors"
-LOCAL_FOLDER = "local_models"
 
 
 class GlobalModel:

@@ -12,7 +12,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
 from fdg_plugins.controllers.exchanger import Exchanger
-from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel, count_bytes, save_local_models
+from fdg_plugins.controllers.global_model import GlobalModel, count_bytes, save_local_models
 from fdg_plugins.controllers.messenger import Messenger, Patience, Request
 from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
@@ -31,9 +31,9 @@ from fdg_plugins.messages import (
 from fdg_plugins.methods import Exchange
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import write_bytes, write_json
 
-RESULTS_FILE = "results.json"
 STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
 

@@ -8,6 +8,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.recipes.method import parse_method
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
+from fdg_plugins.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 
 # The methods for which jobs are kept, and those for which that is done on RotatedMNIST too.
 METHODS = (
@@ -17,9 +18,8 @@ METHODS = (
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
 JOBS = (*(("pacs", method) for method in METHODS), *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST))
 
-RECORD = "results.json"
 # Below what Run.get_result() returns: the simulator's workspace, or the download of a job.
-_RUN_FOLDERS = ("server/simulate_job", "workspace")
+_RUN_FOLDERS = (SIMULATOR_FOLDER, "workspace")
 
 
 def make_recipe(method: str, dataset: str = "pacs", **settings: Any) -> FDGRecipe:
@@ -55,6 +55,6 @@ def results_file(result: str | Path | None) -> Path:
     if result is None:
         raise DataError("the run has no result: it has not ended, or its environment could not be asked.")
     for folder in _RUN_FOLDERS:
-        if (path := Path(result, folder, RECORD)).is_file():
+        if (path := Path(result, folder, RESULTS_FILE)).is_file():
             return path
-    raise DataError(f"folder {result} has no {RECORD} in {' or '.join(_RUN_FOLDERS)}, expected that of a run.")
+    raise DataError(f"folder {result} has no {RESULTS_FILE} in {' or '.join(_RUN_FOLDERS)}, expected that of a run.")

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fdg_plugins.errors import DataError
+from fdg_plugins.run_files import RESULTS_FILE
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import end_processes
-from fdg_plugins.sweep.store import JOB, LOG_FILE, RESULTS_FILE, SERVER_FOLDER, WORKSPACE
+from fdg_plugins.sweep.store import JOB, LOG_FILE, SERVER_FOLDER, WORKSPACE
 
 LONGEST_REASON = 300
 # What our workflow says when it stops; else the last error that anybody logged.

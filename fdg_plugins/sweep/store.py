@@ -14,20 +14,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json, write_bytes, write_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import SweepFile, read_sweep_file
 
 SWEEP_FILE = "sweep.json"
 RUN_FILE = "run.json"
-RESULTS_FILE = "results.json"
 LOG_FILE = "log.txt"
 REASON_FILE = "reason.txt"
-MODEL_FILES = ("global_model.safetensors", "global_model_selected.safetensors")
-LOCAL_MODELS = "local_models"  # written if the protocol's keep_local_models says so
+MODEL_FILES = (LAST_FILE, SELECTED_FILE)
 JOB = "job"
 WORKSPACE = "workspace"
-SERVER_FOLDER = Path(WORKSPACE, "server", "simulate_job")  # FLARE's name for the simulated job
+SERVER_FOLDER = Path(WORKSPACE, SIMULATOR_FOLDER)
 _OWN = {SWEEP_FILE, "runs", "failed", "running", ".lock"}
 _LOCK_FILE = ".lock"
 
@@ -105,8 +104,8 @@ class Store:
         with self._writing():
             for file in (RESULTS_FILE, *(MODEL_FILES if keep_models else ())):
                 (working / SERVER_FOLDER / file).rename(working / file)
-            if keep_models and (local := working / SERVER_FOLDER / LOCAL_MODELS).is_dir():
-                local.rename(working / LOCAL_MODELS)
+            if keep_models and (local := working / SERVER_FOLDER / LOCAL_FOLDER).is_dir():
+                local.rename(working / LOCAL_FOLDER)
             shutil.rmtree(working / WORKSPACE)
             write_json(working / RUN_FILE, {**run._asdict(), "seconds": round(seconds, 1)})
             self.runs.mkdir(exist_ok=True)

@@ -18,7 +18,6 @@ from nvflare.apis.shareable import Shareable, make_copy
 from test_federation import PROTOCOL, Job
 
 from fdg_plugins.controllers.exchanger import TENSORS_FILE
-from fdg_plugins.controllers.global_model import LAST_FILE
 from fdg_plugins.controllers.rounds import STATE_FILE, draw_sites
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.filters import (
@@ -31,6 +30,7 @@ from fdg_plugins.filters import (
 )
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.protocol import Protocol
+from fdg_plugins.run_files import LAST_FILE
 from fdg_plugins.storage import load_tensors
 
 DIGITS: dict[str, Any] = {

@@ -10,8 +10,8 @@ import torch
 from test_methods_in_rounds import MethodJob
 
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE
-from fdg_plugins.controllers.global_model import SELECTED_FILE
 from fdg_plugins.messages import TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.run_files import SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")

@@ -13,10 +13,10 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from safetensors import safe_open
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
-from fdg_plugins.controllers.global_model import LAST_FILE, SELECTED_FILE, GlobalModel
+from fdg_plugins.controllers.global_model import GlobalModel
 from fdg_plugins.controllers.messenger import Patience, Request
 from fdg_plugins.controllers.record import RunRecord
-from fdg_plugins.controllers.rounds import RESULTS_FILE, Rounds
+from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import (
     META_REPORT,
@@ -27,6 +27,7 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
     TaskRequest,
 )
+from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 
 # Two trainable numbers, a running mean and a batch counter: 8 + 4 + 8 bytes.

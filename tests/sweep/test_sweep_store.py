@@ -9,8 +9,9 @@ import pytest
 from sweep_stubs import planned, write_fake_job
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, RESULTS_FILE, SERVER_FOLDER, Store, check_folder
+from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, SERVER_FOLDER, Store, check_folder
 
 RUN = planned(seed=0)
 
