@@ -181,6 +181,23 @@ def test_the_held_out_domain_never_trains(data_root: Path) -> None:
         train(session(data_root, "site-1", SiteConfig(domain="sketch")), initial_state())
 
 
+@pytest.mark.parametrize(
+    ("settings", "report", "whose"),
+    [
+        ({"objective": "dim"}, "class_means", "objective 'dim'"),
+        ({"objective": "iir"}, "classifier_gradient", "objective 'iir'"),
+        ({"keep_local_models": True}, "local_model", "keep_local_models"),
+    ],
+)
+def test_a_report_that_the_site_forbids_stops_the_site_itself_whatever_the_server_checks(
+    data_root: Path, settings: dict[str, Any], report: str, whose: str
+) -> None:
+    config = SiteConfig(device="cpu", allowed_reports=("gap",))
+    message = rf"the site forbids the report '{report}' \(allowed_reports\), which {whose} needs\."
+    with pytest.raises(SettingsError, match=message):
+        train(session(data_root, config=config, **settings), initial_state())
+
+
 # --- splits -----------------------------------------------------------------------------------------
 
 
