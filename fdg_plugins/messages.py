@@ -107,7 +107,8 @@ class TrainReport(Checked):
     """What a site reports of one round's local training; ``received`` is the global model before it.
 
     ``training_split`` holds both models on the site's training images, where the gap is measured on them. What
-    follows from single images is None where the site withholds it.
+    follows from single images is None where the site withholds it. ``effective_steps``: how far the steps went under a
+    constant unit gradient, over the learning rate (FedNova's ``||a||_1``).
     """
 
     domain: str
@@ -116,6 +117,7 @@ class TrainReport(Checked):
     training_split: tuple[Evaluation, Evaluation] | None = None
     epoch_losses: tuple[Loss, ...] | None = pydantic.Field(None, min_length=1)
     steps: pydantic.PositiveInt
+    effective_steps: float = pydantic.Field(ge=1)
     learning_rate: pydantic.PositiveFloat
     seconds: pydantic.NonNegativeFloat
 

@@ -26,6 +26,7 @@ REPORT = TrainReport(
     local=EVALUATION,
     epoch_losses=(2.0, 1.5),
     steps=4,
+    effective_steps=4.0,
     learning_rate=0.001,
     seconds=1.5,
 )

@@ -6,7 +6,7 @@ All share one contract (:class:`UpdateAggregator`): collect the sites' updates, 
 They run in this package's controller and in FLARE's own FedAvg and ScatterAndGather.
 """
 
-from fdg_plugins.aggregators.base import UpdateAggregator
+from fdg_plugins.aggregators.base import RunFacts, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator
@@ -29,6 +29,7 @@ __all__ = [
     "FedOMGAggregator",
     "GeneralizationAdjustment",
     "RoundOf",
+    "RunFacts",
     "UpdateAggregator",
     "Weighting",
     "make_aggregator",

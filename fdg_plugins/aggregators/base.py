@@ -4,7 +4,7 @@
 import inspect
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from nvflare.apis.fl_context import FLContext
@@ -33,6 +33,14 @@ class Direction(NamedTuple):
     report: dict[str, Any]
 
 
+class RunFacts(NamedTuple):
+    """What a workflow of this package knows of a run: how many images each source has of each class ``[Y]``, as the
+    sites counted them, and the names of the parameters, weight and bias, whose rows are the classes."""
+
+    class_counts: Mapping[str, Sequence[int]] = {}
+    last_layer: tuple[str, ...] = ()
+
+
 class UpdateAggregator(ModelAggregator):
     """Base of this package's aggregators; a subclass says how weights and Gram matrix become a direction.
 
@@ -44,10 +52,13 @@ class UpdateAggregator(ModelAggregator):
         server_lr: eta_g > 0, the factor of the step along the direction. One for plain averaging.
     """
 
+    excludes: ClassVar[Mapping[str, str]] = {}  # objectives that contradict the direction, and why
+
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:
         super().__init__()
         self.weighting = weighting
         self.server_lr = server_lr
+        self.facts = RunFacts()
         self._layout: ModelLayout | None = None
         self._sites: frozenset[str] | None = None
         self._round_of: RoundOf | None = None
@@ -60,8 +71,20 @@ class UpdateAggregator(ModelAggregator):
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the direction of a round from p ``[U]`` and the contributions in the sorted order of their sites."""
 
+    def check(self, contribution: Contribution) -> None:
+        """Raise ``ContributionError`` for a contribution that the method cannot use, so that it is refused alone."""
+
     def on_arrival(self, contribution: Contribution) -> None:
         """Compute what can be computed when one contribution has arrived."""
+
+    def step_of(
+        self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
+    ) -> torch.Tensor:
+        """Return the step of one trainable parameter: all of it along the direction; a method may part it by rows.
+
+        ``coefficients`` ``[U]`` are those of the direction, ``server_lr`` included; ``weights`` ``[U]`` are p.
+        """
+        return combine(coefficients, [contribution.update[name] for contribution in contributions])
 
     # --- settings ---
 
@@ -92,6 +115,16 @@ class UpdateAggregator(ModelAggregator):
         """Whether the weights follow from reports that the server's filters must have checked."""
         return self._weigh.needs_reports
 
+    @property
+    def needs_training_loss(self) -> bool:
+        """Whether the weights follow from the loss of the model received on the sites' training images."""
+        return self._weigh.needs_training_loss
+
+    @property
+    def shares(self) -> str | None:
+        """What the sites share for the weighting, as their administrators allow or forbid it."""
+        return self._weigh.shares
+
     def _set(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
             setattr(self, name, value)
@@ -100,6 +133,12 @@ class UpdateAggregator(ModelAggregator):
     def _validate(self) -> None:
         self._weigh: Weighting = make_weighting(self.weighting)
         check_number("server_lr", self.server_lr, above=0.0)
+
+    # --- one run ---
+
+    def begin_run(self, facts: RunFacts) -> None:
+        """Take what is known of the federation before the first round."""
+        self.facts = facts
 
     # --- one round ---
 
@@ -136,6 +175,7 @@ class UpdateAggregator(ModelAggregator):
         if site in self._contributions:
             raise ContributionError(f"site {site}: sent a second update in the same round.")
         self._weigh.check(contribution)
+        self.check(contribution)
         if not self._contributions:
             self._round_layout = self._layout or self._reference() or ModelLayout.of(contribution.update)
         self.on_arrival(contribution)
@@ -179,7 +219,7 @@ class UpdateAggregator(ModelAggregator):
         for name, entry in self._round_layout.items():
             values = [contribution.update[name] for contribution in contributions]
             if entry.kind is ParameterKind.TRAINABLE:
-                step[name] = combine(coefficients * self.server_lr, values)
+                step[name] = self.step_of(name, weights, coefficients * self.server_lr, contributions)
             elif entry.kind is ParameterKind.FLOAT_BUFFER:
                 step[name] = combine(weights, values)
             else:

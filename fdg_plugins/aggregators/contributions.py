@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, META_SITE, shorten
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE, TrainReport, shorten
 
 MOST_SAMPLES = 2**53  # beyond it a float64 weight no longer counts single samples
 LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overflows
@@ -23,7 +23,8 @@ class Contribution:
     """A checked update, local minus global, with the number of training samples behind it (None: not said).
 
     ``arrays`` says that the update came as arrays, none of it as tensors; ``reports`` holds what the server's
-    filters checked of what the site reported beside it.
+    filters checked of what the site reported beside it; ``training`` is what it says of its local training (None: it
+    trains with an executor that says nothing).
     """
 
     site: str
@@ -31,6 +32,7 @@ class Contribution:
     num_samples: int | None
     arrays: bool = False
     reports: Mapping[str, Any] = field(default_factory=dict)
+    training: TrainReport | None = None
 
 
 def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contribution:
@@ -55,7 +57,9 @@ def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contributio
     arrays = not any(isinstance(value, torch.Tensor) for value in values.values())
     reports = meta.get(META_CHECKED_REPORTS)
     samples = _read_samples(site, meta.get(META_SAMPLES))
-    return Contribution(site, checked, samples, arrays, reports if isinstance(reports, Mapping) else {})
+    report = meta.get(META_REPORT)
+    training = None if report is None else TrainReport.read(report, f"site {site}: report", ContributionError)
+    return Contribution(site, checked, samples, arrays, reports if isinstance(reports, Mapping) else {}, training)
 
 
 def _loaded(site: str, name: object, value: Any) -> Any:

@@ -33,10 +33,15 @@ class RoundOf:
 class Weighting(ABC):
     """A rule for p. Called once per round, with the contributions in the sorted order of their sites.
 
-    ``needs_reports`` says that it reads what the sites report beside their updates, through the server's filters.
+    ``learns``: the weights follow from what the sites report, which makes a method of it. ``shares`` names what they
+    share for it, as a site's administrator allows or forbids it. ``needs_reports``: it reads what the server's filters
+    checked. ``needs_training_loss``: it reads the loss of the model received on the training split.
     """
 
+    learns: ClassVar[bool] = False
+    shares: ClassVar[str | None] = None
     needs_reports: ClassVar[bool] = False
+    needs_training_loss: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
@@ -94,6 +99,8 @@ class GeneralizationAdjustment(Weighting):
             (released code).
     """
 
+    learns = True
+    shares = REPORT_GAP
     needs_reports = True
 
     def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:

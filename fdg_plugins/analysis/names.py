@@ -3,26 +3,14 @@
 
 import inspect
 import json
+from dataclasses import replace
 from typing import Any
 
+from fdg_plugins import composition
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.composition import PUBLISHED, WEIGHTING_PARTS, title_of
 from fdg_plugins.controllers.record import Method, RunRecord
 from fdg_plugins.protocol import Protocol
-
-# These weigh, but are no method of their own: they stay a setting of the method.
-_PLAIN_WEIGHTINGS = ("uniform", "samples")
-_PLAIN_OBJECTIVE = "erm"
-_PUBLISHED_AS = {("fedavg", "ga"): "fedga", ("fedavg", "dim"): "feddim", ("fedavg", "iir"): "fediir"}
-_TITLES = {
-    "fedavg": "FedAvg",
-    "fedga": "FedDG-GA",
-    "feddim": "FedDIM",
-    "fediir": "FedIIR",
-    "fedomg": "FedOMG",
-    "ga": "GA",
-    "dim": "DIM",
-    "iir": "IIR",
-}
 
 
 def method_name(method: Method) -> str:
@@ -32,26 +20,24 @@ def method_name(method: Method) -> str:
     know goes by the name of its class.
     """
     known = {aggregator.__name__: name for name, aggregator in AGGREGATORS.items()}
-    name = known.get(method.aggregator, method.aggregator)
-    weighting, _ = _named(method.settings.get("weighting", _PLAIN_WEIGHTINGS[0]))
+    weighting, _ = _named(method.settings.get("weighting", ""))
     objective, _ = _named(method.objective)
-    parts = [weighting] if weighting not in _PLAIN_WEIGHTINGS else []
-    parts += [objective] if objective != _PLAIN_OBJECTIVE else []
-    for part in parts:
-        name = _PUBLISHED_AS.get((name, part), f"{name}+{part}")
-    return name
+    made = PUBLISHED.get(known.get(method.aggregator, ""), composition.Method(method.aggregator))
+    return replace(
+        made, weighting=weighting if weighting in WEIGHTING_PARTS else made.weighting, objective=objective
+    ).name
 
 
 def method_title(name: str) -> str:
     """Return a method's name for people: ``FedOMG + GA`` for ``fedomg+ga``."""
-    return " + ".join(_TITLES.get(part, part) for part in name.split("+"))
+    return title_of(name)
 
 
 def method_order(name: str) -> tuple[int, int, str]:
     """Return the key by which methods are sorted in tables: FedAvg first, compositions after what they extend."""
     base, *parts = name.split("+")
-    titles = list(_TITLES)
-    return titles.index(base) if base in titles else len(titles), len(parts), name
+    known = list(PUBLISHED)
+    return known.index(base) if base in known else len(known), len(parts), name
 
 
 def method_settings(record: RunRecord) -> dict[str, Any]:
@@ -63,7 +49,7 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     settings = {name: value for name, value in record.method.settings.items() if name != "weighting"}
     if "weighting" in record.method.settings:
         weighting, own = _named(record.method.settings["weighting"])
-        settings |= {"weighting": weighting} if weighting in _PLAIN_WEIGHTINGS else {}
+        settings |= {} if weighting in WEIGHTING_PARTS else {"weighting": weighting}
         settings |= _weighting_defaults(weighting) | own
     _, own = _named(record.method.objective)
     for name, value in own.items():

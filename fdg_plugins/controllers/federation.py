@@ -16,7 +16,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
-from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.census import Federation, check_min_sites, check_reports, take_census
 from fdg_plugins.controllers.global_model import initial_model
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
@@ -110,7 +110,11 @@ class FederationController(Messenger):
         check_min_sites(plan.protocol, federation)
         aggregator.configure(plan.aggregator)
         check_reports(federation, needed_reports(plan.protocol, aggregator))
-        model, weights, exchange = initial_model(plan.protocol, len(federation.classes))
+        model, weights, exchange, last_layer = initial_model(
+            plan.protocol, len(federation.classes), len(federation.sources)
+        )
+        counts = {site: federation.replies[site].class_counts for site in federation.sources}
+        aggregator.begin_run(RunFacts(counts, last_layer))
         record = new_record(federation, plan.protocol, aggregator, InitialWeights(**vars(weights)))
         record.run = self._run_id
         state = state_folder(self.engine.get_workspace(), self._run_id)

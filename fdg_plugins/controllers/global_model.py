@@ -11,7 +11,7 @@ import torch
 
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import FDGError
-from fdg_plugins.methods import Exchange, make_objective
+from fdg_plugins.methods import Exchange, adapt_model, make_objective
 from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.run_files import LOCAL_FOLDER
@@ -59,15 +59,20 @@ def save_local_models(
 
 
 class Start(NamedTuple):
-    """What a run starts from: the global model, the origin of its weights, what the method exchanges beside it."""
+    """What a run starts from: the global model, the origin of its weights, what the method exchanges beside it, and the
+    names of the last layer's weight and bias, whose rows are the classes."""
 
     model: GlobalModel
     weights: PretrainedRecord
     exchange: Exchange | None
+    last_layer: tuple[str, str]
 
 
-def initial_model(protocol: Protocol, num_classes: int) -> Start:
-    """Return the model before round 1: weights drawn from the seed, the extractor's from ImageNet where asked for."""
+def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> Start:
+    """Return the model before round 1: weights drawn from the seed, the extractor's from ImageNet where asked for.
+
+    ``num_sites`` counts the sites that train.
+    """
     model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
     file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
     sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
@@ -78,8 +83,9 @@ def initial_model(protocol: Protocol, num_classes: int) -> Start:
         file=user_path(file, os.environ) if file else None,
         sha256=sha256 or None,
     )
-    exchange = make_objective(protocol.objective).exchange(model, num_classes)
-    return Start(GlobalModel(model.state_dict(), parameter_kinds(model)), record, exchange)
+    model = adapt_model(model, protocol)
+    exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
+    return Start(GlobalModel(model.state_dict(), parameter_kinds(model)), record, exchange, model.last_layer_names)
 
 
 def count_bytes(tensors: Mapping[str, torch.Tensor | np.ndarray]) -> int:

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.aggregators.weightings import REPORT_GAP
 from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights, Method, RunRecord
 from fdg_plugins.data import dataset_spec
@@ -87,15 +86,36 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
     in_force = aggregator.settings()
     for plan in plans:
         aggregator.configure(plan.aggregator)
+        _check_composition(plan.protocol, aggregator)
         aggregator.configure(in_force)
+
+
+def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for parts of a method that contradict each other, with the reason."""
+    objective = make_objective(protocol.objective)
+    if objective.name in aggregator.excludes:
+        raise SettingsError(
+            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: "
+            f"{aggregator.excludes[objective.name]}."
+        )
+    if objective.plain_sgd and protocol.momentum:
+        raise SettingsError(
+            f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: objective {objective.name!r} is defined "
+            "for plain SGD."
+        )
+    if aggregator.needs_training_loss and protocol.gap_split != "train":
+        raise SettingsError(
+            f"gap_split (FDG_GAP_SPLIT) is {protocol.gap_split!r}, expected 'train': the weighting follows from the "
+            "loss on the training split."
+        )
 
 
 def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str, str]:
     """Return what the sites must report beside their updates, and which part of the method needs it."""
     objective = make_objective(protocol.objective)
     needed = {objective.report: f"objective {objective.name!r}"} if objective.report else {}
-    if aggregator.needs_reports:
-        needed[REPORT_GAP] = "the weighting"
+    if aggregator.shares is not None:
+        needed[aggregator.shares] = "the weighting"
     if protocol.keep_local_models:
         needed[REPORT_LOCAL_MODEL] = "keep_local_models"
     return needed

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from fdg_plugins.core.normalization import effective_steps
 from fdg_plugins.data import (
     DomainData,
     Sample,
@@ -30,8 +31,8 @@ from fdg_plugins.executors.training import (
     train_locally,
 )
 from fdg_plugins.messages import REPORT_LOCAL_MODEL, CensusReply, Evaluation, TrainReport
-from fdg_plugins.methods import make_objective
-from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.methods import SiteRound, Trained, build_network, make_objective
+from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.site_config import SiteConfig
 
@@ -41,11 +42,12 @@ PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision")
 
 class TrainResult(NamedTuple):
     """What one round of local training gives: the update (local - global, plain, dense, contiguous, on the CPU), what
-    the site says of it, and the tensors that the method reports beside it."""
+    the site says of it, the tensors that the method reports beside it, and those that it keeps at the site."""
 
     update: dict[str, torch.Tensor]
     report: TrainReport
     tensors: dict[str, torch.Tensor]
+    memory: dict[str, torch.Tensor]
 
 
 class SiteSession:
@@ -96,8 +98,7 @@ class SiteSession:
 
     def load(self, state: Mapping[str, torch.Tensor]) -> ExtractorClassifier:
         """Return the protocol's model with the parameters received, on the site's device."""
-        protocol = self.protocol
-        model = build_model(protocol.model, len(self.data.classes), seed=protocol.seed, head=protocol.head)
+        model = build_network(self.protocol, len(self.data.classes))
         expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
         received = {name: tuple(value.shape) for name, value in state.items()}
         if expected != received:
@@ -130,19 +131,26 @@ class SiteSession:
         should_stop: ShouldStop,
         on_epoch: Callable[[int, float], None],
         received: Mapping[str, torch.Tensor] | None = None,
+        memory: Mapping[str, torch.Tensor] | None = None,
     ) -> TrainResult:
-        """Return what one round of local training gives; ``received``: tensors of the method beside the model."""
+        """Return what one round of local training gives.
+
+        ``received``: tensors of the method beside the model; ``memory``: those it kept here when the site last trained.
+        """
         self._refuse_held_out()
         self._check_allowed()
         model, objective, classes = self.load(state), self.objective, len(self.data.classes)
-        local_objective = objective.local(received or {}, model)
+        learning_rate = self.protocol.learning_rate_at(round_number)
+        site_round = SiteRound(
+            self.site, round_number, self.protocol.seed, learning_rate, self.protocol.momentum, memory or {}
+        )
+        local_objective = objective.local(received or {}, model, site_round)
         tensors: dict[str, torch.Tensor] = {}
         if not objective.probes:
             tensors.update(objective.report_received(model, self._training_images(should_stop), classes))
         before = self._judge(model, should_stop)
-        learning_rate = self.protocol.learning_rate_at(round_number)
         optimizer = torch.optim.SGD(
-            model.parameters(),
+            [*model.parameters(), *local_objective.parameters()],
             lr=learning_rate,
             momentum=self.protocol.momentum,
             weight_decay=self.protocol.weight_decay,
@@ -152,7 +160,10 @@ class SiteSession:
         after = self._judge(model, should_stop)
         tensors.update(objective.report_trained(model, self._training_images(should_stop), classes))
         report = self._report(before, after, training, learning_rate)
-        return TrainResult(make_update(model.state_dict(), state), report, tensors)
+        update = make_update(model.state_dict(), state)
+        trained = Trained(update, report.steps, report.effective_steps)
+        tensors.update(local_objective.report(trained))
+        return TrainResult(update, report, tensors, local_objective.memory(trained))
 
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports
@@ -209,6 +220,7 @@ class SiteSession:
             training_split=(before[1], after[1]) if len(before) > 1 else None,
             epoch_losses=training.epoch_losses,
             steps=training.steps,
+            effective_steps=effective_steps(training.steps, self.protocol.momentum),
             learning_rate=learning_rate,
             seconds=training.seconds,
         )

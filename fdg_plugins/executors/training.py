@@ -113,12 +113,16 @@ def _step(
     arithmetic: Arithmetic,
 ) -> torch.Tensor:
     labels = labels.to(arithmetic.device, non_blocking=True)
-    optimizer.zero_grad(set_to_none=True)
-    with arithmetic.autocast():
-        loss = objective.loss(model, arithmetic.images(images), labels)
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
+    images = arithmetic.images(images)
+
+    def compute_gradients() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with arithmetic.autocast():
+            loss = objective.loss(model, images, labels)
+        loss.backward()
+        return loss.detach()
+
+    return objective.step(model, compute_gradients, optimizer)
 
 
 @torch.inference_mode()

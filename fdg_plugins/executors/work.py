@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.executors.memory import read_memory, write_memory
 from fdg_plugins.executors.session import SiteSession
 from fdg_plugins.executors.training import ShouldStop, Stopped
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
@@ -84,7 +85,7 @@ class SiteWork:
         if order.task == TASK_PROBE:
             return {"count": len(session.data.train)}, {"report": session.probe(order.state, should_stop)}
         if order.task == TASK_TRAIN:
-            return _train(session, order, should_stop, say)
+            return _train(session, order, folder, should_stop, say)
         if order.task == TASK_EVALUATE:
             split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
             evaluation = session.evaluate(session.load(order.state), split, should_stop)
@@ -133,7 +134,7 @@ class SiteWork:
 
 
 def _train(
-    session: SiteSession, order: Order, should_stop: ShouldStop, say: Say
+    session: SiteSession, order: Order, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     protocol = session.protocol
 
@@ -141,7 +142,9 @@ def _train(
         where = f"round {order.round_number + 1}/{protocol.rounds} | epoch {epoch + 1}/{protocol.local_epochs}"
         say(_line(session, f"{where} | train loss {loss:.4f}"))
 
-    result = session.train(order.state, order.round_number, should_stop, on_epoch, order.received)
+    memory = read_memory(folder, order.round_number)
+    result = session.train(order.state, order.round_number, should_stop, on_epoch, order.received, memory)
+    write_memory(folder, order.round_number, result.memory)
     value = {"samples": len(session.data.train), "report": result.report.model_dump(mode="python")}
     return value, {"update": result.update, "report": result.tensors}
 

@@ -36,16 +36,13 @@ After training it reports, and in the next round there is something to send:
 An objective goes under any weighting and any direction of ``fdg_plugins.aggregators``.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
-
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.catalogue import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.methods.dim import InsightExchange, InsightObjective
 from fdg_plugins.methods.erm import CrossEntropy
 from fdg_plugins.methods.exchange import Exchange
 from fdg_plugins.methods.iir import AlignmentObjective, GradientExchange
-from fdg_plugins.methods.objective import LocalObjective, Objective
+from fdg_plugins.methods.network import adapt_model, build_network
+from fdg_plugins.methods.objective import LocalObjective, Objective, SiteRound, Trained
 
 __all__ = [
     "OBJECTIVES",
@@ -57,64 +54,11 @@ __all__ = [
     "InsightObjective",
     "LocalObjective",
     "Objective",
+    "SiteRound",
+    "Trained",
+    "adapt_model",
+    "build_network",
     "make_objective",
     "objective_settings",
     "read_settings",
 ]
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    objective.name: objective for objective in (CrossEntropy, InsightObjective, AlignmentObjective)
-}
-
-_TRUTH = {"true": True, "1": True, "false": False, "0": False}
-
-
-def make_objective(spec: str | Mapping[str, Any]) -> Objective:
-    """Return the objective that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
-    if not isinstance(spec, str | Mapping):
-        raise SettingsError(f"objective is {spec!r}, expected a name or a mapping with a name.")
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = settings.pop("name", None)
-    objective = _objective(name)
-    _refuse_unknown(objective, settings)
-    return objective(**settings)
-
-
-def objective_settings(name: str) -> list[str]:
-    """Return the names of an objective's settings, in their order."""
-    return [field.name for field in fields(_objective(name))]
-
-
-def read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` of the objective ``name`` with text, as from the environment, read as each one's type."""
-    objective = _objective(name)
-    _refuse_unknown(objective, settings)
-    defaults = {field.name: field.default for field in fields(objective)}
-    return {setting: _like(setting, value, defaults[setting]) for setting, value in settings.items()}
-
-
-def _objective(name: Any) -> type[Objective]:
-    if not isinstance(name, str) or name not in OBJECTIVES:
-        raise SettingsError(f"objective is {name!r}, expected one of {', '.join(sorted(OBJECTIVES))}.")
-    return OBJECTIVES[name]
-
-
-def _refuse_unknown(objective: type[Objective], settings: Mapping[str, Any]) -> None:
-    known = [field.name for field in fields(objective)]
-    for setting in settings:
-        if setting not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise SettingsError(f"objective {objective.name!r} has no setting {setting!r}; {has}.")
-
-
-def _like(name: str, value: Any, default: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if isinstance(default, str):
-        return text
-    try:
-        return _TRUTH[text.lower()] if isinstance(default, bool) else float(text)
-    except (KeyError, ValueError) as error:
-        wanted = "true or false" if isinstance(default, bool) else "a number"
-        raise SettingsError(f"{name} is {value!r}, expected {wanted}.") from error

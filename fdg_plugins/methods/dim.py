@@ -49,6 +49,7 @@ from fdg_plugins.methods.objective import (
     Batches,
     LocalObjective,
     Objective,
+    SiteRound,
     check_choice,
     check_number,
     evaluating,
@@ -90,7 +91,7 @@ class InsightObjective(Objective):
         check_number("insight_momentum", self.insight_momentum, at_most=1.0)
         check_choice("target", self.target, TARGETS)
 
-    def local(self, received: Tensors, model: ExtractorClassifier) -> LocalObjective:
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return Eq. 7 for the global insight received; the cross entropy if there is none, or no strength."""
         weight = model.last_layer.weight
         reader = Reader("sent for objective 'dim'", SettingsError)
@@ -116,7 +117,7 @@ class InsightObjective(Objective):
         held = counts > 0
         return to_report({CLASS_MEANS: (sums[held] / counts[held, None]).float(), CLASS_COUNTS: counts})
 
-    def exchange(self, model: ExtractorClassifier, num_classes: int) -> Exchange:
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         """Return the server's half, which keeps the global insight."""
         feature_size = model.last_layer.in_features
         return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_weight_name)

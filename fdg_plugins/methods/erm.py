@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.exchange import Reader, Tensors
-from fdg_plugins.methods.objective import LocalObjective, Objective
+from fdg_plugins.methods.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.models import ExtractorClassifier
 
 
@@ -30,7 +30,7 @@ class CrossEntropy(Objective):
 
     name: ClassVar[str] = "erm"
 
-    def local(self, received: Tensors, model: ExtractorClassifier) -> LocalObjective:
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the cross entropy; refuse anything received, for it would go unused."""
         Reader("sent for objective 'erm'", SettingsError).fields(received, ())
         return LocalCrossEntropy()

@@ -43,6 +43,7 @@ from fdg_plugins.methods.objective import (
     Batches,
     LocalObjective,
     Objective,
+    SiteRound,
     check_choice,
     check_number,
     evaluating,
@@ -93,7 +94,7 @@ class AlignmentObjective(Objective):
         """Whether gradients are asked for by a task of their own."""
         return self.probe == "extra_task"
 
-    def local(self, received: Tensors, model: ExtractorClassifier) -> LocalObjective:
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return Algorithm 1's loss for the mean gradient received; the cross entropy if none, or no strength."""
         parameters = classifier_parameters(model)
         reader = Reader("sent for objective 'iir'", SettingsError)
@@ -126,7 +127,7 @@ class AlignmentObjective(Objective):
                 count += len(labels)
         return to_report({GRADIENT + name: (value / max(count, 1)).float() for name, value in sums.items()})
 
-    def exchange(self, model: ExtractorClassifier, num_classes: int) -> Exchange:
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         """Return the server's half, which keeps the mean gradient."""
         shapes = {name: tuple(value.shape) for name, value in classifier_parameters(model).items()}
         return GradientExchange(self.ema, shapes, "probe" if self.probes else "train")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site minimises, what it reports beside its update, and where the server's half of the method comes from.
+"""What a site minimises and how it steps, what it reports and keeps, and where the server's half comes from.
 
 An :class:`Objective` is the settings of a method as one immutable value, the same at the server and at every site.
 A site makes of it one :class:`LocalObjective` per round, the server one ``Exchange`` per run.
@@ -7,10 +7,10 @@ A site makes of it one :class:`LocalObjective` per round, the server one ``Excha
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -19,10 +19,43 @@ from fdg_plugins.methods.exchange import Exchange, Tensors
 from fdg_plugins.models import ExtractorClassifier
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
+ComputeGradients = Callable[[], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class SiteRound:
+    """Which site trains in which round, counted from 0, and how.
+
+    ``memory`` is what :meth:`LocalObjective.memory` returned when the site last trained in an earlier round of the run,
+    however long ago and whichever process it was; empty before that.
+    """
+
+    site: str = ""
+    number: int = 0
+    seed: int = 0
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    memory: Tensors = field(default_factory=dict)
+
+
+class Trained(NamedTuple):
+    """What local training did: the update (local - global, on the CPU), the steps, and how far these went.
+
+    ``effective_steps`` is FedNova's ``||a||_1``, the displacement under a constant unit gradient over the learning
+    rate.
+    """
+
+    update: Tensors
+    steps: int
+    effective_steps: float
 
 
 class LocalObjective(ABC):
-    """What one site minimises in one round."""
+    """What one site minimises in one round, how it takes a step, and what it makes of the whole."""
+
+    def parameters(self) -> Sequence[torch.nn.Parameter]:
+        """Return parameters of the method's own, on the model's device, trained beside the model's; they stay here."""
+        return ()
 
     def prepare(self, model: ExtractorClassifier) -> None:  # noqa: B027 - most objectives train as the model is set
         """Set the model as the method trains it; called after ``model.train()``, before each epoch."""
@@ -34,6 +67,26 @@ class LocalObjective(ABC):
         Called inside the site's autocast context.
         """
 
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Change ``model`` by one step on one batch; return the batch's loss before it, detached.
+
+        ``compute_gradients()`` sets the gradients of :meth:`loss` on that batch, at the parameters as they are, in
+        place of earlier ones, and returns the loss. It may be called more than once.
+        """
+        loss = compute_gradients()
+        optimizer.step()
+        return loss
+
+    def report(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return what the site reports of its training, with its update; empty for most methods."""
+        return {}
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return what the site keeps for its next round; it never leaves the site."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Objective(ABC):
@@ -44,6 +97,7 @@ class Objective(ABC):
 
     name: ClassVar[str]
     report: ClassVar[str | None] = None
+    plain_sgd: ClassVar[bool] = False  # whether the method is defined for SGD without momentum alone
 
     @property
     def probes(self) -> bool:
@@ -57,11 +111,11 @@ class Objective(ABC):
     # --- at a site ---
 
     @abstractmethod
-    def local(self, received: Tensors, model: ExtractorClassifier) -> LocalObjective:
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return what the site minimises in this round, for ``model`` on the device where it trains.
 
         ``received`` is what the server sent beside the model, empty if there was nothing yet. Raises
-        ``SettingsError`` if it does not fit.
+        ``SettingsError`` if it, or the site's memory, does not fit.
         """
 
     def report_received(
@@ -78,10 +132,22 @@ class Objective(ABC):
         """Return what the site reports of its own model, with its update; else as :meth:`report_received`."""
         return {}
 
+    # --- at both ends ---
+
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
+        """Return the network that the method trains, made of ``model``, which may be changed; most train it as it is.
+
+        ``image_shape`` is ``(C, H, W)``. What is added is initialised by ``seed`` alone.
+        """
+        return model
+
     # --- at the server ---
 
-    def exchange(self, model: ExtractorClassifier, num_classes: int) -> Exchange | None:
-        """Return the server's half; None for a method without. Of ``model`` only names and shapes are read."""
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange | None:
+        """Return the server's half; None for a method without. Of ``model`` only names and shapes are read.
+
+        ``num_sites`` counts all sites that train in this run, in whichever of its rounds.
+        """
         return None
 
 

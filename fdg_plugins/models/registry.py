@@ -59,6 +59,12 @@ class ExtractorClassifier(nn.Module):
             return f"classifier.{len(self.classifier) - 1}.weight"
         return "classifier.weight"
 
+    @property
+    def last_layer_names(self) -> tuple[str, str]:
+        """The names of the last layer's weight ``[Y, D']`` and bias ``[Y]`` in the state dict."""
+        weight = self.last_weight_name
+        return weight, f"{weight.removesuffix('weight')}bias"
+
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """Return the features ``[B, D]`` of ``images: [B, C, H, W]``."""
         return self.extractor(images)

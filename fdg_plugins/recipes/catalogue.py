@@ -4,8 +4,8 @@
 from pathlib import Path
 from typing import Any
 
+from fdg_plugins.composition import parse_method
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.recipes.method import parse_method
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
 from fdg_plugins.run_files import RESULTS_FILE, SIMULATOR_FOLDER

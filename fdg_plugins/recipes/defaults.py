@@ -20,7 +20,7 @@ class Defaults:
 
     ``protocol`` is that of real data, ``stand_in`` what replaces parts of it, and settings of the aggregator, on the
     stand-in. ``aggregators`` and ``objectives`` are keyed by the name of an aggregator or objective, or by that of a
-    method, as in :mod:`fdg_plugins.recipes.method`, for which it takes other values; ``weightings`` by name.
+    method, as in :mod:`fdg_plugins.composition`, for which it takes other values; ``weightings`` by name.
     """
 
     protocol: Settings

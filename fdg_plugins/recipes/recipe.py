@@ -7,10 +7,10 @@ from typing import Any
 from nvflare.recipe import PocEnv, SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
+from fdg_plugins.composition import parse_method
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.recipes.job import FederationJob, federation_job
-from fdg_plugins.recipes.method import parse_method
 from fdg_plugins.recipes.settings import job_settings
 
 

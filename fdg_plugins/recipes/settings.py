@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, make_aggregator
+from fdg_plugins.composition import PLAIN, WEIGHTING_PARTS, Method
 from fdg_plugins.controllers.setup import check_settings, make_plans
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
@@ -13,7 +14,6 @@ from fdg_plugins.messages import shorten
 from fdg_plugins.methods import Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
 from fdg_plugins.recipes.defaults import Defaults, defaults_of
-from fdg_plugins.recipes.method import PLAIN, WEIGHTING_PARTS, Method
 
 METRIC = "metric"  # of the gap: a setting of the sites' filter, for methods that need one
 
@@ -42,7 +42,7 @@ class _Named(NamedTuple):
 def setting_names(method: Method) -> tuple[str, ...]:
     """Return the names of all flat settings that a recipe of ``method`` takes beside its data set."""
     protocol = [name for name in Protocol.model_fields if name != "dataset"]
-    own = [*_server_names(method), *objective_settings(method.objective), *([METRIC] if method.weighting else [])]
+    own = [*_server_names(method), *objective_settings(method.objective), *([METRIC] if _needs_gaps(method) else [])]
     return tuple(dict.fromkeys([*protocol, *own]))
 
 
@@ -58,7 +58,7 @@ def job_settings(method: Method, dataset: str, given: Mapping[str, Any]) -> JobS
     weighting = _named("weighting", chosen.pop("weighting", None))
     objective = _named("objective", chosen.pop("objective", None))
     method = _with_objective(_with_weighting(method, weighting), objective.name)
-    metric = chosen.pop(METRIC, "loss") if method.weighting else None
+    metric = chosen.pop(METRIC, "loss") if _needs_gaps(method) else None
     parted = _part(method, chosen)
     defaults, domains = defaults_of(dataset), dataset_spec(dataset).domains
     aggregator, spec = _aggregator(method, _server_settings(method, defaults, weighting, parted.aggregator))
@@ -69,6 +69,10 @@ def job_settings(method: Method, dataset: str, given: Mapping[str, Any]) -> JobS
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
     return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, metric)
+
+
+def _needs_gaps(method: Method) -> bool:
+    return method.weighting is not None and WEIGHTINGS[method.weighting].needs_reports
 
 
 def _named(what: str, spec: Any) -> _Named:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fdg_plugins.composition import parse_method
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.recipes import make_recipe, settings_of
-from fdg_plugins.recipes.method import parse_method
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.store import JOB

@@ -10,7 +10,7 @@ import torch
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.executors import read_site_config
 from fdg_plugins.executors.session import SiteSession
-from fdg_plugins.models import build_model
+from fdg_plugins.methods import build_network
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.request import DataFound
@@ -53,7 +53,7 @@ def time_an_image(protocol: Protocol, environment: Mapping[str, str]) -> Measure
             wanted = max(FEWEST, batches * protocol.batch_size, len(dataset_spec(protocol.dataset).classes))
             few = protocol.model_copy(update={"max_samples_per_domain": wanted, "local_epochs": 1})
             session = SiteSession(domain, read_site_config(domain, None, environment), few, cache)
-            state = build_model(few.model, len(session.data.classes), seed=0, head=few.head).state_dict()
+            state = build_network(few, len(session.data.classes)).state_dict()
             report = session.train(state, 0, lambda: False, lambda *_: None).report
     finally:
         torch.set_num_threads(threads)

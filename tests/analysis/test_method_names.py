@@ -32,8 +32,8 @@ def method(aggregator: str, objective: str = "erm", **settings: Any) -> Method:
         (method("FedGAAggregator"), "fedga"),
         (method("FedAvgAggregator", "dim", weighting="uniform"), "feddim"),
         (method("FedAvgAggregator", "iir", weighting="uniform"), "fediir"),
-        (method("FedAvgAggregator", "dim", weighting=GA), "fedga+dim"),
-        (method("FedGAAggregator", "dim"), "fedga+dim"),
+        (method("FedAvgAggregator", "dim", weighting=GA), "feddim+ga"),
+        (method("FedGAAggregator", "dim"), "feddim+ga"),
         (method("FedOMGAggregator", weighting="samples"), "fedomg"),
         (method("FedOMGAggregator", weighting=GA), "fedomg+ga"),
         (method("FedOMGAggregator", "dim", weighting="ga"), "fedomg+ga+dim"),
@@ -64,8 +64,8 @@ def test_a_title_is_the_name_as_people_write_it(name: str, title: str) -> None:
 
 
 def test_compositions_stand_behind_what_they_extend_and_the_unknown_at_the_end() -> None:
-    names = ["Mine", "fedomg+ga", "fedomg", "fediir", "fedga+dim", "fedga", "fedomg+ga+dim", "fedavg"]
-    expected = ["fedavg", "fedga", "fedga+dim", "fediir", "fedomg", "fedomg+ga", "fedomg+ga+dim", "Mine"]
+    names = ["Mine", "fedomg+ga", "fedomg", "fediir", "feddim+ga", "fedga", "fedomg+ga+dim", "fedavg"]
+    expected = ["fedavg", "fedga", "feddim+ga", "fediir", "fedomg", "fedomg+ga", "fedomg+ga+dim", "Mine"]
     assert sorted(names, key=method_order) == expected
 
 

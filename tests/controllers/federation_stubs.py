@@ -72,6 +72,7 @@ def train_report(accuracy: float = 0.5, **changes: Any) -> TrainReport:
         "local": evaluation(0.75),
         "epoch_losses": (2.0, 1.0),
         "steps": 4,
+        "effective_steps": 4.0,
         "learning_rate": 0.001,
         "seconds": 0.5,
     }

@@ -109,14 +109,15 @@ def test_a_variance_that_noise_made_negative_is_raised_to_zero() -> None:
 
 
 def test_the_initial_model_is_that_of_the_seed() -> None:
-    made, record, exchange = initial_model(Protocol(model="convnet", seed=3), 7)
+    made, record, exchange, last_layer = initial_model(Protocol(model="convnet", seed=3), 7)
     assert exchange is None
+    assert last_layer == ("classifier.weight", "classifier.bias")
     expected = build_model("convnet", 7, seed=3).state_dict()
     assert made.state.keys() == expected.keys()
     assert all(torch.equal(made.state[name], value) for name, value in expected.items())
     assert record.label == "from scratch"
     assert made.layout["extractor.1.running_mean"].kind is ParameterKind.FLOAT_BUFFER
-    other, _, _ = initial_model(Protocol(model="convnet", seed=4), 7)
+    other, *_ = initial_model(Protocol(model="convnet", seed=4), 7)
     assert not torch.equal(made.state["classifier.weight"], other.state["classifier.weight"])
 
 

@@ -114,8 +114,8 @@ def test_none_is_the_default(tmp_path: Path) -> None:
         (FedOMGRecipe, "fedomg+ga+iir", {"weighting": "ga", "objective": {"name": "iir"}}),
         (FedAvgRecipe, "fedga", {"weighting": {"name": "ga"}}),
         (FedAvgRecipe, "fediir", {"objective": "iir"}),
-        (FedDIMRecipe, "fedga+dim", {"weighting": "ga"}),
-        (FedGARecipe, "fedga+iir", {"objective": "iir"}),
+        (FedDIMRecipe, "feddim+ga", {"weighting": "ga"}),
+        (FedGARecipe, "fediir+ga", {"objective": "iir"}),
     ],
 )
 def test_a_weighting_or_an_objective_becomes_part_of_the_method(

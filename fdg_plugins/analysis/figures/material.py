@@ -10,7 +10,8 @@ import torch
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.data import DomainData, Sample, dataset_spec, evaluation_batches, find_data_root, open_domain
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.methods import build_network
+from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.run_files import LAST_FILE, LOCAL_FOLDER
 from fdg_plugins.storage import load_tensors
@@ -28,8 +29,7 @@ def device() -> torch.device:
 
 def empty_model(run: Run) -> ExtractorClassifier:
     """Return the run's network, into which its models are loaded."""
-    protocol = run.record.protocol
-    return build_model(protocol.model, len(run.record.classes), seed=protocol.seed, head=protocol.head)
+    return build_network(run.record.protocol, len(run.record.classes))
 
 
 def read_model(run: Run, file: Path) -> dict[str, torch.Tensor]:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods by name, published ones and compositions: ``fedomg``, ``fediir``, ``fedomg+ga+dim``.
+"""Methods by name, published ones and compositions: ``fedomg``, ``fediir``, ``fedomg+ga+dim``, ``fedprox+ga``.
 
 >>> parse_method("fedomg+dim+ga").name
 'fedomg+ga+dim'
 >>> parse_method("fedavg+ga").name
 'fedga'
+>>> title_of("fedomg+ga")
+'FedOMG + GA'
 """
 
 from dataclasses import dataclass, replace
@@ -15,8 +17,8 @@ from fdg_plugins.messages import shorten
 from fdg_plugins.methods import OBJECTIVES
 
 PLAIN = "erm"  # the objective of a method that adds none of its own
-# Weightings that learn from the sites' reports make a method; the others are a setting of one.
-WEIGHTING_PARTS = tuple(name for name, rule in WEIGHTINGS.items() if rule.needs_reports)
+# Weightings that learn from what the sites report make a method; the others are a setting of one.
+WEIGHTING_PARTS = tuple(name for name, rule in WEIGHTINGS.items() if rule.learns)
 OBJECTIVE_PARTS = tuple(name for name in OBJECTIVES if name != PLAIN)
 
 
@@ -25,7 +27,7 @@ class Method:
     """What a method is made of: the server's direction, the weighting that is part of it if any, and the objective.
 
     ``direction`` and ``objective`` are names in ``AGGREGATORS`` and ``OBJECTIVES``, ``weighting`` is one in
-    ``WEIGHTINGS`` that reads the sites' reports.
+    ``WEIGHTINGS`` that learns.
     """
 
     direction: str
@@ -34,13 +36,14 @@ class Method:
 
     @property
     def name(self) -> str:
-        """The one name of the method: as published, else its parts, weighting before objective."""
+        """The one name of the method: as published, else what is left without its weighting, or its objective."""
         for name, method in PUBLISHED.items():
             if method == self:
                 return name
-        if self.objective != PLAIN:
-            return f"{replace(self, objective=PLAIN).name}+{self.objective}"
-        return f"{self.direction}+{self.weighting}"
+        unweighted = replace(self, weighting=None)
+        if self.weighting is not None and (self.objective == PLAIN or unweighted in PUBLISHED.values()):
+            return f"{unweighted.name}+{self.weighting}"
+        return self.direction if self.objective == PLAIN else f"{replace(self, objective=PLAIN).name}+{self.objective}"
 
     @property
     def aggregator(self) -> str:
@@ -58,16 +61,30 @@ class Method:
             raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the weighting {self.weighting!r}.")
         if part in OBJECTIVE_PARTS:
             raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the objective {self.objective!r}.")
+        if part in AGGREGATORS:
+            raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the direction {self.direction!r}.")
         known = ", ".join((*WEIGHTING_PARTS, *OBJECTIVE_PARTS))
         raise SettingsError(f"method {self.name!r} cannot take {shorten(part)}, expected one of {known}.")
 
 
 PUBLISHED = {
     "fedavg": Method("fedavg"),
-    "fedomg": Method("fedomg"),
     "fedga": Method("fedavg", weighting="ga"),
     "feddim": Method("fedavg", objective="dim"),
     "fediir": Method("fedavg", objective="iir"),
+    "fedomg": Method("fedomg"),
+}
+"""Methods by their published names, in the order of tables."""
+
+_TITLES = {
+    "fedavg": "FedAvg",
+    "fedga": "FedDG-GA",
+    "feddim": "FedDIM",
+    "fediir": "FedIIR",
+    "fedomg": "FedOMG",
+    "ga": "GA",
+    "dim": "DIM",
+    "iir": "IIR",
 }
 
 
@@ -82,3 +99,8 @@ def parse_method(text: str) -> Method:
     for part in parts:
         method = method.plus(part)
     return method
+
+
+def title_of(name: str) -> str:
+    """Return a method's name for people; a part that this package does not know as it is."""
+    return " + ".join(_TITLES.get(part, part) for part in name.split("+"))
