@@ -73,6 +73,17 @@ PUBLISHED = {
     "feddim": Method("fedavg", objective="dim"),
     "fediir": Method("fedavg", objective="iir"),
     "fedomg": Method("fedomg"),
+    "fedprox": Method("fedavg", objective="prox"),
+    "fedsam": Method("fedavg", objective="sam"),
+    "mofedsam": Method("fedavg", objective="mosam"),
+    "scaffold": Method("fedavg", objective="scaffold"),
+    "fednova": Method("fednova"),
+    "harmofl": Method("fedavg", objective="harmo"),
+    "fedcsa": Method("fedcsa"),
+    "arfl": Method("fedavg", weighting="arfl"),
+    "am": Method("fedavg", objective="am"),
+    "rsc": Method("fedavg", objective="rsc"),
+    "fedsr": Method("fedavg", objective="sr"),
 }
 """Methods by their published names, in the order of tables."""
 
@@ -82,9 +93,25 @@ _TITLES = {
     "feddim": "FedDIM",
     "fediir": "FedIIR",
     "fedomg": "FedOMG",
+    "fedprox": "FedProx",
+    "fedsam": "FedSAM",
+    "mofedsam": "MoFedSAM",
+    "scaffold": "SCAFFOLD",
+    "fednova": "FedNova",
+    "harmofl": "HarmoFL",
+    "fedcsa": "FedCSA",
+    "arfl": "ARFL",
+    "am": "AM",
+    "rsc": "RSC",
+    "fedsr": "FedSR",
     "ga": "GA",
     "dim": "DIM",
     "iir": "IIR",
+    "prox": "Prox",
+    "sam": "SAM",
+    "mosam": "MoSAM",
+    "harmo": "Harmo",
+    "sr": "SR",
 }
 
 

@@ -21,6 +21,10 @@ from fdg_plugins.storage import read_json, user_path
 
 FILE_NAME = "fdg_site.json"
 
+AllowedReport = Literal[
+    "gap", "training_loss", "class_means", "classifier_gradient", "step_length", "control_variate", "local_model"
+]
+
 
 class SiteConfig(pydantic.BaseModel):
     """What one site decides for itself."""
@@ -35,8 +39,8 @@ class SiteConfig(pydantic.BaseModel):
         description="share of the domain, for many sites per domain: `3/10` is the third of ten equal random parts",
     )
     role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
-    allowed_reports: tuple[Literal["gap", "class_means", "classifier_gradient", "local_model"], ...] | None = (
-        pydantic.Field(None, description="what may leave the site beside its update; default: whatever a method needs")
+    allowed_reports: tuple[AllowedReport, ...] | None = pydantic.Field(
+        None, description="what may leave the site beside its update; default: whatever a method needs"
     )
     device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")

@@ -15,7 +15,7 @@ from fdg_plugins.recipes import METHODS
 
 EVERY_METHOD = [
     Method(direction, weighting, objective)
-    for direction in ("fedavg", "fedomg")
+    for direction in ("fedavg", "fedomg", "fednova", "fedcsa")
     for weighting in (None, *WEIGHTING_PARTS)
     for objective in ("erm", *OBJECTIVE_PARTS)
 ]
@@ -73,11 +73,11 @@ def test_a_method_is_made_of_parts_that_exist(made: Method) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fedfoo", r"method is 'fedfoo', expected one of fedavg, .*fedomg, or one and parts"),
+        ("fedfoo", r"method is 'fedfoo', expected one of fedavg, .*fedomg, .*fedsr, or one and parts"),
         ("", "method is '', expected"),
         ("ga+fedomg", r"method is 'ga\+fedomg', expected"),
-        ("fedomg+", "method 'fedomg' cannot take '', expected one of ga, dim, iir"),
-        ("fedomg+samples", "cannot take 'samples', expected one of ga, dim, iir"),
+        ("fedomg+", "method 'fedomg' cannot take '', expected one of ga, arfl, dim, iir, prox, "),
+        ("fedomg+samples", "cannot take 'samples', expected one of ga, arfl, dim, iir, prox, "),
         ("fedomg+fedga", "cannot take 'fedga'"),
         ("fedomg+dim+iir", r"method 'fedomg\+dim' cannot take 'iir': it has the objective 'dim'"),
         ("fedomg+ga+ga", r"method 'fedomg\+ga' cannot take 'ga': it has the weighting 'ga'"),

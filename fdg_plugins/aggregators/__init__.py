@@ -6,28 +6,29 @@ All share one contract (:class:`UpdateAggregator`): collect the sites' updates, 
 They run in this package's controller and in FLARE's own FedAvg and ScatterAndGather.
 """
 
+from fdg_plugins.aggregators.arfl import RobustWeighting
 from fdg_plugins.aggregators.base import RunFacts, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
+from fdg_plugins.aggregators.fedcsa import FedCSAAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator
+from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
 from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
-from fdg_plugins.aggregators.weightings import (
-    WEIGHTINGS,
-    GeneralizationAdjustment,
-    RoundOf,
-    Weighting,
-    make_weighting,
-)
+from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
+from fdg_plugins.aggregators.weightings import WEIGHTINGS, GeneralizationAdjustment, make_weighting
 
 __all__ = [
     "AGGREGATORS",
     "WEIGHTINGS",
     "Contribution",
     "FedAvgAggregator",
+    "FedCSAAggregator",
     "FedGAAggregator",
+    "FedNovaAggregator",
     "FedOMGAggregator",
     "GeneralizationAdjustment",
+    "RobustWeighting",
     "RoundOf",
     "RunFacts",
     "UpdateAggregator",

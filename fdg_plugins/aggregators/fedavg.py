@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import torch
 
-from fdg_plugins.aggregators.base import Direction, UpdateAggregator, cosines, norm
+from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.core.linear import combine, inner_product
+from fdg_plugins.aggregators.measures import combine_updates, measure_updates
 
 
 class FedAvgAggregator(UpdateAggregator):
@@ -30,15 +30,5 @@ class FedAvgAggregator(UpdateAggregator):
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return p as the coefficients; report the updates' lengths and cosines with their mean."""
         updates = [self.trainable(contribution) for contribution in contributions]
-        mean = {name: combine(weights, [update[name] for update in updates]) for name in updates[0]}
-        lengths = torch.tensor([norm(update) for update in updates], dtype=torch.float64)
-        products = torch.tensor([inner_product(update, mean) for update in updates], dtype=torch.float64)
-        with_mean = cosines(products, lengths, norm(mean))
-        report = {
-            "update_norms": lengths.tolist(),
-            "mean_norm": norm(mean),
-            "direction_norm": norm(mean),
-            "cosines_with_mean": with_mean,
-            "cosines_with_direction": with_mean,
-        }
-        return Direction(weights, report)
+        mean = combine_updates(weights, updates)
+        return Direction(weights, measure_updates(updates, mean, mean))

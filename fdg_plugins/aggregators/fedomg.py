@@ -21,7 +21,7 @@ from fdg_plugins.aggregators.base import Direction, UpdateAggregator, check_numb
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.linear import inner_product
 from fdg_plugins.core.matching import invariant_coefficients, match
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
 
 
 class FedOMGAggregator(UpdateAggregator):
@@ -73,6 +73,8 @@ class FedOMGAggregator(UpdateAggregator):
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the coefficients of d (Eq. 16); report gamma, its certificate, and what the paper's Fig. 5 shows."""
+        if not bool(weights.any()):
+            raise FDGError("no site of the round has a weight above zero, and FedOMG needs weights that sum to one.")
         gram = self.gram(contributions)
         matching = match(gram, weights, self.kappa)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale)

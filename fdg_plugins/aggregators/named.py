@@ -10,7 +10,9 @@ from typing import Any
 
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
+from fdg_plugins.aggregators.fedcsa import FedCSAAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator
+from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
@@ -19,6 +21,8 @@ AGGREGATORS: dict[str, type[UpdateAggregator]] = {
     "fedavg": FedAvgAggregator,
     "fedga": FedGAAggregator,
     "fedomg": FedOMGAggregator,
+    "fednova": FedNovaAggregator,
+    "fedcsa": FedCSAAggregator,
 }
 
 

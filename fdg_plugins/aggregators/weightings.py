@@ -1,71 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weightings by name: from a round's contributions to reference weights p on the simplex.
-
-A weighting may learn from round to round. What it has learned is its *state*: a value that it hands out and
-takes back, which the server saves after every round.
-"""
+"""Weightings by name: from a round's contributions to reference weights p on the simplex."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
+from fdg_plugins.aggregators.arfl import RobustWeighting
 from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import ContributionError, SettingsError
-
-REPORT_GAP = "gap"
-
-
-@dataclass(frozen=True)
-class RoundOf:
-    """Where a round stands: its number, counted from 0, the total, and the sites that train in it."""
-
-    number: int = 0
-    total: int = 1
-    sites: tuple[str, ...] = ()
-
-
-class Weighting(ABC):
-    """A rule for p. Called once per round, with the contributions in the sorted order of their sites.
-
-    ``learns``: the weights follow from what the sites report, which makes a method of it. ``shares`` names what they
-    share for it, as a site's administrator allows or forbids it. ``needs_reports``: it reads what the server's filters
-    checked. ``needs_training_loss``: it reads the loss of the model received on the training split.
-    """
-
-    learns: ClassVar[bool] = False
-    shares: ClassVar[str | None] = None
-    needs_reports: ClassVar[bool] = False
-    needs_training_loss: ClassVar[bool] = False
-
-    @abstractmethod
-    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
-        """Return the weights, float64 ``[U]``, in the order of the contributions."""
-
-    def check(self, contribution: Contribution) -> None:  # noqa: B027 - most rules need nothing of a contribution
-        """Raise ``ContributionError`` for a contribution that could not be weighed, so that it is refused alone."""
-
-    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
-        """Return what the weights followed from, beyond what every contribution has; lists in the order given."""
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        """Return what must survive the round, as a value for JSON."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most rules learn nothing
-        """Take back what :meth:`state` returned."""
+from fdg_plugins.messages import REPORT_GAP
 
 
 class Uniform(Weighting):
     """``1/U`` for every site of the round (FedIIR; FedOMG's Algorithm 1)."""
 
-    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
         """Return the weights, float64 ``[U]``."""
         return uniform_weights(len(contributions))
 
@@ -73,7 +27,7 @@ class Uniform(Weighting):
 class Samples(Weighting):
     """Number of training samples over the round's total (FedAvg; FedOMG's section 4.2)."""
 
-    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
         """Return the weights, float64 ``[U]``."""
         for contribution in contributions:
             self.check(contribution)
@@ -112,7 +66,7 @@ class GeneralizationAdjustment(Weighting):
         self.normalizer = normalizer
         self._weights: dict[str, float] = {}
 
-    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = RoundOf()) -> torch.Tensor:
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
         """Adjust the weights of all known sites (Eq. 3); return those of the round's, rescaled to one."""
         sites = [contribution.site for contribution in contributions]
         known = with_new_sites(self._weights, [*round_of.sites, *sites])
@@ -139,6 +93,7 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
     "uniform": Uniform,
     "samples": Samples,
     "ga": GeneralizationAdjustment,
+    "arfl": RobustWeighting,
 }
 
 

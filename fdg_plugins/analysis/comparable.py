@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May these runs stand in one table? Only where nothing but method, held-out domain and seed is different."""
+"""May these runs stand in one table? Only where nothing but method, held-out domain and seed is different.
+
+Centralised references may stand beside federated runs on the same data: what is trained on which images must agree
+among all, and how it is trained, such as the number of rounds, among the runs of each kind.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fdg_plugins.analysis.names import method_settings
+from fdg_plugins.analysis.names import is_centralised, method_fields, method_settings
 from fdg_plugins.analysis.runs import Run
+from fdg_plugins.centralised.schedule import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.errors import SettingsError
 
 # The first two are what a table ranges over; the others are the method's.
@@ -18,7 +23,8 @@ def check_comparable(runs: Sequence[Run]) -> None:
 
     Compared are the kind of data, the protocol without held-out domain, seed and method, where the initial weights
     came from, the package's major version, and how the sites of each domain split it: their number, the numbers of
-    images and, among runs of one seed, the images themselves by their hash.
+    images and, among runs of one seed, the images themselves by their hash. What only says how a model is trained is
+    compared among federated runs, and among centralised ones.
     """
     seen: dict[str, tuple[Run, Any]] = {}
     for run in runs:
@@ -62,9 +68,13 @@ def _facts(run: Run) -> Iterator[tuple[str, Any]]:
     yield "the stand-in", "used" if record.stand_in else "not used"
     yield "data", record.data
     yield "data set", run.dataset
+    free, centralised = {*_FREE_FIELDS, *method_fields(record)}, is_centralised(run.method)
     for name, value in record.protocol.model_dump().items():
-        if name not in _FREE_FIELDS:
-            yield f"{name} of the protocol", value
+        if name not in free:
+            own = centralised and name not in SHARED_SETTINGS
+            yield f"{name} of the {'centralised runs' if own else 'protocol'}", value
+    for name in SCHEDULE_SETTINGS if centralised else ():
+        yield f"{name} of the centralised runs", record.method.settings.get(name)
     yield "the source of the initial weights", record.initial_weights.label
     yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
     yield from _splits(run)

@@ -10,6 +10,7 @@ from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
 from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
 
+REFERENCES = "Centralised references (pooled source data)"
 MISSING = "missing"
 NOT_PRINTED = "-"
 _WITHIN = {True: "yes", False: "no", None: "unknown"}
@@ -23,22 +24,41 @@ class Cell:
     best: bool = False
 
 
+Row = tuple[Cell, ...]
+Groups = tuple[tuple[Row, ...], ...]
+
+
 @dataclass(frozen=True)
 class Grid:
-    """Rows of cells in groups, one per method, of as many columns as the header; the first ``words`` are no numbers."""
+    """Rows of cells in groups, one per method, of as many columns as the header; the first ``words`` are no numbers.
+
+    ``references`` are the groups of the block that stands below the others, under the heading :data:`REFERENCES`.
+    """
 
     caption: str
     header: tuple[str, ...]
     words: int
-    groups: tuple[tuple[tuple[Cell, ...], ...], ...]
+    groups: Groups
     notes: tuple[str, ...]
+    references: Groups = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, of both blocks."""
+        return tuple(row for group in (*self.groups, *self.references) for row in group)
+
+    @property
+    def separated(self) -> bool:
+        """Whether there is a line between groups: where one of them has several rows."""
+        return any(len(group) > 1 for group in (*self.groups, *self.references))
 
 
 def to_grid(table: Table, digits: int = 1) -> Grid:
     """Return ``table`` as text, accuracies in percent with ``digits`` decimals."""
     writer = _Writer(table, digits)
-    groups = tuple(tuple(writer.rows_of(method)) for method in table.methods)
-    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(writer.notes()))
+    groups = tuple(tuple(writer.rows_of(method)) for method in table.methods if not method.is_reference)
+    references = tuple(tuple(writer.rows_of(method)) for method in table.methods if method.is_reference)
+    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(writer.notes()), references)
 
 
 class _Writer:
@@ -51,7 +71,7 @@ class _Writer:
         self.words = 1 + (len(table.rules) > 1) + self.compared
         results = [result for method in table.methods for result in method.results]
         self.counts = sorted({cell.count for result in results for cell in result.cells.values()})
-        self.best = {rule: self._best(rule) for rule in table.rules}
+        self.best = {(block, rule): self._best(block, rule) for block in (False, True) for rule in table.rules}
         self.marks: dict[str, str] = {}
 
     # --- around the rows ---
@@ -91,7 +111,7 @@ class _Writer:
                 f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
                 for paper in printed.values()
             ]
-            lacking = [method.label for method in table.methods if not method.printed]
+            lacking = [method.label for method in table.methods if not method.printed and not method.is_reference]
             notes += [f"No printed number: {', '.join(lacking)}."] if lacking else []
         return [*notes, *table.notes]
 
@@ -106,10 +126,10 @@ class _Writer:
         return rows
 
     def _ours(self, method: MethodRows, result: Result) -> tuple[Cell, ...]:
-        cells = []
+        cells, best = [], self.best[method.is_reference, result.rule]
         for column in self.table.columns:
             cell = result.cells.get(column)
-            is_best = cell is not None and self._mean(cell) == self.best[result.rule].get(column)
+            is_best = cell is not None and self._mean(cell) == best.get(column)
             cells.append(Cell(self._estimate(cell, counted=True) if cell else MISSING, is_best))
         return (*self._cells(method.label, RULES[result.rule], "ours"), *cells)
 
@@ -155,11 +175,15 @@ class _Writer:
             text += f" ± {100 * cell.std:.{self.digits}f}"
         return f"{text} ({cell.count})" if counted and len(self.counts) > 1 else text
 
-    def _best(self, rule: str) -> dict[str, str]:
-        """Return the highest mean of each column as it is printed; none where nothing is compared, or by the oracle."""
+    def _best(self, references: bool, rule: str) -> dict[str, str]:
+        """Return the highest mean of each column of a block as it is printed: of the methods, or of the references.
+
+        None where nothing is compared, or by the oracle.
+        """
         if rule == ORACLE:
             return {}
-        results = [result for method in self.table.methods for result in method.results if result.rule == rule]
+        methods = [method for method in self.table.methods if method.is_reference == references]
+        results = [result for method in methods for result in method.results if result.rule == rule]
         present = Counter(column for result in results for column in result.cells)
         return {
             column: max((self._mean(result.cells[column]) for result in results if column in result.cells), key=float)
@@ -178,6 +202,8 @@ def _described(facts: Facts) -> list[str]:
     """Return what the runs were made on and with; the data's own name says STAND-IN where it is one."""
     weights = "ImageNet weights" if facts.initial_weights == "imagenet" else facts.initial_weights
     sites = " to ".join(str(number) for number in dict.fromkeys((facts.sources[0], facts.sources[-1])))
-    parts = [facts.data, weights, facts.model, f"{facts.image_size} px", f"{facts.rounds} rounds"]
+    parts = [facts.data, weights, facts.model, f"{facts.image_size} px"]
+    parts += [f"{facts.rounds} rounds"] if facts.rounds is not None else []
     parts += [f"at most {facts.max_samples} images per domain"] if facts.max_samples is not None else []
-    return [*parts, f"{sites} source sites"]
+    parts += [f"{sites} source sites"] if facts.rounds is not None else []
+    return parts + ([f"centralised references of {facts.steps} steps"] if facts.steps is not None else [])

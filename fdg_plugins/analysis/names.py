@@ -8,17 +8,28 @@ from typing import Any
 
 from fdg_plugins import composition
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.composition import PUBLISHED, WEIGHTING_PARTS, title_of
 from fdg_plugins.controllers.record import Method, RunRecord
 from fdg_plugins.protocol import Protocol
+
+# Fields of the protocol that belong to methods by name, or by part: no other method reads the split of the gap, and
+# those that are stated for plain SGD have the momentum for a setting of their own.
+_FIELDS_OF_METHODS = {
+    "gap_split": {"fedga", "ga", "arfl"},
+    "momentum": {"scaffold", "mofedsam", "mosam"},
+}
 
 
 def method_name(method: Method) -> str:
     """Return the name of aggregator, weighting and objective together: ``fedomg``, ``fedomg+ga+dim``, ``fediir``.
 
     FedAvg's compositions that were published under a name have that one. An aggregator that this package does not
-    know goes by the name of its class.
+    know goes by the name of its class. In the place of an aggregator, a centralised run has its algorithm.
     """
+    for name, algorithm in ALGORITHMS.items():
+        if method.aggregator == algorithm.__name__:
+            return name
     known = {aggregator.__name__: name for name, aggregator in AGGREGATORS.items()}
     weighting, _ = _named(method.settings.get("weighting", ""))
     objective, _ = _named(method.objective)
@@ -29,14 +40,24 @@ def method_name(method: Method) -> str:
 
 
 def method_title(name: str) -> str:
-    """Return a method's name for people: ``FedOMG + GA`` for ``fedomg+ga``."""
-    return title_of(name)
+    """Return a method's name for people: ``FedOMG + GA`` for ``fedomg+ga``, ``V-REx`` for ``vrex``."""
+    return ALGORITHMS[name].title if is_centralised(name) else title_of(name)
+
+
+def is_centralised(name: str) -> bool:
+    """Return whether the name is that of a centralised reference, and of no federated method."""
+    return name in ALGORITHMS
 
 
 def method_order(name: str) -> tuple[int, int, str]:
-    """Return the key by which methods are sorted in tables: FedAvg first, compositions after what they extend."""
+    """Return the key by which methods are sorted in tables: FedAvg first, compositions after what they extend.
+
+    Centralised references come last, behind methods that this package does not know.
+    """
+    known, references = list(PUBLISHED), list(ALGORITHMS)
+    if is_centralised(name):
+        return len(known) + 1 + references.index(name), 0, name
     base, *parts = name.split("+")
-    known = list(PUBLISHED)
     return known.index(base) if base in known else len(known), len(parts), name
 
 
@@ -54,9 +75,14 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     _, own = _named(record.method.objective)
     for name, value in own.items():
         settings[f"objective {name}" if name in settings or name in Protocol.model_fields else name] = value
-    if {"fedga", "ga"} & set(method_name(record.method).split("+")):  # no other method reads it
-        settings["gap_split"] = record.protocol.gap_split
+    settings |= {name: getattr(record.protocol, name) for name in method_fields(record)}
     return {name: _plain(value) for name, value in sorted(settings.items())}
+
+
+def method_fields(record: RunRecord) -> list[str]:
+    """Return the fields of a run's protocol that are settings of its method."""
+    parts = set(method_name(record.method).split("+"))
+    return [name for name, methods in _FIELDS_OF_METHODS.items() if parts & methods]
 
 
 def _named(spec: Any) -> tuple[str, dict[str, Any]]:

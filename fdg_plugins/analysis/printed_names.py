@@ -33,12 +33,15 @@ METHODS: dict[str, str | None] = {
     "fediir": "fediir",
     "fediir+omg": "fedomg+iir",
     "fedomg": "fedomg",
-    **dict.fromkeys(
-        ("am", "arfl", "fedadg", "fedcsa", "fedlgf", "fednova", "fedprox", "fedsam", "fedsr", "harmofl", "rsc")
-    ),
-    **dict.fromkeys(("scaffold", "stablefdg", "fedsam+omg", "fedsr+omg")),
-    **dict.fromkeys(f"{name}+ga" for name in ("am", "fedcsa", "fednova", "fedprox", "fedsam", "harmofl", "rsc")),
-    "scaffold+ga": None,
+    **{name: name for name in ("am", "arfl", "fedcsa", "fednova", "fedprox", "fedsam", "fedsr", "harmofl", "rsc")},
+    "scaffold": "scaffold",
+    "fedsam+omg": "fedomg+sam",
+    "fedsr+omg": "fedomg+sr",
+    **{
+        f"{name}+ga": f"{name}+ga"
+        for name in ("am", "fedcsa", "fednova", "fedprox", "fedsam", "harmofl", "rsc", "scaffold")
+    },
+    **dict.fromkeys(("fedadg", "fedlgf", "stablefdg")),
     **dict.fromkeys(f"feddim-{name}" for name in ("feature", "lambda0", "logit", "m0", "m1")),
 }
 """From a method in a federated table to this package's name of it."""

@@ -36,6 +36,7 @@ FIELDS = (
     "model",
     "image_size",
     "rounds",
+    "steps",
     "version",
 )
 
@@ -44,7 +45,8 @@ def render_csv(table: Table) -> str:
     """Return the lines under their header.
 
     ``kind`` is ``ours``, ``printed`` or ``difference`` (ours minus printed, in ``mean``); ``values`` are
-    ``seed:accuracy``, parted by semicolons. A missing cell has 0 seeds and no mean; what does not apply is empty.
+    ``seed:accuracy``, parted by semicolons. A missing cell has 0 seeds and no mean; what does not apply is empty:
+    ``rounds`` for a centralised reference, ``steps`` for a federated method.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
@@ -64,7 +66,8 @@ def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
         "initial_weights": facts.initial_weights,
         "model": facts.model,
         "image_size": facts.image_size,
-        "rounds": facts.rounds,
+        "rounds": "" if method.is_reference else facts.rounds,
+        "steps": facts.steps if method.is_reference else "",
         "version": ";".join(facts.versions),
     }
     for result in method.results:

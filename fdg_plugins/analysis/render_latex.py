@@ -3,7 +3,7 @@
 
 import re
 
-from fdg_plugins.analysis.grid import Cell, Grid
+from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
 
 _QUOTED = re.compile('"([^"]*)"')
 _SPECIAL = {
@@ -29,8 +29,10 @@ _SPECIAL = {
 def render_latex(grid: Grid) -> str:
     """Return the environment, ended by a newline; its text is ASCII where that of the table is."""
     columns = "l" * grid.words + "r" * (len(grid.header) - grid.words)
-    groups = ["\n".join(_row(row) for row in group) for group in grid.groups]
-    between = "\n\\midrule\n" if any(len(group) > 1 for group in grid.groups) else "\n"
+    blocks = [_block(grid.groups, grid.separated)] if grid.groups else []
+    if grid.references:
+        heading = rf"\multicolumn{{{len(grid.header)}}}{{l}}{{\textit{{{escaped(REFERENCES)}}}}} \\"
+        blocks.append(f"{heading}\n{_block(grid.references, grid.separated)}")
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
@@ -40,13 +42,18 @@ def render_latex(grid: Grid) -> str:
         r"\toprule",
         _row(tuple(Cell(title) for title in grid.header)),
         r"\midrule",
-        between.join(groups),
+        "\n\\midrule\n".join(blocks),
         r"\bottomrule",
         r"\end{tabular}",
         *(rf"\par\footnotesize {escaped(note)}" for note in grid.notes),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _block(groups: Groups, separated: bool) -> str:
+    between = "\n\\midrule\n" if separated else "\n"
+    return between.join("\n".join(_row(row) for row in group) for group in groups)
 
 
 def escaped(text: str) -> str:

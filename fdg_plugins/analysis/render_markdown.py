@@ -3,18 +3,23 @@
 
 import re
 
-from fdg_plugins.analysis.grid import Cell, Grid
+from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
 
 
 def render_markdown(grid: Grid) -> str:
     """Return caption, table and footnotes, ended by a newline."""
-    rows = [row for group in grid.groups for row in group]
     alignment = [":---" if column < grid.words else "---:" for column in range(len(grid.header))]
     lines = [_row([_escaped(title) for title in grid.header]), _row(alignment)]
-    lines += [_row([_cell(cell) for cell in row]) for row in rows]
+    lines += _block(grid.groups)
+    if grid.references:
+        lines += [_row([f"*{_escaped(REFERENCES)}*", *[""] * (len(grid.header) - 1)]), *_block(grid.references)]
     notes = [f"- {_escaped(note)}" for note in grid.notes]
     parts = [_escaped(grid.caption), "\n".join(lines), *(["\n".join(notes)] if notes else [])]
     return "\n\n".join(parts) + "\n"
+
+
+def _block(groups: Groups) -> list[str]:
+    return [_row([_cell(cell) for cell in row]) for group in groups for row in group]
 
 
 def _row(cells: list[str]) -> str:

@@ -3,7 +3,7 @@
 
 from rich.text import Text
 
-from fdg_plugins.analysis.grid import Cell, Grid
+from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
 
 _GAP = "  "
 
@@ -11,14 +11,19 @@ _GAP = "  "
 def render_text(grid: Grid) -> Text:
     """Return caption, aligned rows and footnotes; ``.plain`` is the same without bold."""
     header = tuple(Cell(title) for title in grid.header)
-    rows = [row for group in grid.groups for row in group]
-    widths = [max(len(row[column].text) for row in (header, *rows)) for column in range(len(header))]
+    widths = [max(len(row[column].text) for row in (header, *grid.rows)) for column in range(len(header))]
     rule = Text("-" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
-    lines = [Text(grid.caption), _line(header, widths, grid.words), rule]
-    separated = any(len(group) > 1 for group in grid.groups)
-    for number, group in enumerate(grid.groups):
-        lines += [rule] if number and separated else []
-        lines += [_line(row, widths, grid.words) for row in group]
+
+    def block(groups: Groups) -> list[Text]:
+        lines: list[Text] = []
+        for number, group in enumerate(groups):
+            lines += [rule] if number and grid.separated else []
+            lines += [_line(row, widths, grid.words) for row in group]
+        return lines
+
+    lines = [Text(grid.caption), _line(header, widths, grid.words), rule, *block(grid.groups)]
+    if grid.references:
+        lines += [*([rule] if grid.groups else []), Text(f"{REFERENCES}:"), *block(grid.references)]
     return Text("\n").join([*lines, *(Text(note) for note in grid.notes)])
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's table from runs: a row per method, a column per held-out domain and their average, means over seeds."""
+"""The paper's table from runs: a row per method, a column per held-out domain and their average, means over seeds.
+
+Below the federated methods stand the centralised references, if there are runs of any.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
-from fdg_plugins.analysis.names import method_order, method_settings, method_title
+from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, method_title
 from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_accuracy
@@ -17,7 +20,10 @@ from fdg_plugins.errors import SettingsError
 
 @dataclass(frozen=True)
 class Facts:
-    """What all runs of a table share and a reader must know; ``sources`` are the numbers of source sites."""
+    """What all runs of a table share and a reader must know; ``sources`` are the numbers of source sites.
+
+    ``rounds`` are those of the federated runs, ``steps`` those of the centralised ones; None where there are none.
+    """
 
     dataset: str
     data: str
@@ -25,7 +31,8 @@ class Facts:
     initial_weights: str
     model: str
     image_size: int
-    rounds: int
+    rounds: int | None
+    steps: int | None
     max_samples: int | None
     sources: tuple[int, ...]
     seeds: tuple[int, ...]
@@ -48,6 +55,11 @@ class MethodRows:
     label: str
     results: tuple[Result, ...]
     printed: tuple[PrintedRow, ...] = ()
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is a centralised reference, which is compared with others of its kind alone."""
+        return is_centralised(self.method)
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,8 @@ def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,)
 
 def _facts(runs: Sequence[Run]) -> Facts:
     record = runs[0].record
+    federated = [run.record for run in runs if not is_centralised(run.method)]
+    centralised = [run.record for run in runs if is_centralised(run.method)]
     return Facts(
         dataset=record.protocol.dataset,
         data=record.data,
@@ -105,7 +119,8 @@ def _facts(runs: Sequence[Run]) -> Facts:
         initial_weights=record.initial_weights.label,
         model=record.protocol.model,
         image_size=record.protocol.image_size,
-        rounds=record.protocol.rounds,
+        rounds=federated[0].protocol.rounds if federated else None,
+        steps=centralised[0].method.settings.get("steps") if centralised else None,
         max_samples=record.protocol.max_samples_per_domain,
         sources=_distinct(len(run.record.sources) for run in runs),
         seeds=_distinct(run.seed for run in runs),

@@ -13,8 +13,12 @@ from fdg_plugins.errors import SettingsError
 
 SERVER = "server"
 SITE = "site"
-METHODS = ("fedavg", "fedga", "fedomg", "feddim", "fediir")
-EXCHANGING = ("feddim", "fediir")  # methods that send tensors beside model and update
+_UNDER_FEDAVG = (
+    *("feddim", "fediir", "fedprox", "fedsam", "mofedsam", "scaffold"),
+    *("harmofl", "arfl", "am", "rsc", "fedsr"),
+)
+METHODS = ("fedavg", "fedga", "fedomg", "fednova", "fedcsa", *_UNDER_FEDAVG)
+EXCHANGING = ("feddim", "fediir", "mofedsam", "scaffold")  # methods that send tensors beside model and update
 
 
 class Component(NamedTuple):
@@ -28,9 +32,11 @@ class Component(NamedTuple):
 COMPONENTS = (
     Component("fdg_plugins.controllers.FederationController", (SERVER,)),
     Component("fdg_plugins.executors.SiteExecutor", (SITE,)),
-    Component("fdg_plugins.aggregators.FedAvgAggregator", (SERVER,), ("fedavg", "feddim", "fediir")),
+    Component("fdg_plugins.aggregators.FedAvgAggregator", (SERVER,), ("fedavg", *_UNDER_FEDAVG)),
     Component("fdg_plugins.aggregators.FedGAAggregator", (SERVER,), ("fedga",)),
     Component("fdg_plugins.aggregators.FedOMGAggregator", (SERVER,), ("fedomg",)),
+    Component("fdg_plugins.aggregators.FedNovaAggregator", (SERVER,), ("fednova",)),
+    Component("fdg_plugins.aggregators.FedCSAAggregator", (SERVER,), ("fedcsa",)),
     Component("fdg_plugins.filters.DifferentialPrivacyFilter", (SITE,)),
     Component("fdg_plugins.filters.GapReportFilter", (SITE,), ("fedga",)),
     Component("fdg_plugins.filters.GapCheckFilter", (SERVER,), ("fedga",)),

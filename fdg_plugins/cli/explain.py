@@ -61,11 +61,13 @@ def _overview() -> Iterator[RenderableType]:
 
 
 def _page(composition: "Composition") -> Iterator[RenderableType]:
-    from fdg_plugins.explained.in_code import job_of, settings_in
+    from fdg_plugins.composition import title_of
+    from fdg_plugins.explained.in_code import job_of, method_of, settings_in
 
     several = len(composition.methods) > 1
     if several:
-        yield Text(composition.name, style="bold")
+        name = method_of(composition).name
+        yield Text(f"{title_of(name)}: {name}", style="bold")
         yield from _parts(composition)
     else:
         yield from _head(*composition.methods.values())

@@ -5,6 +5,7 @@ import typer
 
 from fdg_plugins.cli.allow_list import allow_list
 from fdg_plugins.cli.audit import audit
+from fdg_plugins.cli.centralised import centralised
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.data import data_app
 from fdg_plugins.cli.doctor import doctor
@@ -39,6 +40,7 @@ app.command("doctor", rich_help_panel=START)(doctor)
 app.command("explain", rich_help_panel=START)(explain)
 app.add_typer(data_app, name="data", rich_help_panel=START)
 app.command("sweep", rich_help_panel=EXPERIMENTS)(sweep)
+app.command("centralised", rich_help_panel=EXPERIMENTS)(centralised)
 app.command("report", rich_help_panel=EXPERIMENTS)(report)
 app.command("plot", rich_help_panel=EXPERIMENTS)(plot)
 app.command("allow-list", rich_help_panel=FEDERATION)(allow_list)

@@ -60,6 +60,8 @@ class AggregationRecord(Recorded):
     coefficients: dict[str, float]
     gamma: dict[str, float] | None = None
     gaps: dict[str, float | None] | None = None
+    effective_steps: dict[str, float] | None = None
+    training_losses: dict[str, float] | None = None
     update_norms: dict[str, float]
     cosines_with_mean: dict[str, float]
     cosines_with_direction: dict[str, float]
@@ -81,7 +83,8 @@ class RoundRecord(Recorded):
     """One round. ``drawn`` are the sources that were asked to train, ``sites`` those whose update was used.
 
     ``failures`` are the sites without a usable answer, with the reason; ``refused_reports`` those whose report beside
-    the update was refused. ``aggregation`` is None if the model was left as it was; ``reason`` then says why.
+    the update was refused. ``aggregation`` is None if the model was left as it was; ``reason`` then says why. In a
+    centralised run, a round is the steps before an evaluation, and both are None.
     """
 
     round: int

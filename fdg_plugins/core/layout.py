@@ -5,7 +5,7 @@
 kind           examples                                     rule at the server
 ============== ============================================ =========================================
 trainable      convolution weights, BatchNorm's affine pair weighted, matched, moved by server_lr * d
-float_buffer   ``running_mean``, ``running_var``            averaged with the reference weights
+float_buffer   ``running_mean``, HarmoFL's ``amplitude`` averaged with the reference weights
 integer_buffer ``num_batches_tracked``                      moved by the largest update; never averaged
 ============== ============================================ =========================================
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-FLOAT_BUFFER_SUFFIXES = ("running_mean", "running_var")
+FLOAT_BUFFER_SUFFIXES = ("running_mean", "running_var", "normalization.amplitude")
 
 
 class ParameterKind(StrEnum):

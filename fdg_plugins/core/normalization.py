@@ -14,4 +14,5 @@ def effective_steps(steps: int, momentum: float) -> float:
     """
     if momentum == 0:
         return float(steps)
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    length = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    return max(length, float(steps))  # which it is never below, but for rounding

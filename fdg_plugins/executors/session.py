@@ -30,7 +30,14 @@ from fdg_plugins.executors.training import (
     placed,
     train_locally,
 )
-from fdg_plugins.messages import REPORT_LOCAL_MODEL, CensusReply, Evaluation, TrainReport
+from fdg_plugins.messages import (
+    REPORT_GAP,
+    REPORT_LOCAL_MODEL,
+    REPORT_TRAINING_LOSS,
+    CensusReply,
+    Evaluation,
+    TrainReport,
+)
 from fdg_plugins.methods import SiteRound, Trained, build_network, make_objective
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.protocol import Protocol
@@ -168,6 +175,8 @@ class SiteSession:
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports
         needed = {self.objective.report: f"objective {self.objective.name!r}"}
+        if self.protocol.gap_split == "train" and REPORT_GAP not in (allowed or ()):
+            needed[REPORT_TRAINING_LOSS] = "gap_split 'train'"
         if self.protocol.keep_local_models:
             needed[REPORT_LOCAL_MODEL] = "keep_local_models"
         for report, whose in needed.items():

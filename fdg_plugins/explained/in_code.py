@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fdg_plugins import filters
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.composition import PLAIN, WEIGHTING_PARTS, Method
 from fdg_plugins.explained.composition import BASE, Composition
 from fdg_plugins.explained.entry import Components, read_explanation
 from fdg_plugins.methods import OBJECTIVES
@@ -73,7 +74,7 @@ def job_of(composition: Composition) -> dict[str, Any]:
     """Return what a job's config says for a composition, settings at their defaults: ``aggregator``, ``objective``."""
     weighting, direction, objective = (composition.at(point) for point in ("weighting", "direction", "objective"))
     base = read_explanation(BASE)
-    aggregator = (direction or weighting or base).components.aggregator
+    aggregator = (direction or weighting or base).components.aggregator or base.components.aggregator
     settings = {"name": aggregator, **_defaults(Components(aggregator=aggregator))}
     if (under := _weighting_under(composition)) is not None:
         settings[WEIGHTING] = {"name": under, **_defaults(Components(weightings=(under,)))}
@@ -81,12 +82,24 @@ def job_of(composition: Composition) -> dict[str, Any]:
     return {"aggregator": settings, "objective": {"name": named, **_defaults(Components(objective=named))}}
 
 
+def method_of(composition: Composition) -> Method:
+    """Return what a composition is made of, which has the one name that recipes, sweeps and reports use."""
+    weighting, direction, objective = (composition.at(point) for point in ("weighting", "direction", "objective"))
+    learned = [name for name in weighting.components.weightings if name in WEIGHTING_PARTS] if weighting else []
+    return Method(
+        (direction.components.aggregator if direction else None) or BASE,
+        learned[0] if learned else None,
+        (objective.components.objective if objective else None) or PLAIN,
+    )
+
+
 def _weighting_under(composition: Composition) -> str | None:
-    """Return the name of the weighting that goes under the direction of another method, if there are both."""
+    """Return the weighting that goes under a direction that is not its own method's, by name, if there is one."""
     weighting, direction = composition.at("weighting"), composition.at("direction")
-    if weighting is None or direction is None or weighting is direction:
+    if weighting is None or weighting is direction:
         return None
-    return weighting.components.weightings[0]
+    stands_alone = direction is None and weighting.components.aggregator is not None
+    return None if stands_alone else weighting.components.weightings[0]
 
 
 def variables_of(composition: Composition) -> list[str]:

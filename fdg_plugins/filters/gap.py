@@ -19,7 +19,6 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.aggregators.weightings import REPORT_GAP
 from fdg_plugins.core.adjustment import accuracy_gap, loss_gap
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
@@ -28,6 +27,7 @@ from fdg_plugins.messages import (
     META_CHECKED_REPORTS,
     META_GAP,
     META_REPORT,
+    REPORT_GAP,
     TrainReport,
     shorten,
 )

@@ -6,13 +6,34 @@ from dataclasses import fields
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.am import AmplitudeMixObjective
 from fdg_plugins.methods.dim import InsightObjective
 from fdg_plugins.methods.erm import CrossEntropy
+from fdg_plugins.methods.harmo import HarmonizedObjective
 from fdg_plugins.methods.iir import AlignmentObjective
+from fdg_plugins.methods.mosam import MomentumSharpnessAwareObjective
 from fdg_plugins.methods.objective import Objective
+from fdg_plugins.methods.prox import ProximalObjective
+from fdg_plugins.methods.rsc import SelfChallengingObjective
+from fdg_plugins.methods.sam import SharpnessAwareObjective
+from fdg_plugins.methods.scaffold import ControlVariatesObjective
+from fdg_plugins.methods.sr import SimpleRepresentationObjective
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    objective.name: objective for objective in (CrossEntropy, InsightObjective, AlignmentObjective)
+    objective.name: objective
+    for objective in (
+        CrossEntropy,
+        InsightObjective,
+        AlignmentObjective,
+        ProximalObjective,
+        SharpnessAwareObjective,
+        MomentumSharpnessAwareObjective,
+        ControlVariatesObjective,
+        HarmonizedObjective,
+        AmplitudeMixObjective,
+        SelfChallengingObjective,
+        SimpleRepresentationObjective,
+    )
 }
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}

@@ -74,9 +74,32 @@ class ExtractorClassifier(nn.Module):
         features = self.features(images)
         return self.classifier[:-1](features) if isinstance(self.classifier, nn.Sequential) else features
 
+    def feature_map(self, images: torch.Tensor) -> torch.Tensor:
+        """Return what the extractor's global average pooling reads of ``images: [B, C, H, W]``, as ``[B, D, H', W']``.
+
+        It takes one pass through the extractor; ``pool(feature_map(images))`` are the features, bit for bit.
+        """
+        maps: list[torch.Tensor] = []
+        hook = self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
+        try:
+            self.features(images)
+        finally:
+            hook.remove()
+        return maps[-1]
+
+    def pool(self, maps: torch.Tensor) -> torch.Tensor:
+        """Return the features ``[B, D]`` of feature maps ``[B, D, H', W']``."""
+        return self._pooling()(maps).flatten(1)
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits ``[B, Y]`` of ``images: [B, C, H, W]``."""
         return self.classifier(self.features(images))
+
+    def _pooling(self) -> nn.AdaptiveAvgPool2d:
+        layers = [layer for layer in self.extractor.modules() if isinstance(layer, nn.AdaptiveAvgPool2d)]
+        if not layers:
+            raise SettingsError("the model's extractor has no AdaptiveAvgPool2d, expected one that gives its features.")
+        return layers[-1]
 
     def _linear_layers(self) -> list[nn.Linear]:
         return [layer for layer in self.classifier.modules() if isinstance(layer, nn.Linear)]

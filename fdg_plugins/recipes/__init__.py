@@ -26,6 +26,19 @@ imports it.
 
 from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 
+from fdg_plugins.recipes.baselines import (
+    AMRecipe,
+    ARFLRecipe,
+    FedCSARecipe,
+    FedNovaRecipe,
+    FedProxRecipe,
+    FedSAMRecipe,
+    FedSRRecipe,
+    HarmoFLRecipe,
+    MoFedSAMRecipe,
+    RSCRecipe,
+    SCAFFOLDRecipe,
+)
 from fdg_plugins.recipes.catalogue import JOBS, METHODS, export_jobs, make_recipe, results_file, settings_of
 from fdg_plugins.recipes.methods import FedAvgRecipe, FedDIMRecipe, FedGARecipe, FedIIRRecipe, FedOMGRecipe
 from fdg_plugins.recipes.recipe import FDGRecipe
@@ -33,14 +46,25 @@ from fdg_plugins.recipes.recipe import FDGRecipe
 __all__ = [
     "JOBS",
     "METHODS",
+    "AMRecipe",
+    "ARFLRecipe",
     "FDGRecipe",
     "FedAvgRecipe",
+    "FedCSARecipe",
     "FedDIMRecipe",
     "FedGARecipe",
     "FedIIRRecipe",
+    "FedNovaRecipe",
     "FedOMGRecipe",
+    "FedProxRecipe",
+    "FedSAMRecipe",
+    "FedSRRecipe",
+    "HarmoFLRecipe",
+    "MoFedSAMRecipe",
     "PocEnv",
     "ProdEnv",
+    "RSCRecipe",
+    "SCAFFOLDRecipe",
     "SimEnv",
     "export_jobs",
     "make_recipe",

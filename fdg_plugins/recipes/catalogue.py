@@ -4,17 +4,20 @@
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.composition import parse_method
+from fdg_plugins.composition import PUBLISHED, parse_method
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
 from fdg_plugins.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 
-# The methods for which jobs are kept, and those for which that is done on RotatedMNIST too.
-METHODS = (
-    *("fedavg", "fedomg", "fedga", "feddim", "fediir"),
-    *("fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim"),
+# The compositions that the papers print.
+_UNDER_GA = ("fedprox", "scaffold", "fednova", "fedsam", "harmofl", "fedcsa", "am", "rsc")
+COMPOSITIONS = (
+    *("fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+sam", "fedomg+sr", "fedomg+ga+dim"),
+    *(f"{name}+ga" for name in _UNDER_GA),
 )
+# The methods for which jobs are kept, and those for which that is done on RotatedMNIST too.
+METHODS = (*PUBLISHED, *COMPOSITIONS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
 JOBS = (*(("pacs", method) for method in METHODS), *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST))
 

@@ -9,11 +9,11 @@ from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, m
 from fdg_plugins.composition import PLAIN, WEIGHTING_PARTS, Method
 from fdg_plugins.controllers.setup import check_settings, make_plans
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.defaults import Defaults, defaults_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
 from fdg_plugins.methods import Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
-from fdg_plugins.recipes.defaults import Defaults, defaults_of
 
 METRIC = "metric"  # of the gap: a setting of the sites' filter, for methods that need one
 
@@ -63,7 +63,9 @@ def job_settings(method: Method, dataset: str, given: Mapping[str, Any]) -> JobS
     defaults, domains = defaults_of(dataset), dataset_spec(dataset).domains
     aggregator, spec = _aggregator(method, _server_settings(method, defaults, weighting, parted.aggregator))
     local, local_spec = _objective(method, defaults, {**objective.settings, **parted.objective})
-    protocol = {"dataset": dataset, "target": domains[0], **defaults.protocol, **parted.protocol, **local_spec}
+    needed = {**defaults.parts.get(method.objective, {}), **defaults.parts.get(method.weighting or "", {})}
+    own = {**defaults.protocol, **needed, **parted.protocol, **local_spec}
+    protocol = {"dataset": dataset, "target": domains[0], **own}
     stand_in = {name: value for name, value in defaults.stand_in.items() if name not in chosen}
     plans = make_plans(protocol, stand_in, {}, aggregator.setting_names())
     check_settings(aggregator, plans)

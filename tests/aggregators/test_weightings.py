@@ -8,10 +8,16 @@ import torch
 
 from fdg_plugins.aggregators import WEIGHTINGS, Contribution, make_weighting
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.messages import Evaluation, TrainReport
+
+SCORE = Evaluation(split="train", loss=1.5, accuracy=0.5, count=8)
+TRAINING = TrainReport(
+    domain="photo", training_split=(SCORE, SCORE), steps=4, effective_steps=4, learning_rate=0.1, seconds=1
+)
 
 
 def contribution(site: str, num_samples: int | None) -> Contribution:
-    return Contribution(site, {"w": torch.ones(2)}, num_samples)
+    return Contribution(site, {"w": torch.ones(2)}, num_samples, training=TRAINING)
 
 
 @pytest.mark.parametrize("name", sorted(WEIGHTINGS))
@@ -49,7 +55,7 @@ def test_a_weighting_is_named_in_a_mapping_too() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("median", "weighting is 'median', expected one of ga, samples, uniform"),
+        ("median", "weighting is 'median', expected one of arfl, ga, samples, uniform"),
         ("", "weighting is '', expected one of"),
         ({}, "weighting is None, expected one of"),
         ({"name": "median"}, "weighting is 'median', expected one of"),

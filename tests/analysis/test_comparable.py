@@ -7,6 +7,7 @@ import pytest
 from run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
 
 from fdg_plugins.analysis import Run, check_comparable, without_repeats
+from fdg_plugins.analysis.comparable import settings_key
 from fdg_plugins.controllers.record import InitialWeights
 from fdg_plugins.errors import SettingsError
 
@@ -120,3 +121,13 @@ def test_runs_of_other_settings_are_no_copies() -> None:
 def test_two_results_of_one_method_domain_and_seed_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"two runs of fedomg, held-out domain photo, seed 0 .* runs/a and runs/b"):
         without_repeats([run("a", FEDOMG, accuracies=(0.5,)), run("b", FEDOMG, accuracies=(0.6,))])
+
+
+def test_momentum_belongs_to_the_methods_that_are_stated_for_plain_sgd() -> None:
+    scaffold = FEDAVG.model_copy(update={"objective": {"name": "scaffold"}})
+    plain = run("a", FEDAVG, protocol={"momentum": 0.9})
+    check_comparable([plain, run("b", scaffold, protocol={"momentum": 0.0})])
+    with pytest.raises(SettingsError, match="momentum of the protocol"):
+        check_comparable([plain, run("c", FEDOMG, protocol={"momentum": 0.0})])
+    first, second = (run(str(value), scaffold, protocol={"momentum": value}) for value in (0.0, 0.9))
+    assert settings_key(first) != settings_key(second)

@@ -40,11 +40,14 @@ def train() -> Train:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
         model.train()
         for images, labels in _epochs(model, objective, batches):
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast("cpu", torch.bfloat16, enabled=False):
+
+            def compute_gradients(images: torch.Tensor = images, labels: torch.Tensor = labels) -> torch.Tensor:
+                optimizer.zero_grad(set_to_none=True)
                 loss = objective.loss(model, images, labels)
-            loss.backward()
-            optimizer.step()
+                loss.backward()
+                return loss.detach()
+
+            objective.step(model, compute_gradients, optimizer)
         return {name: value.clone() for name, value in model.state_dict().items()}
 
     return run

@@ -159,6 +159,45 @@ def test_a_two_layer_head_halves_the_features_before_the_last_layer() -> None:
     assert model.penultimate(images_for("convnet")).min() == 0.0  # what ReLU has cut off
 
 
+# --- feature maps -----------------------------------------------------------------------------------
+
+
+def test_pooled_feature_maps_are_the_features_bit_for_bit(name: str, model: ExtractorClassifier) -> None:
+    images = images_for(name)
+    maps = model.feature_map(images)
+    assert maps.shape[:2] == (2, model.feature_size)
+    assert maps.ndim == 4
+    assert torch.equal(model.pool(maps), model.features(images))
+    torch.testing.assert_close(maps.mean(dim=(2, 3)), model.features(images))
+
+
+def test_a_feature_map_carries_the_gradient_of_the_whole_extractor() -> None:
+    images, gradients = images_for("convnet"), []
+    for pooled in (False, True):
+        model = build_model("convnet", 7, seed=1)
+        features = model.pool(model.feature_map(images)) if pooled else model.features(images)
+        model.classifier(features).square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_a_feature_map_takes_one_pass_and_leaves_the_network_as_it_was() -> None:
+    model, plain = (build_model("convnet", 7, seed=1).train() for _ in range(2))
+    model.feature_map(images_for("convnet"))
+    plain(images_for("convnet"))
+    assert same_bits(model, plain)  # BatchNorm's statistics and counter among them
+    assert not any(layer._forward_pre_hooks for layer in model.modules())
+    with pytest.raises(RuntimeError):
+        model.feature_map(images_for("groupnorm_convnet"))  # grey
+    assert not any(layer._forward_pre_hooks for layer in model.modules())
+
+
+def test_a_network_that_does_not_pool_has_no_feature_map() -> None:
+    model = ExtractorClassifier(nn.Flatten(), nn.Linear(4, 2))
+    with pytest.raises(SettingsError, match=r"^the model's extractor has no AdaptiveAvgPool2d, expected one .*\.$"):
+        model.feature_map(torch.zeros(1, 1, 2, 2))
+
+
 # --- the convnet with group normalisation -----------------------------------------------------------
 
 

@@ -46,7 +46,13 @@ OTHER_VALUES: dict[str, tuple[Any, str]] = {
     "probe": ("previous_round", "previous_round"),
     "variant": ("released", "released"),
     "frozen_batchnorm": (True, "true"),
+    **dict.fromkeys(("radius", "beta", "probability", "feature_fraction", "batch_fraction"), (0.25, "0.25")),
+    **dict.fromkeys(("l2_strength", "cmi_strength", "amplitude_momentum", "band"), (0.25, "0.25")),
+    "norm": ("squared", "squared"),
+    "normalize": (False, "false"),
 }
+# The names of other variants.
+OTHER_VARIANT = {"rsc": ("feature", "feature")}
 
 
 def written(made: dict[str, Any]) -> dict[str, Any]:
@@ -60,8 +66,9 @@ def written(made: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_setting_reaches_the_job_as_what_it_is_also_from_text(method: str, tmp_path: Path) -> None:
     names = [name for name in OTHER_VALUES if name in settings_of(method)]
-    expected = {name: OTHER_VALUES[name][0] for name in names}
-    texts = {name: OTHER_VALUES[name][1] for name in names}
+    values = {**OTHER_VALUES, "variant": OTHER_VARIANT.get(method.partition("+")[0], OTHER_VALUES["variant"])}
+    expected = {name: values[name][0] for name in names}
+    texts = {name: values[name][1] for name in names}
     if method == "fedavg":  # whose default the other value is
         expected["weighting"] = texts["weighting"] = "uniform"
     for given, folder in ((expected, "values"), (texts, "texts")):
@@ -182,7 +189,7 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
         ({"dataset": "rotatedmnist", "model": "resnet18"}, "which takes 3 channels"),
         ({"kappa": -1}, "kappa is -1, expected a finite number of at least 0"),
         ({"kappa": "much"}, "kappa is 'much', expected a float"),
-        ({"weighting": "foo"}, "weighting is 'foo', expected one of ga, samples, uniform"),
+        ({"weighting": "foo"}, "weighting is 'foo', expected one of arfl, ga, samples, uniform"),
         ({"weighting": 3}, "weighting is 3, expected a name or a mapping with a name"),
         (
             {"weighting": {"step_size": 0.1}},
@@ -194,7 +201,7 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
         ),
         ({"weighting": {"name": "uniform", "x": 1}}, "weighting 'uniform' has no setting 'x'; it has none"),
         ({"weighting": {"name": "ga", "step_size": "x"}}, "step_size is 'x', expected a finite number"),
-        ({"objective": "foo"}, "objective is 'foo', expected one of dim, erm, iir"),
+        ({"objective": "foo"}, "objective is 'foo', expected one of am, dim, erm, harmo, iir, "),
         ({"objective": {"name": "dim", "x": 1}}, "objective 'dim' has no setting 'x'"),
         ({"objective": {"name": "dim", "strength": -1}}, "strength is -1, expected a finite number"),
         ({"name": "../up"}, "name is '../up', expected letters"),

@@ -12,7 +12,9 @@ import pytest
 from exported_jobs import arguments, config, files, filters
 
 import fdg_plugins.recipes
+from fdg_plugins import recipes
 from fdg_plugins.cli.components import SERVER, SITE, class_paths
+from fdg_plugins.composition import PUBLISHED
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
@@ -21,9 +23,6 @@ from fdg_plugins.recipes import (
     METHODS,
     FDGRecipe,
     FedAvgRecipe,
-    FedDIMRecipe,
-    FedGARecipe,
-    FedIIRRecipe,
     FedOMGRecipe,
     export_jobs,
     make_recipe,
@@ -82,19 +81,9 @@ def test_every_data_set_of_the_catalogue_has_a_job(dataset: str, tmp_path: Path)
     assert meta["min_clients"] == 3
 
 
-@pytest.mark.parametrize(
-    ("recipe", "method"),
-    [
-        (FedAvgRecipe, "fedavg"),
-        (FedOMGRecipe, "fedomg"),
-        (FedGARecipe, "fedga"),
-        (FedDIMRecipe, "feddim"),
-        (FedIIRRecipe, "fediir"),
-    ],
-)
-def test_the_class_of_a_method_writes_the_job_of_its_name(
-    recipe: type[Any], method: str, jobs: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("method", PUBLISHED)
+def test_the_class_of_a_method_writes_the_job_of_its_name(method: str, jobs: Path, tmp_path: Path) -> None:
+    [recipe] = [kind for name, kind in vars(recipes).items() if name.lower() == f"{method}recipe"]
     recipe().export(str(tmp_path))
     assert files(tmp_path) == {
         path: content for path, content in files(jobs).items() if path.startswith(f"pacs_{method}/")

@@ -20,7 +20,8 @@ class Defaults:
 
     ``protocol`` is that of real data, ``stand_in`` what replaces parts of it, and settings of the aggregator, on the
     stand-in. ``aggregators`` and ``objectives`` are keyed by the name of an aggregator or objective, or by that of a
-    method, as in :mod:`fdg_plugins.composition`, for which it takes other values; ``weightings`` by name.
+    method, as in :mod:`fdg_plugins.composition`, for which it takes other values; ``weightings`` by name. ``parts`` is
+    what an objective or a weighting, by name, needs of the protocol.
     """
 
     protocol: Settings
@@ -28,10 +29,22 @@ class Defaults:
     aggregators: Mapping[str, Settings]
     objectives: Mapping[str, Settings]
     weightings: Mapping[str, Settings]
+    parts: Mapping[str, Settings]
 
 
+_SIZES = {"server_lr": 1.0, "weighting": "samples"}
 _PLAIN_MEAN = {"server_lr": 1.0, "weighting": "uniform"}  # FedDIM's Eq. 5 and FedIIR's Algorithm 1: every site the same
 _GA = {"ga": {"step_size": 0.05}}
+# SCAFFOLD and MoFedSAM are stated for plain SGD; ARFL's loss is that of the training images.
+_PARTS: Mapping[str, Settings] = {
+    "scaffold": {"momentum": 0.0},
+    "mosam": {"momentum": 0.0},
+    "arfl": {"gap_split": "train"},
+}
+# Averaged without the sites' sizes by their authors.
+_UNIFORM = dict.fromkeys(("scaffold", "harmofl", "fedsr"), _PLAIN_MEAN)
+# The values of FedDG-GA's code, where that has the method, and of FedOMG's Table 4.
+_BASELINES: Mapping[str, Settings] = {"prox": {"strength": 0.1}, "mosam": {"radius": 0.6, "beta": 0.6}}
 _DIM = {"strength": 0.01, "insight_momentum": 0.5, "target": "insight"}
 _IIR = {"ema": 0.95, "probe": "extra_task"}
 
@@ -55,14 +68,24 @@ PACS = Defaults(
         "server_lr": 1.0,
     },
     aggregators={
-        "fedavg": {"server_lr": 1.0, "weighting": "samples"},
+        "fedavg": _SIZES,
         "feddim": _PLAIN_MEAN,
         "fediir": _PLAIN_MEAN,
         "fedomg": {"kappa": 0.5, "server_lr": 0.05, "weighting": "uniform"},
+        "fednova": _SIZES,
+        "fedcsa": _SIZES,
+        **_UNIFORM,
     },
     # FedIIR's own strength, and the one that FedOMG's paper gives it under FedOMG.
-    objectives={"dim": _DIM, "iir": {"strength": 0.001, **_IIR}, "fedomg+iir": {"strength": 0.0001, **_IIR}},
+    objectives={
+        **_BASELINES,
+        "dim": _DIM,
+        "iir": {"strength": 0.001, **_IIR},
+        "fedomg+iir": {"strength": 0.0001, **_IIR},
+        "fedomg+sam": {"radius": 0.6},
+    },
     weightings=_GA,
+    parts=_PARTS,
 )
 
 ROTATED_MNIST = Defaults(
@@ -78,9 +101,15 @@ ROTATED_MNIST = Defaults(
         "lr_decay_factor": 1.0,
     },
     stand_in={"rounds": 4, "local_epochs": 4, "learning_rate": 0.05},
-    aggregators={"fedavg": _PLAIN_MEAN, "fedomg": {"kappa": 0.5, "server_lr": 1.0, "weighting": "uniform"}},
-    objectives={"dim": _DIM, "iir": {"strength": 0.01, **_IIR}},
+    aggregators={
+        "fedavg": _PLAIN_MEAN,
+        "fedomg": {"kappa": 0.5, "server_lr": 1.0, "weighting": "uniform"},
+        "fednova": _PLAIN_MEAN,
+        "fedcsa": _PLAIN_MEAN,
+    },
+    objectives={**_BASELINES, "dim": _DIM, "iir": {"strength": 0.01, **_IIR}},
     weightings=_GA,
+    parts=_PARTS,
 )
 
 # One protocol for all three in FedOMG's D.6; FedIIR's strength is another in each.

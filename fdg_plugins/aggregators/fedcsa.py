@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedCSA: FedAvg whose last layer is averaged class by class, each class's row by who holds images of that class.
+
+Reference: Ma, Zhao, Cai, Jia, "Fast-convergent federated learning with class-weighted aggregation", Journal of Systems
+Architecture 117, 2021. For federations whose sites hold different shares of the classes, or lack some.
+
+Equations, with a the reference weights, ``n_{u,k}`` the images of class k at site u and ``r_{u,k} = n_{u,k} / n_u``:
+
+- all but the last layer: ``sum_u a_u Delta_u``, as FedAvg
+- row k of the last layer's weight and bias: ``sum_u w_{u,k} Delta_u[k]``, ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``
+  -> :func:`class_weights`; where no site of the round with a weight has class k: a
+
+With a by samples, ``w_{u,k}`` is the site's share of the round's images of class k; with equal weights, its share of
+the sites' shares.
+
+Shapes: U sites of the round, Y classes; a ``[U]``, r ``[U, Y]``, w ``[U, Y]``, each of whose columns sums to one.
+
+*Participation*: the sites of the round only; a row whose owners are absent follows a. The counts are the census's, of
+all images of a site; those of its training split are in proportion. *Buffers*: as FedAvg. *Differences*: the exact rule
+of the paper, which has two, is not established; this is FedDG-GA's description of it in one sentence, and the weights a
+of another method in its place are ours.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from fdg_plugins.aggregators.base import Direction
+from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.fedavg import FedAvgAggregator
+from fdg_plugins.aggregators.measures import combine_updates, measure_updates
+from fdg_plugins.core.linear import combine
+from fdg_plugins.errors import SettingsError
+
+
+class FedCSAAggregator(FedAvgAggregator):
+    """The weighted mean of the sites' updates, with weights of its own for each class's row of the last layer.
+
+    Args:
+        weighting: reference weights a: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
+        server_lr: eta_g > 0, the factor of the step; one in the paper.
+    """
+
+    def check(self, contribution: Contribution) -> None:
+        """Raise ``SettingsError`` unless the workflow told the last layer and the site's images of each class.
+
+        It is no fault of the contribution: without them none of the run could be used.
+        """
+        if not self.facts.last_layer:
+            raise SettingsError(
+                "the names of the last layer's parameters are not known, whose rows FedCSA averages by classes: "
+                "it needs the workflow FederationController."
+            )
+        if not sum(self.facts.class_counts.get(contribution.site, ())):
+            raise SettingsError(
+                f"site {contribution.site}: its number of images of each class is not known, from which FedCSA's "
+                "weights follow."
+            )
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        """Return a as the coefficients; report lengths and cosines with the mean, and with the step that is taken."""
+        updates = [self.trainable(contribution) for contribution in contributions]
+        mean = combine_updates(weights, updates)
+        rows = self._class_weights(weights, contributions)
+        of_classes = {name: combine_rows(rows, [update[name] for update in updates]) for name in self.facts.last_layer}
+        return Direction(weights, measure_updates(updates, mean, {**mean, **of_classes}))
+
+    def step_of(
+        self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
+    ) -> torch.Tensor:
+        """Return the step of one parameter: of the last layer row by row, of the others along the direction."""
+        if name not in self.facts.last_layer:
+            return super().step_of(name, weights, coefficients, contributions)
+        rows = self._class_weights(weights, contributions) * self.server_lr
+        return combine_rows(rows, [contribution.update[name] for contribution in contributions])
+
+    def _class_weights(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor:
+        counts = [self.facts.class_counts[contribution.site] for contribution in contributions]
+        return class_weights(weights, class_shares(counts))
+
+
+def class_shares(counts: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return ``r_{u,k} = n_{u,k} / n_u``, float64 ``[U, Y]``, from the images of each class at each site."""
+    images = torch.tensor(counts, dtype=torch.float64)
+    return images / images.sum(dim=1, keepdim=True)
+
+
+def class_weights(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """Return ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``, float64 ``[U, Y]``, from a ``[U]`` and r ``[U, Y]``.
+
+    A class of which all sites have the same share has the weights a, to the bit, and so has one that no site with a
+    weight has.
+    """
+    products = weights[:, None] * shares
+    totals = products.sum(dim=0)
+    as_the_rest = (totals == 0) | (shares == shares[0]).all(dim=0)
+    return torch.where(as_the_rest, weights[:, None], products / totals)
+
+
+def combine_rows(weights: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return ``sum_u weights[u, k] * tensors[u][k]`` for each row k, from ``[U, Y]`` and U tensors ``[Y, ...]``."""
+    return torch.stack([combine(column, [tensor[row] for tensor in tensors]) for row, column in enumerate(weights.t())])

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue of centralised algorithms: by name, in the order of tables."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from fdg_plugins.centralised.algorithm import Algorithm
+from fdg_plugins.centralised.erm import CentralisedERM
+from fdg_plugins.centralised.fish import CentralisedFish
+from fdg_plugins.centralised.fishr import CentralisedFishr
+from fdg_plugins.centralised.groupdro import CentralisedGroupDRO
+from fdg_plugins.centralised.iga import CentralisedIGA
+from fdg_plugins.centralised.irm import CentralisedIRM
+from fdg_plugins.centralised.vrex import CentralisedVREx
+from fdg_plugins.errors import SettingsError
+
+ALGORITHMS: Mapping[str, type[Algorithm]] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        CentralisedERM,
+        CentralisedIRM,
+        CentralisedGroupDRO,
+        CentralisedVREx,
+        CentralisedIGA,
+        CentralisedFish,
+        CentralisedFishr,
+    )
+}
+"""All algorithms by name, in the order of tables."""
+
+
+def algorithm_settings(name: str) -> dict[str, Any]:
+    """Return the settings of an algorithm and their defaults; ``SettingsError`` for an unknown name."""
+    return {field.name: field.default for field in fields(_algorithm(name))}
+
+
+def make_algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
+    """Return the algorithm with ``settings`` in place of its defaults.
+
+    Raises ``SettingsError`` for an unknown name, a setting that it has not, and a value that it refuses.
+    """
+    defaults = algorithm_settings(name)
+    for setting in settings:
+        if setting not in defaults:
+            raise SettingsError(
+                f"algorithm {name!r} has no setting {setting!r}; it has {', '.join(defaults) or 'none'}."
+            )
+    return _algorithm(name)(**{setting: _like(value, defaults[setting]) for setting, value in settings.items()})
+
+
+def _like(value: Any, default: Any) -> Any:
+    """Return a whole number as one with a point where the default has one: one value, written one way in records."""
+    return float(value) if isinstance(default, float) and type(value) is int else value
+
+
+def _algorithm(name: Any) -> type[Algorithm]:
+    if not isinstance(name, str) or name not in ALGORITHMS:
+        raise SettingsError(f"algorithm is {name!r}, expected one of {', '.join(ALGORITHMS)}.")
+    return ALGORITHMS[name]

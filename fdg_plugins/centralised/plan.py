@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
+
+Network, images and splits are those of the federated runs on the same data (``fdg_plugins.defaults``, and the ``quick`` of
+``sweep.protocols``); batches, optimizer and number of steps are DomainBed's.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from fdg_plugins.centralised.algorithm import Algorithm
+from fdg_plugins.centralised.annealing import AnnealedPenalty
+from fdg_plugins.centralised.catalogue import algorithm_settings, make_algorithm
+from fdg_plugins.centralised.schedule import (
+    ADAM,
+    DOMAINBED_STEPS,
+    SCHEDULE_SETTINGS,
+    SGD,
+    SHARED_SETTINGS,
+    Schedule,
+)
+from fdg_plugins.controllers.setup import make_plans
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.defaults import defaults_of
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.sweep.protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
+
+LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
+
+_OF_SGD = ("learning_rate", "momentum", "weight_decay")
+_SETTINGS = (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
+# DomainBed: one rate and size for photographs, one for digits, by the number of channels here.
+_DOMAINBED: Mapping[int, Mapping[str, Any]] = {
+    3: {"learning_rate": 5e-5, "batch_size": 32},
+    1: {"learning_rate": 1e-3, "batch_size": 64},
+}
+# Ours, for the stand-in and the quick protocol: so few steps, mostly from random weights, need a larger rate.
+_SHORT: Mapping[str, Any] = {"steps": 300, "checkpoint_every": 30, "learning_rate": 1e-3}
+_OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed"}
+
+
+class Plan(NamedTuple):
+    """One centralised run: algorithm, schedule, and the protocol with the values that apply; a round is a checkpoint's
+    steps."""
+
+    algorithm: Algorithm
+    schedule: Schedule
+    protocol: Protocol
+
+    def settings(self) -> dict[str, Any]:
+        """Return schedule and settings of the algorithm by name, as the record holds them."""
+        return {**asdict(self.schedule), **self.algorithm.settings()}
+
+
+def setting_names(algorithm: str) -> tuple[str, ...]:
+    """Return the names of all settings of a run of ``algorithm``; ``SettingsError`` if there is no such one."""
+    return tuple(dict.fromkeys([*algorithm_settings(algorithm), *SCHEDULE_SETTINGS, *_SETTINGS]))
+
+
+def make_plan(
+    algorithm: str,
+    dataset: str,
+    target: str,
+    seed: int,
+    given: Mapping[str, Any] | None = None,
+    *,
+    protocol: str = PAPER,
+    stand_in: bool = False,
+) -> Plan:
+    """Return the plan of a run: ``given`` settings, else those of ``protocol`` (``paper`` or ``quick``) for the data.
+
+    A warm-up that is not given is the algorithm's share of DomainBed's steps. Raises ``SettingsError``, in one
+    sentence, for a name or a value that is wrong, and for settings that contradict each other.
+    """
+    own, chosen = algorithm_settings(algorithm), dict(given or {})
+    _refuse_unknown(chosen, setting_names(algorithm), algorithm)
+    if protocol not in PROTOCOLS:
+        raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(PROTOCOLS)}.")
+    spec = dataset_spec(dataset)
+    if target not in spec.domains:
+        raise SettingsError(f"target is {target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}.")
+    values = {**_defaults(dataset, chosen.get("optimizer", ADAM), quick=protocol == QUICK, stand_in=stand_in), **chosen}
+    schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))
+    if "warm_up" in own and "warm_up" not in chosen:
+        values["warm_up"] = round(own["warm_up"] * schedule.steps / DOMAINBED_STEPS)
+    made = make_algorithm(algorithm, _only(values, own))
+    fixed = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
+    where = {"dataset": dataset, "target": target, "seed": seed}
+    checked = make_plans({**where, **fixed, **_only(values, _SETTINGS)}, {}, {}, []).real.protocol
+    _check(made, schedule, checked)
+    return Plan(made, schedule, checked)
+
+
+def _defaults(dataset: str, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
+    """Return the settings of a run for which nothing was asked, each layer over the one before."""
+    federated, of_sgd = defaults_of(dataset), optimizer == SGD
+    shared = (*SHARED_SETTINGS, *(_OF_SGD if of_sgd else ()))
+    domainbed = {**_DOMAINBED[dataset_spec(dataset).channels], "momentum": 0.0, "weight_decay": 0.0}
+    values = domainbed if not of_sgd else {"batch_size": domainbed["batch_size"]}
+    values |= _only(federated.protocol, shared)
+    if quick or stand_in:
+        values |= _SHORT if not of_sgd else _only(_SHORT, SCHEDULE_SETTINGS)
+    if stand_in:
+        values |= _only(federated.stand_in, shared)
+    if quick:
+        values |= _only(protocol_settings(QUICK, dataset), (*shared, "batch_size"))
+    return values
+
+
+def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None:
+    """Raise ``SettingsError`` for values that are each in range and together make no sense."""
+    if protocol.batch_size < LEAST_BATCH:
+        raise SettingsError(f"batch_size is {protocol.batch_size}, expected at least {LEAST_BATCH} images per domain.")
+    if schedule.optimizer == ADAM and protocol.momentum:
+        raise SettingsError(
+            f"momentum is {protocol.momentum:g}, expected 0: it is a setting of the optimizer {SGD!r}, not of {ADAM!r}."
+        )
+    if isinstance(algorithm, AnnealedPenalty) and algorithm.strength and algorithm.warm_up >= schedule.steps:
+        raise SettingsError(
+            f"warm_up is {algorithm.warm_up} of {schedule.steps} steps, expected less: the strength "
+            f"{algorithm.strength:g} would never be in force."
+        )
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], algorithm: str) -> None:
+    for name in given:
+        if name in _OPTIONS:
+            raise SettingsError(f"{name} is no setting of a centralised run, expected it as {_OPTIONS[name]}.")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+            raise SettingsError(f"a centralised run of {algorithm!r} has no setting {name!r}; {hint}")

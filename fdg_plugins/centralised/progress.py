@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees while a centralised run trains: a line per checkpoint, and at a terminal a bar of the steps."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from fdg_plugins.centralised.plan import Plan
+from fdg_plugins.controllers.record import EvaluationRecord, RunRecord
+from fdg_plugins.controllers.report import duration, marks, percent
+
+Say = Callable[[str], None]
+
+
+class Lines:
+    """One plain line per event.
+
+    Args:
+        plan: the run.
+        say: prints one line.
+    """
+
+    def __init__(self, plan: Plan, say: Say) -> None:
+        self._plan = plan
+        self._say = say
+        self._began = time.monotonic()
+
+    def begun(self, record: RunRecord) -> None:
+        """Say what is trained on what, and how."""
+        protocol, schedule = self._plan.protocol, self._plan.schedule
+        self._began = time.monotonic()
+        mark = f" [{marks(record)}]" if marks(record) else ""
+        own = ", ".join(f"{name} {value}" for name, value in self._plan.algorithm.settings().items())
+        self._say(f"{record.data}{mark}: pooled {', '.join(record.sources)}; held out {protocol.target}")
+        self._say(
+            f"{self._plan.algorithm.title}{f' ({own})' if own else ''}, a centralised reference: it sees all source domains at once"
+        )
+        self._say(
+            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {schedule.steps} steps of "
+            f"{schedule.optimizer}, batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
+        )
+        if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
+            self._say("no ImageNet weights were found (FDG_PRETRAINED_FILE names them): training starts from scratch")
+
+    def stepped(self, steps_done: int) -> None:
+        """Say nothing: there are thousands."""
+
+    def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
+        """Say how good the model is."""
+        self._say(" | ".join([*self._place(record), *_scores(record, evaluation)]))
+
+    def _place(self, record: RunRecord) -> list[str]:
+        if not record.rounds:
+            return ["initial model"]
+        schedule, last = self._plan.schedule, record.rounds[-1]
+        done = min(last.round * schedule.checkpoint_every, schedule.steps)
+        losses = [loss for local in last.local.values() for loss in local.epoch_losses or ()]
+        parts = [f"step {done}/{schedule.steps}", f"train loss {sum(losses) / len(losses):.4f}"]
+        left = (time.monotonic() - self._began) / done * (schedule.steps - done)
+        return [*parts, f"about {duration(left)} left"] if left else parts
+
+
+class Bar(Lines):
+    """The lines, and below them a bar of the steps that stays at the bottom of the terminal."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        super().__init__(plan, lambda line: progress.console.print(Text(line), soft_wrap=True))
+        self._progress = progress
+        self._task: TaskID = progress.add_task("steps", total=plan.schedule.steps)
+
+    def stepped(self, steps_done: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=steps_done)
+
+
+@contextmanager
+def watching(plan: Plan, console: Console) -> Iterator[Lines]:
+    """Give what tells about the run: the bar if ``console`` is a terminal, else the lines alone."""
+    if not console.is_terminal:
+        yield Lines(plan, lambda line: console.print(Text(line), soft_wrap=True))
+        return
+    columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Bar(plan, progress)
+
+
+def _scores(record: RunRecord, evaluation: EvaluationRecord) -> list[str]:
+    target = record.protocol.target
+    return [f"source val {percent(evaluation.source_mean)}", f"target {target} {percent(evaluation.target)}"]

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One centralised run: what each domain holds, training with an evaluation at every checkpoint, record and models.
+
+Every domain is opened, split and judged by the class that a site of a federated run uses for it, and the record is that
+of a federated run with one site per domain. A checkpoint stands where a round does.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol as Interface
+
+import torch
+
+from fdg_plugins.centralised.plan import LEAST_BATCH, Plan
+from fdg_plugins.centralised.schedule import SGD
+from fdg_plugins.centralised.training import PooledTraining, endless_batches
+from fdg_plugins.controllers.census import Federation, take_census
+from fdg_plugins.controllers.global_model import Start, initial_model
+from fdg_plugins.controllers.record import (
+    EvaluationRecord,
+    InitialWeights,
+    LocalRecord,
+    Method,
+    RoundRecord,
+    RunRecord,
+)
+from fdg_plugins.controllers.rounds import FILES
+from fdg_plugins.controllers.setup import PACKAGES
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.executors.session import SiteSession
+from fdg_plugins.executors.training import ShouldStop, Stopped
+from fdg_plugins.messages import Evaluation
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.site_config import SiteConfig
+from fdg_plugins.storage import save_tensors, write_bytes
+
+Sessions = Mapping[str, SiteSession]
+
+
+class Watcher(Interface):
+    """Whoever tells the user how far a run is."""
+
+    def begun(self, record: RunRecord) -> None:
+        """The data was looked at; training begins."""
+
+    def stepped(self, steps_done: int) -> None:
+        """A step was taken."""
+
+    def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
+        """The model was evaluated and everything written."""
+
+
+def run_centralised(
+    plan: Plan, config: SiteConfig, cache: Path | None, folder: Path, watcher: Watcher, should_stop: ShouldStop
+) -> RunRecord:
+    """Carry out ``plan`` on the machine that ``config`` describes; return the record that ``folder`` then holds.
+
+    ``cache`` is where the stand-in is or will be drawn. Raises :class:`Stopped` soon after ``should_stop()`` is true,
+    and ``FDGError`` for what a user can mend; once training has begun, the record then says that the run was stopped.
+    """
+    check_new(folder)
+    sessions = _open_domains(plan, config, cache, should_stop)
+    federation = take_census({name: session.census() for name, session in sessions.items()}, {}, plan.protocol.target)
+    _check_sizes(federation)
+    start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
+    record = _new_record(plan, federation, InitialWeights(**vars(start.weights)))
+    watcher.begun(record)
+    return _Run(plan, sessions, start, record, folder, watcher, should_stop).carry_out()
+
+
+def check_new(folder: Path) -> None:
+    """Raise ``DataError`` unless ``folder`` is not there yet, or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(f"{folder} is there already and not an empty folder, expected a new one for the run.")
+
+
+def _open_domains(plan: Plan, config: SiteConfig, cache: Path | None, should_stop: ShouldStop) -> Sessions:
+    sessions = {}
+    for domain in dataset_spec(plan.protocol.dataset).domains:
+        if should_stop():
+            raise Stopped
+        sessions[domain] = SiteSession(domain, config, plan.protocol, cache)
+    return sessions
+
+
+def _check_sizes(federation: Federation) -> None:
+    for name in federation.sources:
+        if (count := federation.replies[name].num_train) < LEAST_BATCH:
+            raise DataError(f"domain {name} has {count} training image, expected at least {LEAST_BATCH}.")
+
+
+def _new_record(plan: Plan, federation: Federation, weights: InitialWeights) -> RunRecord:
+    """Return the record before training, in which the domains stand for the sites."""
+    title = dataset_spec(plan.protocol.dataset).title
+    return RunRecord(
+        stand_in=federation.stand_in,
+        data=f"STAND-IN for {title}" if federation.stand_in else title,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        protocol=plan.protocol,
+        method=Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings()),
+        initial_weights=weights,
+        versions={name: version(name) for name in PACKAGES},
+        classes=federation.classes,
+        sources=federation.sources,
+        held_out=federation.held_out,
+        census=federation.replies,
+    )
+
+
+class _Run:
+    """The run from its first evaluation on: owns model, record and files."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        sessions: Sessions,
+        start: Start,
+        record: RunRecord,
+        folder: Path,
+        watcher: Watcher,
+        should_stop: ShouldStop,
+    ) -> None:
+        self._plan = plan
+        self._sessions = sessions
+        self._record = record
+        self._folder = folder
+        self._watcher = watcher
+        self._should_stop = should_stop
+        self._started = time.perf_counter()
+        first = sessions[record.sources[0]]
+        self._model: ExtractorClassifier = first.load(start.model.state)
+        workers, on_gpu = first.config.workers, first.arithmetic.device.type == "cuda"
+        self._training = PooledTraining(
+            self._model,
+            plan.algorithm,
+            [
+                endless_batches(sessions[name].data, plan.protocol, workers=workers, pin_memory=on_gpu)
+                for name in record.sources
+            ],
+            self._make_optimizer,
+            first.arithmetic,
+        )
+
+    def carry_out(self) -> RunRecord:
+        """Train and evaluate to the end; however it ends, the record says so."""
+        try:
+            self._judge()
+            for checkpoint in range(1, self._plan.schedule.checkpoints + 1):
+                self._record.rounds.append(self._train(checkpoint))
+                self._judge()
+        except Stopped:
+            self._stop(f"it was stopped after step {self._training.steps_done} of {self._plan.schedule.steps}.")
+            raise
+        except FDGError as error:
+            self._stop(str(error))
+            raise
+        except Exception as error:
+            self._stop(f"{type(error).__name__}: {error}")
+            raise
+        self._record.status = "finished"
+        self._save_record()
+        return self._record
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        protocol, parameters = self._plan.protocol, self._model.parameters()
+        rate, decay = protocol.learning_rate, protocol.weight_decay
+        if self._plan.schedule.optimizer == SGD:
+            return torch.optim.SGD(parameters, lr=rate, momentum=protocol.momentum, weight_decay=decay)
+        return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+
+    def _train(self, checkpoint: int) -> RoundRecord:
+        """Take the steps that lead to a checkpoint; return their record, which has no aggregation and no traffic."""
+        began, steps = time.perf_counter(), self._plan.schedule.steps_of(checkpoint)
+        risks = self._training.train(steps, self._should_stop, self._watcher.stepped)
+        seconds = time.perf_counter() - began
+        local = {
+            name: LocalRecord(
+                epoch_losses=(risk,),
+                local=None,
+                steps=steps,
+                learning_rate=self._plan.protocol.learning_rate,
+                num_samples=len(self._sessions[name].data.train),
+                seconds=seconds,
+            )
+            for name, risk in zip(self._record.sources, risks, strict=True)
+        }
+        return RoundRecord(
+            round=checkpoint,
+            drawn=self._record.sources,
+            sites=self._record.sources,
+            failures={},
+            local=local,
+            seconds=seconds,
+            aggregation_seconds=0.0,
+            bytes_down=0,
+            bytes_up=0,
+        )
+
+    def _judge(self) -> None:
+        """Evaluate the model on all domains; keep it if source validation, never the target, prefers it."""
+        after = len(self._record.rounds)
+        evaluation = self._record.add_evaluation(after, {name: self._score(name) for name in self._sessions})
+        self._record.choices = self._record.choose(FILES)
+        chosen = {choice.rule: choice.after_round for choice in self._record.choices}
+        for file in (LAST_FILE, *([SELECTED_FILE] if chosen["source_validation"] == after else [])):
+            save_tensors(self._folder / file, self._model.state_dict(), self._description(after))
+        self._save_record()
+        self._watcher.judged(self._record, evaluation)
+
+    def _score(self, domain: str) -> Evaluation:
+        is_held_out = domain == self._record.protocol.target
+        return self._sessions[domain].evaluate(self._model, "test" if is_held_out else "validation", self._should_stop)
+
+    def _description(self, after_round: int) -> dict[str, str]:
+        """Return what a model's file says of it, as that of a federated run."""
+        record = self._record
+        return {
+            "model": record.protocol.model,
+            "classes": json.dumps(record.classes),
+            "image_size": str(record.protocol.image_size),
+            "dataset": record.data,
+            "target": record.protocol.target,
+            "after_round": str(after_round),
+            "initial_weights": record.initial_weights.label,
+        }
+
+    def _stop(self, reason: str) -> None:
+        self._record.status, self._record.stopped_because = "stopped", reason
+        with suppress(DataError):  # the reason may be that nothing can be written, and is said by who raised it
+            self._save_record()
+
+    def _save_record(self) -> None:
+        self._record.seconds = time.perf_counter() - self._started
+        write_bytes(self._folder / RESULTS_FILE, self._record.model_dump_json(indent=1).encode() + b"\n")

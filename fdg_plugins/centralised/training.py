@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training on the pooled source domains: endless batches of each, and steps of an algorithm over them."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from fdg_plugins.centralised.algorithm import Algorithm, Batch
+from fdg_plugins.data import DomainData, training_batches
+from fdg_plugins.errors import FDGError
+from fdg_plugins.executors.training import Arithmetic, ShouldStop, Stopped
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.protocol import Protocol
+
+MakeOptimizer = Callable[[], torch.optim.Optimizer]
+
+
+def endless_batches(
+    data: DomainData, protocol: Protocol, *, workers: int = 0, pin_memory: bool = False
+) -> Iterator[Batch]:
+    """Yield batches of a domain's training images for ever, augmented, in a new random order in each pass over them.
+
+    Images ``[B, C, S, S]`` and labels ``[B]``, with B the protocol's batch size, or all images of a domain that has
+    fewer. What is left at the end of a pass is not used in it, so that the domains' batches stay of one size. Order and
+    augmentation follow from the protocol's seed, the domain and the number of the pass.
+    """
+    size = min(protocol.batch_size, len(data.train))
+    for number in itertools.count():
+        batches = training_batches(
+            data,
+            image_size=protocol.image_size,
+            batch_size=protocol.batch_size,
+            seed=protocol.seed,
+            scope=("pooled", data.domain, number),
+            workers=workers,
+            pin_memory=pin_memory,
+        )
+        for images, labels in batches:
+            if len(labels) >= size:
+                yield images[:size], labels[:size]
+
+
+class PooledTraining:
+    """A model in training: the algorithm's steps, one batch of each source domain in each.
+
+    Args:
+        model: on the device of ``arithmetic``; it is changed in place.
+        algorithm: what is minimised, and how.
+        domains: batches of each source domain, without end.
+        make_optimizer: creates the optimizer of the model's parameters; again where the algorithm restarts it.
+        arithmetic: where and how to compute.
+    """
+
+    def __init__(
+        self,
+        model: ExtractorClassifier,
+        algorithm: Algorithm,
+        domains: Sequence[Iterator[Batch]],
+        make_optimizer: MakeOptimizer,
+        arithmetic: Arithmetic,
+    ) -> None:
+        self.model = model
+        self.algorithm = algorithm
+        self.state = algorithm.begin(model, len(domains))
+        self.steps_done = 0
+        self._domains = domains
+        self._make_optimizer = make_optimizer
+        self._optimizer = make_optimizer()
+        self._arithmetic = arithmetic
+
+    def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
+        """Take ``steps`` steps, at least one; return the mean risk of each domain over them.
+
+        ``on_step(steps done so far)`` is called after each. Raises :class:`Stopped` within one step once
+        ``should_stop()`` is true, and ``FDGError`` if a parameter is no longer finite at the end.
+        """
+        self.model.train()
+        total = torch.zeros(len(self._domains), dtype=torch.float64, device=self._arithmetic.device)
+        for _ in range(steps):
+            if should_stop():
+                raise Stopped
+            # Summed on the device: reading a loss out after every step would make an accelerator wait.
+            total += self._step()
+            on_step(self.steps_done)
+        self._check_finite()
+        return [float(value) / steps for value in total]
+
+    def _step(self) -> torch.Tensor:
+        if self.steps_done == self.algorithm.restarts_at:
+            self._optimizer = self._make_optimizer()
+        batches = [self._placed(next(domain)) for domain in self._domains]
+        risks = self.algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
+        self.steps_done += 1
+        return risks
+
+    def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._arithmetic.autocast():
+            loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state)
+        loss.value.backward()
+        self.state = loss.state
+        return loss.risks
+
+    def _placed(self, batch: Batch) -> Batch:
+        images, labels = batch
+        return self._arithmetic.images(images), labels.to(self._arithmetic.device, non_blocking=True)
+
+    def _check_finite(self) -> None:
+        for name, value in self.model.named_parameters():
+            if not bool(torch.isfinite(value).all()):
+                raise FDGError(
+                    f"parameter {name!r} is not finite after step {self.steps_done}, expected a smaller learning_rate "
+                    f"or other settings of {self.algorithm.title}."
+                )

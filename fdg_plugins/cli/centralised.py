@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg centralised``: one reference run on the pooled source data, for the block below the federated methods."""
+
+import os
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.sweep import INTERRUPTED, ProtocolName
+from fdg_plugins.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fdg_plugins.centralised.plan import Plan
+    from fdg_plugins.controllers import RunRecord
+
+
+class AlgorithmName(StrEnum):
+    """What is trained by."""
+
+    ERM = "erm"
+    IRM = "irm"
+    GROUPDRO = "groupdro"
+    VREX = "vrex"
+    IGA = "iga"
+    FISH = "fish"
+    FISHR = "fishr"
+
+
+def centralised(
+    algorithm: Annotated[AlgorithmName, typer.Argument(help="The algorithm.", show_default=False)],
+    target: Annotated[str, typer.Option(help="The domain to hold out; all others are pooled.", show_default=False)],
+    to: Annotated[Path, typer.Option(help="A new folder, for record and models.", show_default=False)],
+    dataset: Annotated[str, typer.Option(help="Data set, by name.")] = "pacs",
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Seed of splits, initial weights, order and augmentation.")
+    ] = 0,
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
+    ] = None,
+    protocol: Annotated[
+        ProtocolName, typer.Option(help="paper: DomainBed's steps; quick: minutes on a CPU. --set beats both.")
+    ] = ProtocolName.PAPER,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting. May be repeated.", show_default=False),
+    ] = None,
+) -> None:
+    """Train on the pooled source domains, in one process without FLARE, and evaluate as federated runs are.
+
+    ERM, IRM, GroupDRO, V-REx, IGA, Fish and Fishr are references, no federated methods: each step sees a batch of every
+    source domain. They say what could be reached if the data were allowed in one place. Network, images, splits,
+    augmentation, selection and evaluation are those of the federated runs with the same data set, held-out domain, seed
+    and protocol, so fdg report puts them in one table, in a block below the methods.
+
+    Settings: steps, checkpoint_every, optimizer (adam, sgd), batch_size (of each domain), learning_rate, momentum (of
+    sgd), weight_decay, model, head, pretrained, image_size, max_samples_per_domain, precision, channels_last; and
+    strength (irm, vrex, iga, fishr), warm_up (irm, vrex, fishr), ema (fishr), step_size (groupdro), meta_step (fish).
+    Where the machine computes is said by FDG_DEVICE, FDG_WORKERS, FDG_THREADS and FDG_PRETRAINED_FILE.
+
+    Exit codes: 0 the run has finished, 2 it cannot be carried out, 130 it was stopped; its record then says so.
+
+    Examples:
+
+      fdg centralised erm --target sketch --data-root /data --to references/erm-sketch-seed0
+
+      fdg centralised irm --dataset rotateddigits --target angle_0 --protocol quick --to references/irm-angle_0-seed0
+
+      fdg centralised fishr --target photo --data-root /data --set steps=2000 --set strength=100 --to references/fishr
+
+      fdg report sweeps/pacs references
+    """
+    from fdg_plugins.controllers.report import final_table
+    from fdg_plugins.executors.training import Stopped
+    from fdg_plugins.run_files import RESULTS_FILE
+    from fdg_plugins.sweep.machine import ignored_settings, machine_environment
+
+    for name in ignored_settings(os.environ):
+        say(f"Warning: {name} is not used: the settings of a run come from --set.", "yellow", on_stderr=True)
+    environment = machine_environment(os.environ, data_root)
+    plan = _plan(algorithm, dataset, target, seed, read_values(settings or []), protocol, environment)
+    try:
+        record = _carry_out(plan, environment, to)
+    except Stopped as stopped:
+        file = to / RESULTS_FILE
+        say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)
+        raise typer.Exit(INTERRUPTED) from stopped
+    say(final_table(record))
+    say(f"record and models: {to}")
+    say(f"next: fdg report {to}, with the folders of the federated runs that it is to stand beside")
+
+
+def _plan(
+    algorithm: AlgorithmName,
+    dataset: str,
+    target: str,
+    seed: int,
+    settings: dict[str, Any],
+    protocol: ProtocolName,
+    environment: "Mapping[str, str]",
+) -> "Plan":
+    """Return the plan, for the data that the environment names or, where it names none, for the stand-in."""
+    from fdg_plugins.centralised.plan import make_plan
+    from fdg_plugins.data import find_data_root
+
+    wanted = partial(make_plan, algorithm.value, dataset, target, seed, settings, protocol=protocol.value)
+    wanted()  # what is wrong in it is refused before a stand-in is drawn
+    found = find_data_root(dataset, _path("FDG_DATA_ROOT", environment), _path("FDG_CACHE", environment))
+    return wanted(stand_in=found.stand_in)
+
+
+def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
+    """Carry out the plan where the environment says; Ctrl-C and SIGTERM stop it within a step."""
+    import torch
+    from rich.console import Console
+
+    from fdg_plugins.centralised.progress import watching
+    from fdg_plugins.centralised.run import run_centralised
+    from fdg_plugins.site_config import read_site_config
+    from fdg_plugins.sweep.execute import listening
+
+    config = read_site_config("centralised", None, environment)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    cache = _path("FDG_CACHE", environment)
+    with listening() as order, watching(plan, Console(highlight=False)) as watcher:
+        return run_centralised(plan, config, cache, to, watcher, lambda: order.signal is not None)
+
+
+def _path(name: str, environment: "Mapping[str, str]") -> Path | None:
+    text = environment.get(name, "")
+    return Path(text) if text else None
+
+
+def read_values(texts: list[str]) -> dict[str, Any]:
+    """Return the value of each setting from ``NAME=VALUE``; ``SettingsError`` for another form or several values."""
+    from fdg_plugins.sweep.values import read_settings, split_key
+
+    settings = {}
+    for key, values in read_settings(texts).items():
+        owner, name = split_key(key)
+        if owner is not None or len(values) != 1:
+            raise SettingsError(f"--set {key} has the form of a sweep's, expected NAME=VALUE with one value.")
+        settings[name] = values[0]
+    return settings

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Weights that turn away from sites with a high risk: ARFL's closed form.
+
+Reference: Li, Ngai, Ye, Voigt, "Auto-weighted Robust Federated Learning with Corrupted Data Sources" (ARFL), ACM
+Transactions on Intelligent Systems and Technology, 2022.
+
+The problem, over the simplex, with ``L_u`` the mean loss of one and the same model on the ``n_u`` samples of site u:
+
+    minimise  sum_u alpha_u L_u + lambda/2 sum_u alpha_u^2 / n_u
+
+Its solution is ``alpha_u = n_u max(eta - L_u, 0) / lambda``. With the losses in ascending order, ``eta`` is the last
+of ``eta_p = (sum_{i<=p} n_i L_i + lambda) / sum_{i<=p} n_i`` before the first one that is below ``L_p``.
+
+Shapes: N known sites; losses ``[N]``, samples ``[N]``, alpha ``[N]``.
+
+Differences: none in the value. The losses are taken from the smallest one, which moves eta by as much and leaves
+alpha; and alpha is scaled to a sum of one, which is its sum. So a loss without a digit in common with lambda costs
+nothing, and equal losses, or a lambda beyond all of them, give ``n_u / sum_v n_v`` to the bit.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+
+def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation: float) -> torch.Tensor:
+    """Return alpha, float64 ``[N]`` on the simplex, in the order of the sites given.
+
+    ``losses``: finite; alpha depends on their scale. ``samples``: above zero. ``regularisation``: lambda > 0, in units
+    of a loss times a number of samples; towards zero all weight is on the smallest loss, towards infinity alpha is
+    proportional to the samples. Sites that are alike have the same weight per sample.
+
+    Raises ``ValueError`` for no site, for vectors of different lengths, and for a value out of range.
+
+    >>> risk_weights([0.25, 0.75], [100, 100], regularisation=100.0).tolist()
+    [0.75, 0.25]
+    """
+    _check(losses, samples, regularisation)
+    lowest, total = min(losses), math.fsum(samples)
+    excess = [loss - lowest for loss in losses]
+    shares = [count / total for count in samples]  # in place of the counts, so that no product of large numbers is
+    threshold = _threshold(excess, shares, regularisation / total)
+    scores = [count * _activity(above, threshold) for count, above in zip(samples, excess, strict=True)]
+    alpha = torch.tensor(scores, dtype=torch.float64)
+    return alpha / math.fsum(scores)
+
+
+def _threshold(excess: Sequence[float], shares: Sequence[float], regularisation: float) -> float:
+    """Return ``eta - min L``, from the losses above the smallest one, and from shares and lambda over all samples."""
+    products: list[float] = []
+    masses: list[float] = []
+    threshold = math.inf
+    for above, share in sorted(zip(excess, shares, strict=True)):
+        products.append(share * above)
+        masses.append(share)
+        candidate = (math.fsum(products) + regularisation) / math.fsum(masses)
+        if candidate < above:
+            break
+        threshold = candidate
+    return threshold
+
+
+def _activity(above: float, threshold: float) -> float:
+    """Return ``max(eta - L, 0) / (eta - min L)``: one at the smallest loss, also where lambda rounds to nothing."""
+    return 1 - above / threshold if above < threshold else float(above == 0)
+
+
+def _check(losses: Sequence[float], samples: Sequence[int], regularisation: float) -> None:
+    if not losses or len(losses) != len(samples):
+        raise ValueError(f"Expected a loss and a number of samples of each site, got {len(losses)} and {len(samples)}.")
+    if not all(math.isfinite(loss) for loss in losses):
+        raise ValueError(f"Expected finite losses, got {list(losses)}.")
+    if not all(0 < count < math.inf for count in samples):
+        raise ValueError(f"Expected a positive number of samples from every site, got {list(samples)}.")
+    if not regularisation > 0:
+        raise ValueError(f"The regularisation is {regularisation}, expected a number above 0.")

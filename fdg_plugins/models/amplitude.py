@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Amplitude normalization: a network that reads every image with one amplitude spectrum in place of its own.
+
+The mathematics is in ``fdg_plugins.core.spectrum``; how the spectrum comes about is HarmoFL's
+(``fdg_plugins.methods.harmo``).
+"""
+
+import torch
+from torch import nn
+
+from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_amplitude
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models.registry import ExtractorClassifier
+
+
+class AmplitudeNormalization(nn.Module):
+    """Images ``[B, C, H, W]`` -> the same, with the amplitudes of the band replaced by those of a buffer.
+
+    The buffer ``amplitude``, float32 ``[C, H, W // 2 + 1]``, is zero until a spectrum is known; until then images pass
+    as they are. In training, while ``collects`` is set, it is the running mean ``(1 - v) amplitude + v batch mean``,
+    which the first batch starts; each batch is normalised with the mean that it has just moved. It never changes
+    otherwise, nor in evaluation mode. Outside the band it stays zero: what is not used does not leave a site.
+
+    Args:
+        image_shape: ``(C, H, W)``; images of another shape are refused with a ``SettingsError``.
+        band: L in [0, 0.5], half-width of the band as a fraction of the shorter side: 0 is the mean of each channel.
+        momentum: v in [0, 1], the batch's share of the running mean; 0 keeps the first batch's.
+    """
+
+    amplitude: torch.Tensor
+    band: torch.Tensor
+
+    def __init__(self, image_shape: tuple[int, int, int], band: float, momentum: float) -> None:
+        super().__init__()
+        channels, height, width = image_shape
+        self.image_shape = (channels, height, width)
+        self.momentum = momentum
+        self.collects = False
+        self.register_buffer("amplitude", torch.zeros(channels, height, width // 2 + 1))
+        self.register_buffer("band", centred_band(height, width, band), persistent=False)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a spectrum yet; reads from the device."""
+        return bool(self.amplitude.any())
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the images ``[B, C, H, W]`` normalised, in at least float32."""
+        if images.shape[1:] != self.image_shape:
+            raise SettingsError(
+                f"images of shape {list(images.shape[1:])} came to a network whose amplitude spectrum is of "
+                f"{list(self.image_shape)}, expected those."
+            )
+        if self.collects and self.training:
+            self._collect(images)
+        # Chosen on the device: reading out what is known for every batch would make an accelerator wait.
+        return torch.where(self.amplitude.any(), replace_amplitude(images, self.amplitude, self.band), images)
+
+    @torch.no_grad()
+    def _collect(self, images: torch.Tensor) -> None:
+        mean = torch.where(self.band, mean_amplitude(images), 0.0)
+        running = (1 - self.momentum) * self.amplitude + self.momentum * mean
+        self.amplitude.copy_(torch.where(self.amplitude.any(), running, mean))
+
+
+class AmplitudeNormalizedClassifier(ExtractorClassifier):
+    """A network, all its names kept, with an :class:`AmplitudeNormalization` between images and extractor."""
+
+    def __init__(self, network: ExtractorClassifier, normalization: AmplitudeNormalization) -> None:
+        super().__init__(network.extractor, network.classifier)
+        self.normalization = normalization
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the features ``[B, D]`` of the normalised ``images: [B, C, H, W]``."""
+        return super().features(self.normalization(images))

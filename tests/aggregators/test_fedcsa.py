@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedCSA: rows of the last layer by who holds the class, everything else as under FedAvg."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trained_sites import aggregate, contribution, report_of
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedCSAAggregator, RunFacts, UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators.fedcsa import class_shares, class_weights, combine_rows
+from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.errors import SettingsError
+
+Params = dict[str, Any]
+Counts = Mapping[str, Sequence[int]]
+
+REPEATABLE = settings(derandomize=True, deadline=None)
+Y, D = 3, 4
+WEIGHT, BIAS = "classifier.weight", "classifier.bias"
+LAST = (WEIGHT, BIAS)
+SAMPLES = {"art": 10, "photo": 30, "sketch": 60}
+COUNTS: Counts = {"art": (10, 0, 0), "photo": (10, 20, 0), "sketch": (20, 40, 0)}
+
+
+def update_of(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"conv.weight": (2, 3), WEIGHT: (Y, D), BIAS: (Y,), "bn.running_mean": (2,)}
+    return {name: torch.randn(*shape, generator=generator).to(dtype) for name, shape in shapes.items()}
+
+
+UPDATES = {site: update_of(seed) for seed, site in enumerate(SAMPLES)}
+LAYOUT = ModelLayout.of(UPDATES["art"])
+
+
+def facts(counts: Counts = COUNTS) -> RunFacts:
+    return RunFacts(counts, LAST)
+
+
+def run(
+    aggregator: UpdateAggregator,
+    counts: Counts = COUNTS,
+    sites: Sequence[str] = tuple(SAMPLES),
+    updates: Mapping[str, Any] = UPDATES,
+) -> tuple[Params, dict[str, Any]]:
+    """Run one round; return its step and its report."""
+    aggregator.begin_run(facts(counts))
+    aggregator.begin_round(LAYOUT, sites)
+    result = aggregate(aggregator, [contribution(site, updates[site], SAMPLES[site]) for site in sites])
+    return result.params, report_of(result)
+
+
+def same_bits(first: Params, second: Params) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+# --- weights of the classes ---
+
+
+def test_two_sites_and_three_classes_by_hand() -> None:
+    # a = (1/4, 3/4), r = ((1, 0, 0), (1/3, 2/3, 0)). Class 0: 1/4 and 3/4 * 1/3 are equal. Class 1: only the second
+    # site has it. Class 2: nobody has it, so a.
+    weights, shares = torch.tensor([0.25, 0.75], dtype=torch.float64), class_shares([(10, 0, 0), (10, 20, 0)])
+    assert shares.tolist() == [[1.0, 0.0, 0.0], pytest.approx([1 / 3, 2 / 3, 0.0])]
+    of_classes = class_weights(weights, shares)
+    assert of_classes[0].tolist() == pytest.approx([0.5, 0.0, 0.25])
+    assert of_classes[1].tolist() == pytest.approx([0.5, 1.0, 0.75])
+
+
+@REPEATABLE
+@given(counts=st.lists(st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any), min_size=1, max_size=6))
+def test_with_weights_by_samples_they_are_the_shares_of_each_class_and_with_equal_ones_of_the_shares(
+    counts: list[list[int]],
+) -> None:
+    images = np.array(counts, np.float64)
+    for weights, reading in (
+        (images.sum(axis=1) / images.sum(), images),
+        (np.full(len(counts), 1 / len(counts)), images / images.sum(axis=1, keepdims=True)),
+    ):
+        found = class_weights(torch.from_numpy(weights), class_shares(counts))
+        held = images.sum(axis=0) > 0
+        np.testing.assert_allclose(found[:, held], (reading / np.where(held, reading.sum(axis=0), 1))[:, held])
+        np.testing.assert_allclose(found[:, ~held], np.broadcast_to(weights[:, None], found[:, ~held].shape))
+        np.testing.assert_allclose(found.sum(dim=0), np.ones(4))
+        assert bool((found >= 0).all())
+
+
+def test_a_class_whose_owners_have_no_weight_follows_the_others() -> None:
+    weights = torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64)
+    found = class_weights(weights, class_shares([(5, 5), (7, 0), (3, 0)]))
+    assert found[:, 0].tolist() == [0.0, 0.25, 0.75]
+    assert found[:, 1].tolist() == weights.tolist()
+
+
+def test_a_round_without_any_weight_has_none_for_the_classes() -> None:
+    found = class_weights(torch.zeros(2, dtype=torch.float64), class_shares([(5, 5, 0), (7, 0, 0)]))
+    assert found.tolist() == [[0.0] * 3] * 2
+
+
+def test_rows_are_combined_each_with_weights_of_its_own() -> None:
+    weights = torch.tensor([[1.0, 0.5], [0.0, 0.25]], dtype=torch.float64)
+    matrices = [torch.tensor([[2.0, 4.0], [6.0, 8.0]]), torch.tensor([[1.0, 1.0], [4.0, 0.0]])]
+    assert combine_rows(weights, matrices).tolist() == [[2.0, 4.0], [4.0, 4.0]]
+    assert combine_rows(weights, [matrix[:, 0] for matrix in matrices]).tolist() == [2.0, 4.0]
+    assert combine_rows(weights, matrices).dtype == torch.float32
+
+
+# --- as an aggregator ---
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("server_lr", [1.0, 0.3])
+def test_the_last_layer_moves_row_by_row_and_all_else_as_under_fedavg(weighting: str, server_lr: float) -> None:
+    step, report = run(FedCSAAggregator(weighting=weighting, server_lr=server_lr))
+    plain, _ = run(FedAvgAggregator(weighting=weighting, server_lr=server_lr))
+    assert same_bits(
+        {name: value for name, value in step.items() if name not in LAST},
+        {name: value for name, value in plain.items() if name not in LAST},
+    )
+    rows = class_weights(torch.tensor(report["weights"], dtype=torch.float64), class_shares(list(COUNTS.values())))
+    for name in LAST:
+        stacked = torch.stack([UPDATES[site][name].double() for site in sorted(SAMPLES)])
+        expected = server_lr * torch.einsum("uk,uk...->k...", rows, stacked)
+        torch.testing.assert_close(step[name], expected.float())
+        assert not torch.equal(step[name], plain[name])
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform", {"name": "ga", "step_size": 0.2}])
+def test_equal_shares_of_the_classes_are_fedavg_to_the_bit(weighting: Any) -> None:
+    counts = {"art": (1, 2, 3), "photo": (5, 10, 15), "sketch": (7, 14, 21)}
+    step, report = run(FedCSAAggregator(weighting=weighting, server_lr=0.7), counts)
+    plain, expected = run(FedAvgAggregator(weighting=weighting, server_lr=0.7), counts)
+    assert same_bits(step, plain)
+    assert report == expected
+
+
+def test_one_site_gives_its_own_update_back() -> None:
+    step, _ = run(FedCSAAggregator(), sites=["photo"])
+    assert same_bits(step, UPDATES["photo"])
+
+
+def test_the_row_of_a_class_that_one_site_holds_alone_is_that_sites() -> None:
+    step, _ = run(FedCSAAggregator(), {"art": (5, 0, 5), "photo": (9, 1, 20), "sketch": (60, 0, 0)})
+    assert torch.equal(step[WEIGHT][1], UPDATES["photo"][WEIGHT][1])
+    assert torch.equal(step[BIAS][1], UPDATES["photo"][BIAS][1])
+
+
+def test_a_row_whose_owners_are_absent_is_a_plain_average_and_not_zero() -> None:
+    counts = {"art": (5, 0, 5), "photo": (9, 0, 20), "sketch": (20, 40, 0)}
+    step, report = run(FedCSAAggregator(), counts, ["art", "photo"])
+    mean = sum(w * UPDATES[s][WEIGHT][1].double() for w, s in zip(report["weights"], ["art", "photo"], strict=True))
+    torch.testing.assert_close(step[WEIGHT][1], mean.float())
+
+
+def test_weights_that_follow_the_gaps_take_the_place_of_the_shares_of_samples() -> None:
+    aggregator = FedCSAAggregator(weighting={"name": "ga", "step_size": 0.3})
+    aggregator.begin_run(facts())
+    weights = []
+    for number in range(2):
+        aggregator.begin_round(LAYOUT, SAMPLES, number, 10)
+        for site, update in UPDATES.items():
+            model = contribution(site, update)
+            model.meta["fdg_checked_reports"] = {"gap": {"art": 3.0}.get(site, 0.0)}
+            aggregator.accept_model(model)
+        result = aggregator.aggregate_model()
+        weights.append(torch.tensor(report_of(result)["weights"], dtype=torch.float64))
+        rows = class_weights(weights[-1], class_shares(list(COUNTS.values())))
+        stacked = torch.stack([UPDATES[site][BIAS].double() for site in sorted(SAMPLES)])
+        torch.testing.assert_close(result.params[BIAS], torch.einsum("uk,uk->k", rows, stacked).float())
+    assert weights[0][0] > 1 / 3
+
+
+def test_the_report_measures_the_step_that_is_taken() -> None:
+    step, report = run(FedCSAAggregator())
+    plain, expected = run(FedAvgAggregator())
+    trainable = [name for name in step if name != "bn.running_mean"]
+
+    def flat(params: Params) -> torch.Tensor:
+        return torch.cat([params[name].double().flatten() for name in trainable])
+
+    assert report["direction_norm"] == pytest.approx(float(flat(step).norm()), rel=1e-6)
+    assert report["mean_norm"] == expected["mean_norm"] == pytest.approx(float(flat(plain).norm()), rel=1e-6)
+    cosines = [float(torch.cosine_similarity(flat(UPDATES[site]), flat(step), dim=0)) for site in sorted(SAMPLES)]
+    assert report["cosines_with_direction"] == pytest.approx(cosines, rel=1e-5)
+    assert report["cosines_with_mean"] == expected["cosines_with_mean"]
+
+
+def test_any_order_of_arrival_gives_the_same_bits_for_arrays_and_tensors() -> None:
+    expected, _ = run(FedCSAAggregator())
+    arrays = {site: {name: value.numpy() for name, value in update.items()} for site, update in UPDATES.items()}
+    for order in itertools.permutations(SAMPLES):
+        for updates in (UPDATES, arrays):
+            step, _ = run(FedCSAAggregator(), sites=order, updates=updates)
+            assert same_bits({name: torch.as_tensor(value) for name, value in step.items()}, expected)
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (RunFacts(), "^the names of the last layer's parameters are not known, .* it needs the workflow"),
+        (RunFacts(COUNTS), "^the names of the last layer's parameters are not known"),
+        (RunFacts({}, LAST), "^site photo: its number of images of each class is not known"),
+        (RunFacts({"photo": (0, 0, 0)}, LAST), "^site photo: its number of images of each class is not known"),
+    ],
+)
+def test_where_the_workflow_tells_nothing_of_the_classes_the_first_contribution_ends_it(
+    known: RunFacts, message: str
+) -> None:
+    aggregator = FedCSAAggregator()
+    aggregator.begin_run(known)
+    with pytest.raises(SettingsError, match=message) as caught:
+        aggregator.accept_model(contribution("photo", UPDATES["photo"]))
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_it_is_made_by_name_with_the_settings_of_fedavg() -> None:
+    aggregator = make_aggregator({"name": "fedcsa", "weighting": "uniform"})
+    assert isinstance(aggregator, FedCSAAggregator)
+    assert aggregator.settings() == {"weighting": "uniform", "server_lr": 1.0}

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedNova: normalised updates, by hand and against training that is written out."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trained_sites import aggregate, contribution, report_of
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, make_aggregator
+from fdg_plugins.aggregators.fednova import normalized_coefficients
+from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.errors import ContributionError, SettingsError
+
+Params = dict[str, Any]
+MakeUpdate = Callable[..., Params]
+
+REPEATABLE = settings(derandomize=True, deadline=None)
+SITES = {"photo": 10, "sketch": 30, "art": 60}
+STEPS = {"photo": 1.0, "sketch": 3.0, "art": 12.5}
+
+
+def vector(*values: float) -> Params:
+    return {"w": np.asarray(values, np.float64)}
+
+
+def same_bits(first: Params, second: Params) -> bool:
+    return all(np.asarray(first[name]).tobytes() == np.asarray(second[name]).tobytes() for name in second)
+
+
+# --- how far steps go ---
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("steps", [1, 2, 7, 100])
+def test_effective_steps_are_the_displacement_under_a_constant_unit_gradient(steps: int, momentum: float) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([parameter], lr=0.25, momentum=momentum)
+    increment = total = 0.0
+    for _ in range(steps):
+        parameter.grad = torch.ones(1, dtype=torch.float64)
+        optimizer.step()
+        increment = momentum * increment + 1
+        total += increment
+    assert effective_steps(steps, momentum) == pytest.approx(-parameter.item() / 0.25)
+    assert effective_steps(steps, momentum) == pytest.approx(total)
+
+
+# --- coefficients ---
+
+
+def test_two_sites_by_hand() -> None:
+    # p = (1, 3) / 4 and |a| = (2, 6): tau_eff = 5, coefficients 5/4 / 2 = 0.625 and 15/4 / 6 = 0.625.
+    # Updates of two and six steps of length one along different axes are thus both 0.625 of themselves, and in the
+    # step they are 5 p_u: 1.25 and 3.75. The mean would have been 0.5 and 4.5.
+    result = aggregate(
+        FedNovaAggregator(),
+        [
+            contribution("art", vector(2.0, 0.0), 1, effective_steps=2.0),
+            contribution("photo", vector(0.0, 6.0), 3, effective_steps=6.0),
+        ],
+    )
+    assert result.params["w"].tolist() == pytest.approx([1.25, 3.75])
+    report = report_of(result)
+    assert report["weights"] == [0.25, 0.75]
+    assert report["coefficients"] == pytest.approx([0.625, 0.625])
+    assert report["effective_steps"] == [2.0, 6.0]
+    assert report["update_norms"] == [2.0, 6.0]
+    assert report["mean_norm"] == pytest.approx((0.5**2 + 4.5**2) ** 0.5)
+    assert report["direction_norm"] == pytest.approx((1.25**2 + 3.75**2) ** 0.5)
+    assert report["cosines_with_mean"] == pytest.approx([0.5 / 20.5**0.5, 4.5 / 20.5**0.5])
+    assert report["cosines_with_direction"] == pytest.approx([1.25 / 15.625**0.5, 3.75 / 15.625**0.5])
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_a_site_with_twice_the_steps_of_the_same_gradient_counts_by_its_weight_and_not_twice(weighting: str) -> None:
+    gradient = np.array([1.0, -2.0, 0.5])
+    p = {"art": 0.25, "photo": 0.75} if weighting == "samples" else {"art": 0.5, "photo": 0.5}
+    steps, samples = {"art": 8.0, "photo": 4.0}, {"art": 10, "photo": 30}
+    signs = {"art": np.array([1.0, 1.0, 0.0]), "photo": np.array([1.0, 0.0, 1.0])}
+    sites = [
+        contribution(site, vector(*(-0.1 * steps[site] * gradient * signs[site])), samples[site], effective_steps=n)
+        for site, n in steps.items()
+    ]
+    result = aggregate(FedNovaAggregator(weighting=weighting), sites)
+    mean_steps = sum(p[site] * steps[site] for site in steps)
+    expected = -0.1 * mean_steps * sum(p[site] * gradient * signs[site] for site in steps)
+    np.testing.assert_allclose(result.params["w"], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform", {"name": "ga", "step_size": 0.1}])
+@pytest.mark.parametrize("steps", [1.0, 7.0, 50 / 3])
+def test_equal_steps_are_fedavg_to_the_bit(make_update: MakeUpdate, weighting: Any, steps: float) -> None:
+    models = [
+        contribution(site, make_update(seed), samples, effective_steps=steps)
+        for seed, (site, samples) in enumerate(SITES.items())
+    ]
+    nova = aggregate(FedNovaAggregator(weighting=weighting, server_lr=0.3), models)
+    plain = aggregate(FedAvgAggregator(weighting=weighting, server_lr=0.3), models)
+    assert same_bits(nova.params, plain.params)
+    assert {**report_of(nova), **report_of(plain)} == report_of(nova)
+
+
+@REPEATABLE
+@given(
+    sites=st.lists(st.tuples(st.floats(1e-3, 1.0), st.floats(1, 1e6)), min_size=1, max_size=6),
+    scale=st.floats(1e-3, 1e3),
+)
+def test_coefficients_carry_the_mean_number_of_steps_and_have_no_unit(
+    sites: list[tuple[float, float]], scale: float
+) -> None:
+    weights = torch.tensor([weight for weight, _ in sites], dtype=torch.float64)
+    weights, steps = weights / weights.sum(), torch.tensor([count for _, count in sites], dtype=torch.float64)
+    coefficients = normalized_coefficients(weights, steps)
+    mean_steps = float(weights @ steps)
+    # Under one constant gradient, updates are -eta |a_u| g, and the step is that of tau_eff steps.
+    assert float(coefficients @ steps) == pytest.approx(mean_steps)
+    assert coefficients.tolist() == pytest.approx((weights * mean_steps / steps).tolist())
+    assert normalized_coefficients(weights, scale * steps).tolist() == pytest.approx(coefficients.tolist())
+
+
+def test_one_site_gives_its_own_update_back(make_update: MakeUpdate) -> None:
+    update = make_update(3)
+    result = aggregate(FedNovaAggregator(), [contribution("photo", update, effective_steps=17.5)])
+    assert same_bits(result.params, update)
+
+
+def test_weights_of_zero_give_coefficients_of_zero() -> None:
+    zero = torch.zeros(2, dtype=torch.float64)
+    assert normalized_coefficients(zero, torch.tensor([1.0, 5.0])).tolist() == [0.0, 0.0]
+
+
+# --- as an aggregator ---
+
+
+def sites_of(make_update: MakeUpdate, order: tuple[str, ...] = tuple(SITES), tensors: bool = False) -> list[Any]:
+    return [
+        contribution(
+            site, make_update(sorted(SITES).index(site), tensors), SITES[site], effective_steps=STEPS[site], steps=2
+        )
+        for site in order
+    ]
+
+
+@pytest.mark.parametrize("server_lr", [1.0, 0.3])
+def test_parameters_move_by_the_coefficients_and_buffers_by_their_own_rules(
+    make_update: MakeUpdate, server_lr: float
+) -> None:
+    result = aggregate(FedNovaAggregator(server_lr=server_lr), sites_of(make_update))
+    report = report_of(result)
+    updates = [make_update(seed) for seed in range(len(SITES))]
+    assert report["sites"] == sorted(SITES)
+    for name, expected in {"conv.weight": report["coefficients"], "bn.running_mean": report["weights"]}.items():
+        scale = server_lr if name == "conv.weight" else 1.0
+        mean = scale * sum(c * update[name].astype(np.float64) for c, update in zip(expected, updates, strict=True))
+        np.testing.assert_allclose(result.params[name], mean, rtol=1e-6, atol=1e-7)
+    assert result.params["bn.num_batches_tracked"] == 23
+
+
+def test_any_order_of_arrival_gives_the_same_bits_for_arrays_and_tensors(make_update: MakeUpdate) -> None:
+    expected = aggregate(FedNovaAggregator(), sites_of(make_update)).params
+    for order in itertools.permutations(SITES):
+        for tensors in (False, True):
+            assert same_bits(aggregate(FedNovaAggregator(), sites_of(make_update, order, tensors)).params, expected)
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ({"said": False}, "did not say how far its steps went, by which its update is divided"),
+        ({"effective_steps": float("inf")}, "effective_steps is inf, expected a finite number"),
+        ({"effective_steps": float("nan")}, "effective_steps is nan"),
+        ({"effective_steps": 0.5}, "effective_steps is 0.5"),
+        ({"effective_steps": -3.0}, "effective_steps is -3.0"),
+        ({"effective_steps": "many"}, "effective_steps is 'many'"),
+    ],
+)
+def test_a_site_whose_steps_are_not_known_is_refused_by_name_and_the_round_goes_on(
+    make_update: MakeUpdate, layout: ModelLayout, report: dict[str, Any], message: str
+) -> None:
+    aggregator = FedNovaAggregator()
+    aggregator.begin_round(layout, [*SITES, "cartoon"])
+    with pytest.raises(ContributionError, match=rf"^site cartoon: .*{message}"):
+        aggregator.accept_model(contribution("cartoon", make_update(9), **report))
+    expected = aggregate(FedNovaAggregator(), sites_of(make_update)).params
+    assert same_bits(aggregate(aggregator, sites_of(make_update)).params, expected)
+
+
+def test_it_is_made_by_name_and_does_not_go_with_the_proximal_term() -> None:
+    aggregator = make_aggregator({"name": "fednova", "weighting": "uniform"})
+    assert isinstance(aggregator, FedNovaAggregator)
+    assert aggregator.settings() == {"weighting": "uniform", "server_lr": 1.0}
+    assert list(aggregator.excludes) == ["prox"]
+    with pytest.raises(SettingsError, match="has no setting 'gmf'"):
+        make_aggregator({"name": "fednova", "gmf": 0.9})

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contributions that say how the site trained, as this package's executor sends them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
+
+
+def evaluation(loss: Any, split: str = "train") -> dict[str, Any]:
+    return {"split": split, "loss": loss, "accuracy": 0.5, "count": 10}
+
+
+def training_report(effective_steps: Any = 1.0, steps: int = 1, losses: tuple[Any, Any] | None = None) -> Any:
+    """What a site says of its training; ``losses`` on its training split, of the model received and of its own."""
+    report = {
+        "domain": "photo",
+        "steps": steps,
+        "effective_steps": effective_steps,
+        "learning_rate": 0.1,
+        "seconds": 0.5,
+        "training_split": None if losses is None else tuple(evaluation(loss) for loss in losses),
+    }
+    return {META_REPORT: report}
+
+
+def contribution(site: str, params: Any, samples: int | None = 10, said: bool = True, **report: Any) -> FLModel:
+    """A contribution of ``params`` with a report of its training, without one if ``said`` is false."""
+    meta = {META_SITE: site, **({} if samples is None else {META_SAMPLES: samples})}
+    return FLModel(
+        params_type=ParamsType.DIFF, params=params, meta={**meta, **(training_report(**report) if said else {})}
+    )
+
+
+def aggregate(aggregator: UpdateAggregator, contributions: Iterable[FLModel]) -> FLModel:
+    """Return the step of a round."""
+    for model in contributions:
+        aggregator.accept_model(model)
+    return aggregator.aggregate_model()
+
+
+def report_of(result: FLModel) -> dict[str, Any]:
+    """Return what an aggregator reports of a round."""
+    report: dict[str, Any] = result.meta[META_REPORT]
+    return report

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every method and every composition that the papers print: two whole rounds of all sites, as a recipe sets it up."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_methods_in_rounds import MethodJob, same
+
+from fdg_plugins.composition import PUBLISHED, parse_method
+from fdg_plugins.recipes import METHODS, make_recipe
+
+pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+
+OF_RUN = ("dataset", "target", "model", "image_size", "rounds", "local_epochs", "batch_size", "learning_rate")
+
+
+def arguments(method: str, folder: Path) -> dict[str, Any]:
+    """Return what the exported job says of its method: its aggregator, and the protocol but for the run's size."""
+    recipe = make_recipe(method, "rotateddigits")
+    recipe.export(str(folder))
+    file = folder / recipe.name / "app_server" / "config" / "config_fed_server.json"
+    said = json.loads(file.read_text(encoding="utf-8"))["workflows"][0]["args"]
+    protocol = {name: value for name, value in said["protocol"].items() if name not in OF_RUN}
+    objective = protocol.pop("objective", "erm")
+    return {"objective": objective, "aggregator": said["aggregator"], "settings": protocol}
+
+
+def run(method: str, folder: Path, **settings: Any) -> MethodJob:
+    folder.mkdir(exist_ok=True)
+    said = arguments(method, folder / "job")
+    said["settings"] |= settings
+    return MethodJob(folder / "run", **said).finished()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_rounds_of_every_method(method: str, tmp_path: Path) -> None:
+    job = run(method, tmp_path)
+    made = parse_method(method)
+    assert job.record.status == "finished"
+    assert job.record.method.objective["name"] == made.objective
+    for finished in job.record.rounds:
+        assert (finished.failures, finished.refused_reports) == ({}, {})
+        assert len(finished.sites) == 5
+        assert finished.aggregation is not None
+        assert sum(finished.aggregation.weights.values()) == pytest.approx(1)
+        assert (finished.aggregation.gaps is not None) == (made.weighting == "ga")
+
+
+KEEPING = ("scaffold", "fedsr", "mofedsam", "harmofl", "fedga", "arfl")
+
+
+@pytest.mark.parametrize("method", KEEPING)
+def test_what_a_method_knows_survives_torn_down_processes_and_rounds_without_a_site(
+    method: str, tmp_path: Path
+) -> None:
+    said = arguments(method, tmp_path / "job")
+    said["settings"] |= {"rounds": 4, "sites_per_round": 3}
+    stays = MethodJob(tmp_path / "stays", **said).finished()
+    torn = MethodJob(tmp_path / "torn", **said)
+    torn.new_processes = True
+    torn.finished()
+    assert {len(finished.sites) for finished in torn.record.rounds} == {3}
+    assert same(stays, torn)
+
+
+# Every site has the same number of images of each class here, and so takes the same number of steps.
+EQUAL_HERE = ("fednova", "fedcsa")
+
+
+@pytest.mark.parametrize("method", [name for name in PUBLISHED if name not in ("fedavg", *EQUAL_HERE)])
+def test_a_method_is_no_other_name_of_fedavg(method: str, tmp_path: Path) -> None:
+    settings = {"rounds": 3, "momentum": 0.0}
+    assert not same(run(method, tmp_path / "method", **settings), run("fedavg", tmp_path / "plain", **settings))
+
+
+@pytest.mark.parametrize("method", EQUAL_HERE)
+def test_among_sites_that_are_alike_in_size_and_classes_it_is_fedavg(method: str, tmp_path: Path) -> None:
+    one, other = run(method, tmp_path / "method"), run("fedavg", tmp_path / "plain")
+    assert all(torch.allclose(value, other.model[name], atol=1e-6) for name, value in one.model.items())

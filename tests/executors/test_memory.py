@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a method keeps at a site: it outlives processes and rounds without the site, and a repeated round forgets it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.executors.memory import read_memory, write_memory
+
+
+def kept(number: int) -> dict[str, torch.Tensor]:
+    return {"variate": torch.full((2, 3), float(number))}
+
+
+def known(folder: Path, before: int) -> float | None:
+    memory = read_memory(folder, before)
+    return float(memory["variate"][0, 0]) if memory else None
+
+
+def test_before_the_first_round_a_site_knows_nothing(tmp_path: Path) -> None:
+    assert read_memory(tmp_path / "missing", 0) == {}
+    write_memory(tmp_path, 3, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_site_knows_its_last_round_however_long_ago(tmp_path: Path) -> None:
+    write_memory(tmp_path, 0, kept(0))
+    write_memory(tmp_path, 7, kept(7))
+    assert known(tmp_path, 8) == 7.0
+    assert known(tmp_path, 100) == 7.0
+
+
+def test_a_repeated_round_starts_from_what_was_known_before_it(tmp_path: Path) -> None:
+    for number in (2, 10, 11):
+        write_memory(tmp_path, number, kept(number))
+    assert known(tmp_path, 11) == 10.0
+    write_memory(tmp_path, 11, kept(-11))
+    assert (known(tmp_path, 11), known(tmp_path, 12)) == (10.0, -11.0)
+
+
+def test_what_later_rounds_left_is_gone_once_an_earlier_one_is_repeated(tmp_path: Path) -> None:
+    for number in (0, 1, 2):
+        write_memory(tmp_path, number, kept(number))
+    write_memory(tmp_path, 1, kept(-1))
+    assert known(tmp_path, 9) == -1.0
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_two_rounds_are_kept_and_no_more(tmp_path: Path) -> None:
+    for number in range(20):
+        write_memory(tmp_path, number, kept(number))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_spoilt_file_is_named(tmp_path: Path) -> None:
+    write_memory(tmp_path, 4, kept(4))
+    [file] = tmp_path.iterdir()
+    file.write_bytes(b"spoilt")
+    with pytest.raises(DataError, match=file.name):
+        read_memory(tmp_path, 5)
