@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
 
-Network, images and splits are those of the federated runs on the same data (``fdg_plugins.defaults``, and the ``quick`` of
-``sweep.protocols``); batches, optimizer and number of steps are DomainBed's.
+Network, images and splits are those of the federated runs on the same data (``fdg_plugins.defaults``, and the ``quick``
+of ``sweep.protocols``); batches, optimizer and number of steps are DomainBed's.
 """
 
 import difflib

@@ -36,9 +36,8 @@ class Lines:
         mark = f" [{marks(record)}]" if marks(record) else ""
         own = ", ".join(f"{name} {value}" for name, value in self._plan.algorithm.settings().items())
         self._say(f"{record.data}{mark}: pooled {', '.join(record.sources)}; held out {protocol.target}")
-        self._say(
-            f"{self._plan.algorithm.title}{f' ({own})' if own else ''}, a centralised reference: it sees all source domains at once"
-        )
+        title = f"{self._plan.algorithm.title} ({own})" if own else self._plan.algorithm.title
+        self._say(f"{title}, a centralised reference: it sees all source domains at once")
         self._say(
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {schedule.steps} steps of "
             f"{schedule.optimizer}, batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"

@@ -25,8 +25,9 @@ app = typer.Typer(
     name="fdg",
     cls=OneLineErrors,
     help="Federated domain generalization on NVIDIA FLARE: what people do before, around and after runs.\n\n"
-    "A researcher prepares data (fdg data), runs methods on every held-out domain (fdg sweep) and reads the paper's "
-    "table (fdg report) and figures (fdg plot). A site's operator allows the components once (fdg allow-list) and "
+    "A researcher prepares data (fdg data), runs methods on every held-out domain (fdg sweep) and references on pooled "
+    "data (fdg centralised), and reads the paper's table (fdg report) and figures (fdg plot). A site's operator "
+    "allows the components once (fdg allow-list) and "
     "reads what has left the site (fdg audit); a lead submits jobs that bring no code (fdg submit; or fdg export-job, "
     "then nvflare job submit), and goes on with runs that broke off (fdg resume).",
     epilog="Exit codes: 0 done, 1 something that was asked for did not succeed (a job or run that failed, a problem "

@@ -8,6 +8,7 @@ import pytest
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.papers import AVERAGE, PrintedNumber, papers, printed_numbers, printed_rows
 from fdg_plugins.analysis.printed_names import DOMAINS, METHODS, PRINTED_DATASETS, REMARKS
+from fdg_plugins.composition import parse_method
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 
@@ -51,9 +52,11 @@ def test_printed_domains_are_those_of_the_catalogue(dataset: str) -> None:
 
 
 def test_methods_with_a_name_here_have_a_title_too() -> None:
-    assert {method_title(name) for name in METHODS.values() if name} == {
-        "FedAvg", "FedDG-GA", "FedDIM", "FedIIR", "FedOMG", "FedOMG + IIR",
-    }  # fmt: skip
+    titles = {method_title(name) for name in METHODS.values() if name}
+    assert {"FedAvg", "FedDG-GA", "FedOMG + IIR", "FedOMG + SAM", "FedProx + GA", "SCAFFOLD", "RSC"} <= titles
+    assert all(title != title.lower() for title in titles)
+    for name in filter(None, METHODS.values()):
+        assert parse_method(name).name == name
 
 
 def rows_with_all_domains() -> dict[tuple[str, int, str, str, str], dict[str, PrintedNumber]]:

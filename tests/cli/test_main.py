@@ -27,7 +27,20 @@ def test_help_loads_neither_torch_nor_flare() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["allow-list", "export-job", "submit", "resume", "sweep", "report", "plot", "audit", "explain", "doctor"]
+    "command",
+    [
+        "allow-list",
+        "export-job",
+        "submit",
+        "resume",
+        "sweep",
+        "report",
+        "plot",
+        "audit",
+        "explain",
+        "doctor",
+        "centralised",
+    ],
 )
 def test_every_command_teaches_by_example(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])

@@ -80,3 +80,15 @@ def test_a_method_is_no_other_name_of_fedavg(method: str, tmp_path: Path) -> Non
 def test_among_sites_that_are_alike_in_size_and_classes_it_is_fedavg(method: str, tmp_path: Path) -> None:
     one, other = run(method, tmp_path / "method"), run("fedavg", tmp_path / "plain")
     assert all(torch.allclose(value, other.model[name], atol=1e-6) for name, value in one.model.items())
+
+
+CHANCE = 0.1  # ten digits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns(method: str, tmp_path: Path) -> None:
+    longer = {"max_samples_per_domain": 60, "target": "angle_30", "rounds": 6, "local_epochs": 2, "learning_rate": 0.05}
+    job = run(method, tmp_path, **longer)
+    best = max(evaluation.source_mean or 0.0 for evaluation in job.record.evaluations)
+    assert best > 3 * CHANCE

@@ -7,6 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.testing import CliRunner
+
+from fdg_plugins.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,3 +45,12 @@ def test_the_table_of_results_is_the_one_that_follows_from_the_kept_runs() -> No
     spec.loader.exec_module(module)
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert module.table(module.read_results()) in page, "run: python benchmarks/rotatedmnist.py table"
+
+
+@pytest.mark.parametrize("options", [["--against", "paper"], ["--selection", "all"]], ids=" ".join)
+def test_the_tables_of_the_small_sweep_follow_from_its_records(options: list[str], tmp_path: Path) -> None:
+    table = tmp_path / "table.md"
+    asked = ["report", str(ROOT / "benchmarks" / "pacs_small"), *options, "--to", str(table)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    page = (ROOT / "docs" / "pacs-small.md").read_text(encoding="utf-8")
+    assert table.read_text(encoding="utf-8").strip() in page
