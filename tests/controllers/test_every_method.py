@@ -83,12 +83,20 @@ def test_among_sites_that_are_alike_in_size_and_classes_it_is_fedavg(method: str
 
 
 CHANCE = 0.1  # ten digits
+LONGER = {
+    **{"max_samples_per_domain": 100, "target": "angle_30", "rounds": 5},
+    **{"local_epochs": 2, "learning_rate": 0.05, "momentum": 0.0},
+}
+# FedOMG's Table 4 has 0.6, for networks from ImageNet weights: from scratch the loss stays where a guess is.
+OWN = {"mofedsam": {"radius": 0.05}}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns(method: str, tmp_path: Path) -> None:
-    longer = {"max_samples_per_domain": 60, "target": "angle_30", "rounds": 6, "local_epochs": 2, "learning_rate": 0.05}
-    job = run(method, tmp_path, **longer)
-    best = max(evaluation.source_mean or 0.0 for evaluation in job.record.evaluations)
-    assert best > 3 * CHANCE
+    said = arguments(method, tmp_path)
+    said["settings"] |= LONGER
+    if method in OWN:
+        said["objective"] |= OWN[method]
+    job = MethodJob(tmp_path / "run", **said).finished()
+    assert max(evaluation.target or 0.0 for evaluation in job.record.evaluations[1:]) > 2.5 * CHANCE
