@@ -2,7 +2,9 @@
 """``fdg centralised``: what it prints and leaves, how Ctrl-C ends it, and its answers to a user's mistakes."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -58,21 +60,28 @@ def test_the_run_becomes_a_row_of_the_report(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1].startswith("V-REx ")
 
 
+@pytest.fixture
+def heeded() -> Iterator[Any]:
+    """Python's own answer to Ctrl-C, which whoever started the tests may have it ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heeded: Any
 ) -> None:
     def stepped(self: Lines, steps_done: int) -> None:
         if steps_done == 2:
             signal.raise_signal(signal.SIGINT)
 
-    before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(Lines, "stepped", stepped)
     result = tiny(tmp_path / "run", steps=1000)
     assert result.exit_code == 130
     assert result.stderr == f"stopped; the record is {tmp_path / 'run' / RESULTS_FILE}\n"
     record = record_in(tmp_path / "run")
     assert (record.status, record.stopped_because) == ("stopped", "it was stopped after step 2 of 1000.")
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is heeded
 
 
 def test_the_stand_in_is_used_where_no_data_root_is_named_and_said(

@@ -373,11 +373,11 @@ def test_settings_that_are_no_object_end_the_job_before_any_site_is_asked(
 @pytest.mark.parametrize(
     ("aggregator", "reason"),
     [
-        ("foo", "aggregator is 'foo', expected one of fedavg, fedga, fedomg."),
+        ("foo", "aggregator is 'foo', expected one of fedavg, fedcsa, fedga, fednova, fedomg."),
         ({"name": "fedomg", "kappa": -0.5}, "kappa is -0.5, expected a finite number of at least 0.0."),
-        ({"name": "fedomg", "weighting": "foo"}, "weighting is 'foo', expected one of ga, samples, uniform."),
+        ({"name": "fedomg", "weighting": "foo"}, "weighting is 'foo', expected one of arfl, ga, samples, uniform."),
         ({"name": "fedavg", "kappa": 1}, "aggregator 'fedavg' has no setting 'kappa'; it has weighting, server_lr."),
-        ({"kappa": 1}, "aggregator is None, expected one of fedavg, fedga, fedomg."),
+        ({"kappa": 1}, "aggregator is None, expected one of fedavg, fedcsa, fedga, fednova, fedomg."),
         (["fedavg"], "aggregator is ['fedavg'], expected a name or a mapping with a name."),
     ],
 )
@@ -392,7 +392,7 @@ def test_a_wrong_aggregator_ends_the_job_in_one_sentence_before_any_site_is_aske
 @pytest.mark.parametrize(
     ("objective", "reason"),
     [
-        ("dom", "objective is 'dom', expected one of dim, erm, iir."),
+        ("dom", "objective is 'dom', expected one of am, dim, erm, harmo, iir, mosam, prox, rsc, sam, scaffold, sr."),
         ({"name": "dim", "strength": -1}, "strength is -1, expected a finite number of at least 0."),
     ],
 )

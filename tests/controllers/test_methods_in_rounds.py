@@ -110,7 +110,8 @@ class MethodJob(Job):
 
 
 def same(one: MethodJob, other: MethodJob) -> bool:
-    return all(torch.equal(value, other.model[name]) for name, value in one.model.items())
+    first, second = one.model, other.model
+    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 def forging(site: str, change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[str, str, Shareable], None]:

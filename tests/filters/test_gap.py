@@ -59,6 +59,7 @@ def result(
         "local": evaluation(*local),
         "epoch_losses": (1.0,),
         "steps": 1,
+        "effective_steps": 1.0,
         "learning_rate": 0.1,
         "seconds": 1.0,
     }
