@@ -72,8 +72,16 @@ def test_a_site_with_an_unreadable_image_is_named_with_the_file(
     ("right", "wrong", "sentence"),
     [
         ('"kappa": 0.5', '"kappa": -0.5', "kappa is -0.5, expected a finite number of at least 0.0."),
-        ('"weighting": "uniform"', '"weighting": "foo"', "weighting is 'foo', expected one of arfl, ga, samples, uniform."),
-        ('"name": "fedomg"', '"name": "fedfoo"', "aggregator is 'fedfoo', expected one of fedavg, fedcsa, fedga, fednova, fedomg."),
+        (
+            '"weighting": "uniform"',
+            '"weighting": "foo"',
+            "weighting is 'foo', expected one of arfl, ga, samples, uniform.",
+        ),
+        (
+            '"name": "fedomg"',
+            '"name": "fedfoo"',
+            "aggregator is 'fedfoo', expected one of fedavg, fedcsa, fedga, fednova, fedomg.",
+        ),
         ('"model": "resnet18"', '"model": "vgg"', "model 'vgg' is unknown"),
         ('"dataset": "pacs"', '"dataset": "packs"', "data set 'packs' is unknown"),
         ('"rounds": 100', '"rounds": 0', "setting rounds (FDG_ROUNDS) is 0"),

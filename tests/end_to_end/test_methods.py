@@ -131,3 +131,15 @@ def test_a_probe_gives_the_same_bits_in_torn_down_processes(
     one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_fedomg_iir", data_root)
     four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_fedomg_iir", data_root, "-t", "4")
     assert same_bits(one, four)
+
+
+def test_what_sites_keep_for_scaffold_outlives_their_processes(
+    tmp_path_factory: pytest.TempPathFactory, data_root: Path
+) -> None:
+    one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_scaffold", data_root)
+    four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_scaffold", data_root, "-t", "4")
+    assert same_bits(one, four)
+    sent = [finished.bytes_down for finished in four.record().rounds]
+    assert sent[1] > sent[0], "the server's control variate goes down from the second round on"
+    plain = run(Simulator(tmp_path_factory.mktemp("plain")), "pacs_scaffold", data_root, "-t", "4", FDG_OBJECTIVE="erm")
+    assert not same_bits(four, plain)
