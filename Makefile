@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 POC := poc/workspace
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs clean
+.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs bench clean
 
 help:
 	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
 	@echo "make docs             install, then build the documentation as a site, in build/site"
+	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
 	@echo "make lint             install, then ruff and mypy"
 	@echo "make clean            remove the virtual environment and the simulator's workspace"
 
@@ -51,6 +52,9 @@ test-slow: $(VENV)/.installed-dev
 
 test-federation: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m federation
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/bench.py $(BENCH_OPTIONS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

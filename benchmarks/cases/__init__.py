@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of ``bench.py`` by name; each is a function ``rows(quick)``."""
+
+from collections.abc import Callable
+
+from cases import dim_bytes, dim_penalty, iir_step, memory, scale, server_step, solver
+from cases.measure import Row
+
+CASES: dict[str, Callable[[bool], list[Row]]] = {
+    "server_step": server_step.rows,
+    "memory": memory.rows,
+    "solver": solver.rows,
+    "dim_penalty": dim_penalty.rows,
+    "dim_bytes": dim_bytes.rows,
+    "iir_step": iir_step.rows,
+    "scale": scale.rows,
+}
