@@ -9,8 +9,6 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol as Interface
 
@@ -30,7 +28,7 @@ from fdg_plugins.controllers.record import (
     RunRecord,
 )
 from fdg_plugins.controllers.rounds import FILES
-from fdg_plugins.controllers.setup import PACKAGES
+from fdg_plugins.controllers.setup import new_record
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.executors.session import SiteSession
@@ -70,7 +68,8 @@ def run_centralised(
     federation = take_census({name: session.census() for name, session in sessions.items()}, {}, plan.protocol.target)
     _check_sizes(federation)
     start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
-    record = _new_record(plan, federation, InitialWeights(**vars(start.weights)))
+    method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
+    record = new_record(federation, plan.protocol, method, InitialWeights(**vars(start.weights)))
     watcher.begun(record)
     return _Run(plan, sessions, start, record, folder, watcher, should_stop).carry_out()
 
@@ -94,24 +93,6 @@ def _check_sizes(federation: Federation) -> None:
     for name in federation.sources:
         if (count := federation.replies[name].num_train) < LEAST_BATCH:
             raise DataError(f"domain {name} has {count} training image, expected at least {LEAST_BATCH}.")
-
-
-def _new_record(plan: Plan, federation: Federation, weights: InitialWeights) -> RunRecord:
-    """Return the record before training, in which the domains stand for the sites."""
-    title = dataset_spec(plan.protocol.dataset).title
-    return RunRecord(
-        stand_in=federation.stand_in,
-        data=f"STAND-IN for {title}" if federation.stand_in else title,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        protocol=plan.protocol,
-        method=Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings()),
-        initial_weights=weights,
-        versions={name: version(name) for name in PACKAGES},
-        classes=federation.classes,
-        sources=federation.sources,
-        held_out=federation.held_out,
-        census=federation.replies,
-    )
 
 
 class _Run:

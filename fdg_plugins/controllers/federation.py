@@ -23,7 +23,7 @@ from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.record import InitialWeights, RunRecord
 from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.setup import Plans, check_settings, make_plans, needed_reports, new_record
+from fdg_plugins.controllers.setup import Plans, check_settings, make_plans, method_in_force, needed_reports, new_record
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
@@ -115,7 +115,12 @@ class FederationController(Messenger):
         )
         counts = {site: federation.replies[site].class_counts for site in federation.sources}
         aggregator.begin_run(RunFacts(counts, last_layer))
-        record = new_record(federation, plan.protocol, aggregator, InitialWeights(**vars(weights)))
+        record = new_record(
+            federation,
+            plan.protocol,
+            method_in_force(plan.protocol, aggregator),
+            InitialWeights(**vars(weights)),
+        )
         record.run = self._run_id
         state = state_folder(self.engine.get_workspace(), self._run_id)
         self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)

@@ -121,9 +121,7 @@ def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str
     return needed
 
 
-def new_record(
-    federation: Federation, protocol: Protocol, aggregator: UpdateAggregator, weights: InitialWeights
-) -> RunRecord:
+def new_record(federation: Federation, protocol: Protocol, method: Method, weights: InitialWeights) -> RunRecord:
     """Return the record of a run that is about to start."""
     title = dataset_spec(protocol.dataset).title
     return RunRecord(
@@ -131,9 +129,7 @@ def new_record(
         data=f"STAND-IN for {title}" if federation.stand_in else title,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         protocol=protocol,
-        method=Method(
-            aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=protocol.objective
-        ),
+        method=method,
         initial_weights=weights,
         versions={name: version(name) for name in PACKAGES},
         classes=federation.classes,
@@ -141,3 +137,8 @@ def new_record(
         held_out=federation.held_out,
         census=federation.replies,
     )
+
+
+def method_in_force(protocol: Protocol, aggregator: UpdateAggregator) -> Method:
+    """Return what a record says of the method: aggregator with its settings, and objective."""
+    return Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=protocol.objective)

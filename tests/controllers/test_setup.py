@@ -10,7 +10,7 @@ from federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights
-from fdg_plugins.controllers.setup import Plans, make_plans, new_record
+from fdg_plugins.controllers.setup import Plans, make_plans, method_in_force, new_record
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.protocol import Protocol
 
@@ -79,7 +79,9 @@ def test_the_first_record_says_what_is_about_to_run(stand_in: bool, data: str) -
     replies = {site: census_reply(domain) for site, domain in DOMAINS.items()}
     federation = Federation(SOURCES, HELD_OUT, CLASSES, stand_in, replies)
     aggregator = FedOMGAggregator(kappa=0.25, server_lr=0.05)
-    record = new_record(federation, Protocol(target="sketch"), aggregator, InitialWeights(label="from scratch"))
+    protocol = Protocol(target="sketch")
+    weights = InitialWeights(label="from scratch")
+    record = new_record(federation, protocol, method_in_force(protocol, aggregator), weights)
     assert (record.stand_in, record.data, record.status) == (stand_in, data, "running")
     assert (record.sources, record.held_out, record.census) == (SOURCES, HELD_OUT, replies)
     assert record.method.aggregator == "FedOMGAggregator"

@@ -181,6 +181,18 @@ def test_the_held_out_domain_never_trains(data_root: Path) -> None:
         train(session(data_root, "site-1", SiteConfig(domain="sketch")), initial_state())
 
 
+def test_losses_on_the_training_images_leave_only_where_they_or_the_gap_may(data_root: Path) -> None:
+    sites = {
+        allowed: session(data_root, "photo", SiteConfig(device="cpu", allowed_reports=allowed), gap_split="train")
+        for allowed in ((), ("gap",), ("training_loss",))
+    }
+    with pytest.raises(SettingsError, match=r"'training_loss' \(allowed_reports\), which gap_split 'train' needs"):
+        train(sites[()], initial_state())
+    for allowed in (("gap",), ("training_loss",)):
+        _, report = train(sites[allowed], initial_state())
+        assert report.training_split is not None
+
+
 @pytest.mark.parametrize(
     ("settings", "report", "whose"),
     [
