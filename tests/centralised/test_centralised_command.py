@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.centralised.progress import Lines
-from fdg_plugins.cli.centralised import AlgorithmName
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
@@ -155,8 +154,16 @@ def test_a_device_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_command_offers_every_algorithm_and_teaches_by_example() -> None:
-    assert [name.value for name in AlgorithmName] == list(ALGORITHMS)
     result = command("--help")
     assert result.exit_code == 0
+    *names, last = ALGORITHMS
+    assert f"{', '.join(names)} or {last}." in " ".join(result.stdout.replace("│", " ").split())
     assert "Examples" in result.stdout
     assert "fdg centralised erm" in result.stdout
+
+
+def test_an_unknown_algorithm_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    result = command("irmm", "--target", "angle_0", "--to", tmp_path / "run")
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: algorithm is 'irmm', expected one of {', '.join(ALGORITHMS)}.\n"
+    assert not (tmp_path / "run").exists()
