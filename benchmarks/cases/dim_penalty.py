@@ -8,7 +8,8 @@ import torch
 
 from cases.measure import Goal, Row, interleave, lap, tensor_peak
 from cases.training import random_batch, training_step
-from fdg_plugins.core import insight_matrix, insight_penalty
+from fdg_plugins.core import GlobalInsight, insight_matrix, insight_penalty
+from fdg_plugins.methods.dim import local_insight
 from fdg_plugins.methods.erm import LocalCrossEntropy
 from fdg_plugins.models import build_model
 
@@ -33,11 +34,12 @@ def rows(quick: bool = False) -> list[Row]:
     samples, features, classes = (4, 512, 7) if quick else (32, 2048, 65)
     network, pixels, repetitions = ("resnet18", 32, 1) if quick else ("resnet50", 128, 7)
     batch = random_features(samples, features, classes)
+    penalty = penalty_of_a_round(batch)
     model = build_model(network, classes, seed=0)
     step = training_step(model, LocalCrossEntropy(), *random_batch(samples, pixels, classes))
     seconds = interleave(
         [
-            lambda: lap("penalty", lambda: gradients(insight_penalty, batch)),
+            lambda: lap("penalty", lambda: gradients(penalty, batch)),
             lambda: lap("naive", lambda: gradients(naive_penalty, batch)),
             lambda: lap("step", step),
         ],
@@ -53,7 +55,7 @@ def rows(quick: bool = False) -> list[Row]:
         ),
         Row(
             f"its tensors at their most, {sizes}: closed form / [B, D, Y]",
-            tensor_peak(lambda: gradients(insight_penalty, batch)),
+            tensor_peak(lambda: gradients(penalty, batch)),
             tensor_peak(lambda: gradients(naive_penalty, batch)),
             unit="B",
             goal=Goal("ratio", 1 / 50, "ratio ≤ 1/50"),
@@ -77,6 +79,16 @@ def random_features(samples: int, features: int, classes: int) -> Batch:
         torch.randn(classes, features, classes, generator=generator) / features**0.5,
         torch.ones(classes, dtype=torch.bool),
     )
+
+
+def penalty_of_a_round(batch: Batch) -> Penalty:
+    """Return our penalty with what a round of local training computes once: layout and norms of the insight."""
+    local = local_insight(1.0, "insight", GlobalInsight(batch.insight, batch.present))
+
+    def penalty(features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return insight_penalty(features, labels, weight, local.insight.values, local.insight.present, local.norms)
+
+    return penalty
 
 
 def naive_penalty(

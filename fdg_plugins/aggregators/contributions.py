@@ -104,12 +104,17 @@ def _checked(site: str, name: str, value: torch.Tensor, entry: Entry) -> torch.T
     if not value.is_floating_point():
         raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
     value = value.to(entry.dtype)  # before the check: a large float64 becomes infinite here
-    if not bool(torch.isfinite(value).all()):
+    if not _all_finite(value):
         count = int((~torch.isfinite(value)).sum())
         raise ContributionError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
     if value.dtype == torch.float64 and bool((value.abs() > LARGEST_VALUE).any()):
         raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_VALUE:g}.")
     return value.contiguous()
+
+
+def _all_finite(value: torch.Tensor) -> bool:
+    """Return whether no value is NaN or infinite, in one pass over them and without a mask as long as they are."""
+    return value.numel() == 0 or all(bool(torch.isfinite(end)) for end in torch.aminmax(value))
 
 
 def _read_samples(site: str, value: Any) -> int | None:

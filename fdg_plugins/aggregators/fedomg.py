@@ -19,7 +19,7 @@ import torch
 
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator, check_number, cosines
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.core.linear import inner_product
+from fdg_plugins.core.linear import inner_products
 from fdg_plugins.core.matching import invariant_coefficients, match
 from fdg_plugins.errors import FDGError, SettingsError
 
@@ -61,9 +61,9 @@ class FedOMGAggregator(UpdateAggregator):
 
     def on_arrival(self, contribution: Contribution) -> None:
         """Compute the contribution's row of the Gram matrix."""
-        update = self.trainable(contribution)
-        for other in [*self._contributions.values(), contribution]:
-            product = inner_product(update, self.trainable(other))
+        others = [*self._contributions.values(), contribution]
+        products = inner_products(self.trainable(contribution), [self.trainable(other) for other in others])
+        for other, product in zip(others, products, strict=True):
             self._products[contribution.site, other.site] = self._products[other.site, contribution.site] = product
 
     def gram(self, contributions: Sequence[Contribution]) -> torch.Tensor:

@@ -34,9 +34,10 @@ from fdg_plugins.core.insight import (
     insight_matrix,
     insight_penalty,
     logit_penalty,
+    squared_norms,
     update_global_insight,
 )
-from fdg_plugins.core.linear import combine, gram_matrix, inner_product
+from fdg_plugins.core.linear import combine, gram_matrix, inner_product, inner_products
 from fdg_plugins.core.matching import (
     Matching,
     invariant_coefficients,
@@ -64,6 +65,7 @@ __all__ = [
     "gradient_alignment_penalty",
     "gram_matrix",
     "inner_product",
+    "inner_products",
     "insight_from_means",
     "insight_matrix",
     "insight_penalty",
@@ -76,6 +78,7 @@ __all__ = [
     "matching_objective",
     "sample_weights",
     "split_indices",
+    "squared_norms",
     "uniform_weights",
     "update_global_insight",
     "update_mean_gradient",

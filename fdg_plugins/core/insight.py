@@ -16,7 +16,8 @@ Equations (number in the paper -> here), for the last layer ``o = W z + b``, who
 Two identities make it cheap, and both are exact. W is one for all samples of a mean, so
 ``I_u^(k)[d, y] = W_u[y, d] zbar_{u,k}[d]`` and a site sends class means ``[Y, D]`` in place of ``[Y, D, Y]``. And
 ``|I_i - J|^2 = sum_d z_d^2 s_d - 2 sum_d z_d c_d + |J|^2`` with ``s_d = sum_j W_jd^2`` and
-``c_d = sum_j W_jd J_dj``, so a step needs one table ``[Y, D]`` and nothing of size ``B x D x Y``.
+``c_d = sum_j W_jd J_dj``, so a step needs one table ``[Y, D]`` and nothing of size ``B x D x Y``. What is left of its
+cost is reading J, once forward and once backward, of the classes in the batch alone.
 
 Shapes: features z ``[B, D]``, labels ``[B]``, weight W ``[Y, D]``, an insight matrix ``[D, Y]`` as in the paper
 (classes last), the global insight ``[Y, D, Y]`` with the class of the samples first, present ``[Y]`` bool.
@@ -32,6 +33,7 @@ No code of the authors was compared.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -109,17 +111,25 @@ def update_global_insight(
     return GlobalInsight(values, previous.present | reported)
 
 
+def squared_norms(insight: torch.Tensor) -> torch.Tensor:
+    """Return ``|J^(k)|^2`` of each class, ``[Y]``, of ``insight [Y, D, Y]``."""
+    return torch.linalg.vector_norm(insight.to(_working_dtype(insight)), dim=(1, 2)).square()
+
+
 def insight_penalty(
     features: torch.Tensor,
     labels: torch.Tensor,
     weight: torch.Tensor,
     global_insight: torch.Tensor,
     present: torch.Tensor,
+    norms: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return ``1/B sum_i |I_i - J^(y_i)|^2``, differentiable in ``features [B, D]`` and ``weight [Y, D]``.
+    """Return ``1/B sum_i |I_i - J^(y_i)|^2``, differentiable once in ``features [B, D]`` and ``weight [Y, D]``.
 
     ``global_insight [Y, D, Y]`` is held fixed, and finite also where not ``present [Y]``; samples of such classes
-    add nothing, but count in B. Multiplied by a strength of zero it leaves the loss as it was.
+    add nothing, but count in B. Multiplied by a strength of zero it leaves the loss as it was. ``norms [Y]``: its
+    :func:`squared_norms`, which are worth keeping where it stays for many steps; its values are then best laid out
+    as ``[Y, Y, D]``, transposed in memory.
 
     The expanded square loses what it cancels: in float32 a value is off by a few times ``1e-7 (|I_i| + |J|)^2``,
     which hides distances below a thousandth of the norms and would turn samples at their target negative.
@@ -129,10 +139,8 @@ def insight_penalty(
     """
     z, w, target = (x.to(_working_dtype(features, weight)) for x in (features, weight, global_insight.detach()))
     with torch.autocast(features.device.type, enabled=False):
-        s = w.square().sum(dim=0)  # [D]
-        c = torch.einsum("jd,kdj->kd", w, target)  # [Y, D], without a copy of the target
-        squared_norm = torch.linalg.vector_norm(target, dim=(1, 2)).square()  # [Y]
-        squared = z.square() @ s - 2 * (z * c[labels]).sum(dim=1) + squared_norm[labels]  # [B]
+        norms = squared_norms(target) if norms is None else norms.to(z.dtype)
+        squared = _SquaredDistances.apply(z, w, labels, target) + norms[labels]  # [B]
     not_negative = squared + (squared.clamp(min=0) - squared).detach()
     return _mean_of_present(not_negative, present[labels])
 
@@ -154,6 +162,49 @@ def logit_penalty(
     A site's mean logits are ``class_means @ W'``; both sides with the bias, or both without.
     """
     return feature_penalty(logits, labels, global_logits, present)
+
+
+class _SquaredDistances(torch.autograd.Function):
+    """``|I_i - J^(y_i)|^2 - |J^(y_i)|^2`` of each sample, ``[B]``, by the second identity of the module.
+
+    Class by class over those in the batch: a table of all classes reads matrices that no sample needs, and copying
+    those that the batch needs costs more than reading them. An accelerator reads all of them at once in less time
+    than it would wait to be told which.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: torch.Tensor, w: torch.Tensor, labels: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        ctx.classes = None
+        if _reads_by_class(z):
+            classes, labels = labels.unique(return_inverse=True)  # from here on, labels are rows of c
+            ctx.classes = classes.tolist()
+            c = w.new_empty(len(classes), w.shape[1])
+            for row, label in zip(c, ctx.classes, strict=True):
+                torch.sum(w * target[label].t(), dim=0, out=row)
+        else:
+            c = torch.einsum("jd,kdj->kd", w, target)
+        s = torch.linalg.vector_norm(w, dim=0).square()  # [D]
+        ctx.save_for_backward(z, w, labels, target, c, s)
+        return z.square() @ s - 2 * (z * c[labels]).sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+        z, w, labels, target, c, s = ctx.saved_tensors
+        doubled = 2 * grads[0]
+        by_features = (z * s).sub_(c[labels]).mul_(doubled.unsqueeze(1))
+        by_weight = w * (doubled @ z.square())
+        rows = torch.arange(len(c), device=z.device).unsqueeze(1)
+        sums = ((labels == rows).to(z.dtype) * doubled) @ z  # as c
+        if ctx.classes is None:
+            by_weight -= torch.einsum("kd,kdj->jd", sums, target)
+        else:
+            for row, label in zip(sums, ctx.classes, strict=True):
+                by_weight.addcmul_(row, target[label].t(), value=-1)
+        return by_features, by_weight, None, None
+
+
+def _reads_by_class(features: torch.Tensor) -> bool:
+    return features.device.type == "cpu"
 
 
 def _mean_over_holders(

@@ -3,7 +3,8 @@
 
 Every sum of many terms is taken in float64 over blocks of fixed length, and the blocks' sums are
 added exactly. The result therefore has the same bits for any number of threads and for any order in
-which the updates arrived, which BLAS does not promise.
+which the updates arrived, which BLAS does not promise. All operands are widened to float64 a chunk at a
+time, small enough to stay in a core's cache: the memory is read once, and never written.
 """
 
 import math
@@ -14,7 +15,7 @@ import torch
 Update = torch.Tensor | Mapping[str, torch.Tensor]
 
 BLOCK = 1 << 14  # terms added into one float64 sum
-CHUNK = BLOCK << 6  # terms widened to float64 at a time: 8 MiB per operand
+CHUNK = BLOCK << 1  # terms widened to float64 at a time, for each thread: 256 KiB per operand
 
 
 def inner_product(first: Update, second: Update) -> float:
@@ -22,10 +23,19 @@ def inner_product(first: Update, second: Update) -> float:
 
     Raises ``ValueError`` if the two have different names or numbers of elements.
     """
-    sums: list[float] = []
-    for left, right in _aligned(first, second):
-        sums.extend(_block_sums(left, right))
-    return math.fsum(sums)
+    return inner_products(first, [second])[0]
+
+
+def inner_products(update: Update, others: Sequence[Update]) -> list[float]:
+    """Return ``<update, other>`` for each of ``others``, as :func:`inner_product` does and to the same bits.
+
+    Faster than one after the other: ``update`` is read and widened once for all.
+    """
+    sums: list[list[torch.Tensor]] = [[] for _ in others]
+    for left, rights in _aligned(update, others):
+        for collected, of_parameter in zip(sums, _block_sums(left, rights), strict=True):
+            collected.extend(of_parameter)
+    return [math.fsum(torch.cat(collected).tolist()) if collected else 0.0 for collected in sums]
 
 
 def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
@@ -36,42 +46,65 @@ def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
     count = len(updates)
     gram = torch.zeros(count, count, dtype=torch.float64)
     for row in range(count):
-        for column in range(row + 1):
-            gram[row, column] = gram[column, row] = inner_product(updates[row], updates[column])
+        products = inner_products(updates[row], [updates[column] for column in range(row + 1)])
+        gram[row, : row + 1] = gram[: row + 1, row] = torch.tensor(products, dtype=torch.float64)
     return gram
 
 
 def combine(coefficients: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return ``sum_u coefficients[u] * tensors[u]``, accumulated in float64 in the order given, in their dtype."""
-    total = torch.zeros_like(tensors[0], dtype=torch.float64)
-    for coefficient, tensor in zip(coefficients.tolist(), tensors, strict=True):
-        total.add_(tensor.to(torch.float64), alpha=coefficient)
-    return total.to(tensors[0].dtype)
+    first = tensors[0]
+    if any(tensor.shape != first.shape for tensor in tensors):
+        raise ValueError(f"Tensors to be combined have shapes {sorted({tuple(tensor.shape) for tensor in tensors})}.")
+    flat = [tensor.detach().reshape(-1) for tensor in tensors]
+    total = torch.empty_like(flat[0])
+    for part in _chunks(len(total)):
+        accumulated = torch.zeros(len(total[part]), dtype=torch.float64, device=first.device)
+        widened = torch.empty_like(accumulated)
+        for coefficient, values in zip(coefficients.tolist(), flat, strict=True):
+            accumulated.add_(widened.copy_(values[part]), alpha=coefficient)
+        total[part] = accumulated
+    return total.view(first.shape)
 
 
-def _aligned(first: Update, second: Update) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    if isinstance(first, Mapping) != isinstance(second, Mapping):
+def _aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
+    """Yield each parameter of ``update``, by name in sorted order, with that of all others."""
+    if any(isinstance(update, Mapping) != isinstance(other, Mapping) for other in others):
         raise ValueError("Of two updates, one is a mapping of parameters and the other is one tensor.")
-    if not isinstance(first, Mapping):
-        yield torch.as_tensor(first), torch.as_tensor(second)
+    if not isinstance(update, Mapping):
+        yield torch.as_tensor(update), [torch.as_tensor(other) for other in others]
         return
-    assert isinstance(second, Mapping)
-    if first.keys() != second.keys():
-        name = min(set(first) ^ set(second))
-        raise ValueError(f"Two updates differ in their parameters: {name!r} is in only one of them.")
-    for name in sorted(first):
-        yield first[name], second[name]
+    mappings = [other for other in others if isinstance(other, Mapping)]
+    for other in mappings:
+        if update.keys() != other.keys():
+            name = min(set(update) ^ set(other))
+            raise ValueError(f"Two updates differ in their parameters: {name!r} is in only one of them.")
+    for name in sorted(update):
+        yield update[name], [other[name] for other in mappings]
 
 
-def _block_sums(left: torch.Tensor, right: torch.Tensor) -> list[float]:
-    if left.shape != right.shape:
-        raise ValueError(f"Two updates differ in shape: {list(left.shape)} and {list(right.shape)}.")
-    left, right = left.detach().reshape(-1), right.detach().reshape(-1)
-    sums: list[float] = []
-    for start in range(0, left.numel(), CHUNK):
-        product = left[start : start + CHUNK].to(torch.float64) * right[start : start + CHUNK].to(torch.float64)
-        whole = product.numel() // BLOCK * BLOCK
-        # A sum along the inner dimension stays within one thread; a sum over everything would not.
-        sums.extend(product[:whole].view(-1, BLOCK).sum(dim=1).tolist())
-        sums.extend(product[whole:].view(1, -1).sum(dim=1).tolist())
+def _block_sums(left: torch.Tensor, rights: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return, for each of ``rights``, the sums of the blocks of its products with ``left``, float64."""
+    for right in rights:
+        if left.shape != right.shape:
+            raise ValueError(f"Two updates differ in shape: {list(left.shape)} and {list(right.shape)}.")
+    left, flat = left.detach().reshape(-1), [right.detach().reshape(-1) for right in rights]
+    sums: list[list[torch.Tensor]] = [[] for _ in rights]
+    for part in _chunks(len(left)):
+        widened = left[part].to(torch.float64)
+        product = torch.empty_like(widened)
+        whole = len(product) // BLOCK * BLOCK
+        for collected, right in zip(sums, flat, strict=True):
+            product.copy_(right[part]).mul_(widened)
+            # A sum along the inner dimension stays within one thread; a sum over everything would not.
+            if whole:
+                collected.append(product[:whole].view(-1, BLOCK).sum(dim=1))
+            if whole < len(product):
+                collected.append(product[whole:].sum(dim=0, keepdim=True))
     return sums
+
+
+def _chunks(length: int) -> Iterator[slice]:
+    """Yield the parts in which ``length`` terms are worked through; where they begin changes no block."""
+    step = CHUNK * torch.get_num_threads()
+    return (slice(start, min(start + step, length)) for start in range(0, length, step))

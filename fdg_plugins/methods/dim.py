@@ -40,6 +40,7 @@ from fdg_plugins.core.insight import (
     insight_from_means,
     insight_penalty,
     logit_penalty,
+    squared_norms,
     update_global_insight,
 )
 from fdg_plugins.errors import SettingsError
@@ -99,7 +100,7 @@ class InsightObjective(Objective):
         if insight is None or self.strength == 0:
             return LocalCrossEntropy()
         on_device = GlobalInsight(insight.values.to(weight.device), insight.present.to(weight.device))
-        return LocalInsight(self.strength, self.target, on_device)
+        return local_insight(self.strength, self.target, on_device)
 
     def report_trained(self, model: ExtractorClassifier, batches: Batches, num_classes: int) -> dict[str, torch.Tensor]:
         """Return the mean features float32 ``[K, D]`` of the classes the site has, in order, and counts ``[Y]``.
@@ -125,7 +126,7 @@ class InsightObjective(Objective):
 
 @dataclass(frozen=True)
 class LocalInsight(LocalObjective):
-    """Eq. 7 with the global insight fixed for the round, on the model's device.
+    """Eq. 7 with the global insight fixed for the round, on the model's device, and its squared norms ``[Y]``.
 
     The penalty is computed in float32 also under autocast, from the features as the extractor returned them.
     """
@@ -133,6 +134,7 @@ class LocalInsight(LocalObjective):
     strength: float
     target: Target
     insight: GlobalInsight
+    norms: torch.Tensor | None = None
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` with labels ``[B]``."""
@@ -144,12 +146,20 @@ class LocalInsight(LocalObjective):
     def _penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         values, present = self.insight.values, self.insight.present
         if self.target == "insight":
-            return insight_penalty(features, labels, weight, values, present)
+            return insight_penalty(features, labels, weight, values, present, self.norms)
         if self.target == "feature":
             return feature_penalty(features, labels, values, present)
         with torch.autocast(features.device.type, enabled=False):
             logits = features.to(weight.dtype) @ weight.t()  # without bias, as the server's
         return logit_penalty(logits, labels, values, present)
+
+
+def local_insight(strength: float, target: Target, insight: GlobalInsight) -> LocalInsight:
+    """Return Eq. 7, with what stays the same in all steps computed, and laid out as they read it, once."""
+    if target != "insight":
+        return LocalInsight(strength, target, insight)
+    laid_out = insight.values.transpose(1, 2).contiguous().transpose(1, 2)
+    return LocalInsight(strength, target, GlobalInsight(laid_out, insight.present), squared_norms(laid_out))
 
 
 class SiteMeans(NamedTuple):

@@ -115,6 +115,8 @@ def test_both_penalties_of_feddim_have_the_same_value_and_gradients() -> None:
         torch.testing.assert_close(insight_penalty(*inputs), dim_penalty.naive_penalty(*inputs))
         ours = dim_penalty.gradients(insight_penalty, inputs)
         torch.testing.assert_close(ours, dim_penalty.gradients(dim_penalty.naive_penalty, inputs))
+        of_a_round = dim_penalty.gradients(dim_penalty.penalty_of_a_round(inputs), inputs)
+        torch.testing.assert_close(of_a_round, ours)
 
 
 def test_the_penalty_case_gives_well_formed_rows() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fdg_plugins.core import insight as insight_module
 from fdg_plugins.core.insight import (
     GlobalInsight,
     class_means,
@@ -20,6 +21,7 @@ from fdg_plugins.core.insight import (
     insight_matrix,
     insight_penalty,
     logit_penalty,
+    squared_norms,
     update_global_insight,
 )
 
@@ -235,6 +237,23 @@ def test_samples_near_their_target_are_all_pulled_whatever_the_rounding_of_their
     _, by_features, _ = gradients(insight_penalty, features, labels, weight, target, present)
     assert sum(value == 0 for value in alone) > 5  # those that came out negative
     assert bool((by_features.sum(dim=1) > 0).all())
+
+
+@pytest.mark.parametrize("by_class", [True, False], ids=["as on a CPU", "as on an accelerator"])
+def test_both_ways_of_reading_the_insight_with_norms_and_layout_of_a_round_give_the_defined_penalty(
+    by_class: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(insight_module, "_reads_by_class", lambda _: by_class)
+    features, labels, weight, target = batch(7)
+    present = torch.arange(len(ALL)) != labels[0]
+    laid_out = target.transpose(1, 2).contiguous().transpose(1, 2)
+
+    def of_a_round(z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, j: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        return insight_penalty(z, y, w, j, p, squared_norms(laid_out))
+
+    expected = gradients(defined_penalty, features, labels, weight, target, present)
+    actual = gradients(of_a_round, features, labels, weight, laid_out, present)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_bfloat16_and_autocast_do_not_lower_the_precision() -> None:

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.core import combine, gram_matrix, inner_product, linear
+from fdg_plugins.core import combine, gram_matrix, inner_product, inner_products, linear
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 SMALL_BLOCK, SMALL_CHUNK = 8, 32
@@ -78,6 +78,29 @@ def test_an_inner_product_has_the_same_bits_for_one_thread_and_two() -> None:
     alone = inner_product(first, second)
     torch.set_num_threads(2)
     assert inner_product(first, second) == alone
+
+
+@pytest.mark.parametrize("size", [*AROUND_SMALL_BLOCKS, linear.CHUNK + linear.BLOCK + 3])
+def test_products_with_several_have_the_bits_of_each_alone_in_either_order(size: int) -> None:
+    first, *others = vectors(size, count=4)
+    together = inner_products(first, others)
+    assert together == [inner_product(first, other) for other in others]
+    assert together == [inner_product(other, first) for other in others]
+    assert inner_products(first, []) == []
+    named = [{"b": vector[: size // 3], "a": vector[size // 3 :]} for vector in (first, *others)]
+    assert inner_products(named[0], named[1:]) == [inner_product(other, named[0]) for other in named[1:]]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7])
+def test_an_inner_product_and_a_combination_have_the_same_bits_whatever_fits_a_cache(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = vectors(5 * linear.BLOCK + 3, count=3)
+    coefficients = torch.tensor([0.1, 0.2, 0.7])
+    products, total = inner_products(tensors[0], tensors), combine(coefficients, tensors)
+    monkeypatch.setattr(linear, "CHUNK", chunk * linear.BLOCK)
+    assert inner_products(tensors[0], tensors) == products
+    assert torch.equal(combine(coefficients, tensors), total)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -224,6 +247,11 @@ def test_a_combination_leaves_its_inputs_as_they_were() -> None:
     combine(coefficients, tensors)
     assert torch.equal(coefficients, copies[0])
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies[1], strict=True))
+
+
+def test_a_combination_of_unequal_shapes_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"have shapes \[\(1,\), \(2,\)\]"):
+        combine(torch.tensor([0.5, 0.5]), [torch.ones(2), torch.ones(1)])
 
 
 def test_a_combination_of_unequal_counts_is_refused() -> None:
