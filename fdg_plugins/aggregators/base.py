@@ -74,9 +74,6 @@ class UpdateAggregator(ModelAggregator):
     def check(self, contribution: Contribution) -> None:
         """Raise ``ContributionError`` for a contribution that the method cannot use, so that it is refused alone."""
 
-    def on_arrival(self, contribution: Contribution) -> None:
-        """Compute what can be computed when one contribution has arrived."""
-
     def step_of(
         self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
     ) -> torch.Tensor:
@@ -178,7 +175,6 @@ class UpdateAggregator(ModelAggregator):
         self.check(contribution)
         if not self._contributions:
             self._round_layout = self._layout or self._reference() or ModelLayout.of(contribution.update)
-        self.on_arrival(contribution)
         self._contributions[site] = contribution
 
     def aggregate_model(self) -> FLModel:

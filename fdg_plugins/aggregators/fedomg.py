@@ -19,7 +19,7 @@ import torch
 
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator, check_number, cosines
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.core.linear import inner_products
+from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.matching import invariant_coefficients, match
 from fdg_plugins.errors import FDGError, SettingsError
 
@@ -54,28 +54,12 @@ class FedOMGAggregator(UpdateAggregator):
         if not isinstance(self.rescale, bool):
             raise SettingsError(f"rescale is {self.rescale!r}, expected true or false.")
 
-    def reset_stats(self) -> None:
-        """Forget the round's contributions and their inner products."""
-        super().reset_stats()
-        self._products: dict[tuple[str, str], float] = {}
-
-    def on_arrival(self, contribution: Contribution) -> None:
-        """Compute the contribution's row of the Gram matrix."""
-        others = [*self._contributions.values(), contribution]
-        products = inner_products(self.trainable(contribution), [self.trainable(other) for other in others])
-        for other, product in zip(others, products, strict=True):
-            self._products[contribution.site, other.site] = self._products[other.site, contribution.site] = product
-
-    def gram(self, contributions: Sequence[Contribution]) -> torch.Tensor:
-        """Return the Gram matrix of the round's updates, float64 ``[U, U]``, in the order given."""
-        rows = [[self._products[row.site, column.site] for column in contributions] for row in contributions]
-        return torch.tensor(rows, dtype=torch.float64)
-
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the coefficients of d (Eq. 16); report gamma, its certificate, and what the paper's Fig. 5 shows."""
         if not bool(weights.any()):
             raise FDGError("no site of the round has a weight above zero, and FedOMG needs weights that sum to one.")
-        gram = self.gram(contributions)
+        # All at once when all have arrived: rows computed on arrival would read every earlier update again.
+        gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
         matching = match(gram, weights, self.kappa)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale)
         lengths = gram.diagonal().clamp_min(0).sqrt()

@@ -25,6 +25,7 @@ from fdg_plugins.core.adjustment import (
 )
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
 from fdg_plugins.core.domains import allot_sites, split_indices
+from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.insight import (
     GlobalInsight,
     class_means,
@@ -37,7 +38,7 @@ from fdg_plugins.core.insight import (
     squared_norms,
     update_global_insight,
 )
-from fdg_plugins.core.linear import combine, gram_matrix, inner_product, inner_products
+from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.matching import (
     Matching,
     invariant_coefficients,
@@ -65,7 +66,6 @@ __all__ = [
     "gradient_alignment_penalty",
     "gram_matrix",
     "inner_product",
-    "inner_products",
     "insight_from_means",
     "insight_matrix",
     "insight_penalty",

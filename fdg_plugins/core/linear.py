@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inner products, Gram matrices and linear combinations of updates: the only work that grows with P.
+"""Inner products and linear combinations of updates; with their Gram matrix, the only work that grows with P.
 
 Every sum of many terms is taken in float64 over blocks of fixed length, and the blocks' sums are
 added exactly. The result therefore has the same bits for any number of threads and for any order in
@@ -23,32 +23,10 @@ def inner_product(first: Update, second: Update) -> float:
 
     Raises ``ValueError`` if the two have different names or numbers of elements.
     """
-    return inner_products(first, [second])[0]
-
-
-def inner_products(update: Update, others: Sequence[Update]) -> list[float]:
-    """Return ``<update, other>`` for each of ``others``, as :func:`inner_product` does and to the same bits.
-
-    Faster than one after the other: ``update`` is read and widened once for all.
-    """
-    sums: list[list[torch.Tensor]] = [[] for _ in others]
-    for left, rights in _aligned(update, others):
-        for collected, of_parameter in zip(sums, _block_sums(left, rights), strict=True):
-            collected.extend(of_parameter)
-    return [math.fsum(torch.cat(collected).tolist()) if collected else 0.0 for collected in sums]
-
-
-def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
-    """Return the Gram matrix ``G[u, v] = <g_u, g_v>`` as float64 ``[U, U]``, from ``updates [U, P]`` or U updates.
-
-    Each pair is computed once, so the matrix is symmetric to the bit. No copy of the updates is made.
-    """
-    count = len(updates)
-    gram = torch.zeros(count, count, dtype=torch.float64)
-    for row in range(count):
-        products = inner_products(updates[row], [updates[column] for column in range(row + 1)])
-        gram[row, : row + 1] = gram[: row + 1, row] = torch.tensor(products, dtype=torch.float64)
-    return gram
+    sums: list[torch.Tensor] = []
+    for left, (right,) in aligned(first, [second]):
+        sums.extend(_block_sums(left, right))
+    return math.fsum(torch.cat(sums).tolist()) if sums else 0.0
 
 
 def combine(coefficients: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -67,12 +45,15 @@ def combine(coefficients: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torc
     return total.view(first.shape)
 
 
-def _aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
-    """Yield each parameter of ``update``, by name in sorted order, with that of all others."""
+def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
+    """Yield each parameter of ``update``, by name in sorted order, with that of all ``others``.
+
+    Raises ``ValueError`` if two have different names or shapes.
+    """
     if any(isinstance(update, Mapping) != isinstance(other, Mapping) for other in others):
         raise ValueError("Of two updates, one is a mapping of parameters and the other is one tensor.")
     if not isinstance(update, Mapping):
-        yield torch.as_tensor(update), [torch.as_tensor(other) for other in others]
+        yield _of_one_shape(torch.as_tensor(update), [torch.as_tensor(other) for other in others])
         return
     mappings = [other for other in others if isinstance(other, Mapping)]
     for other in mappings:
@@ -80,28 +61,26 @@ def _aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[torch.T
             name = min(set(update) ^ set(other))
             raise ValueError(f"Two updates differ in their parameters: {name!r} is in only one of them.")
     for name in sorted(update):
-        yield update[name], [other[name] for other in mappings]
+        yield _of_one_shape(update[name], [other[name] for other in mappings])
 
 
-def _block_sums(left: torch.Tensor, rights: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Return, for each of ``rights``, the sums of the blocks of its products with ``left``, float64."""
-    for right in rights:
-        if left.shape != right.shape:
-            raise ValueError(f"Two updates differ in shape: {list(left.shape)} and {list(right.shape)}.")
-    left, flat = left.detach().reshape(-1), [right.detach().reshape(-1) for right in rights]
-    sums: list[list[torch.Tensor]] = [[] for _ in rights]
+def _of_one_shape(tensor: torch.Tensor, others: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    for other in others:
+        if tensor.shape != other.shape:
+            raise ValueError(f"Two updates differ in shape: {list(tensor.shape)} and {list(other.shape)}.")
+    return tensor, others
+
+
+def _block_sums(left: torch.Tensor, right: torch.Tensor) -> Iterator[torch.Tensor]:
+    left, right = left.detach().reshape(-1), right.detach().reshape(-1)
     for part in _chunks(len(left)):
-        widened = left[part].to(torch.float64)
-        product = torch.empty_like(widened)
+        product = left[part].to(torch.float64) * right[part].to(torch.float64)
         whole = len(product) // BLOCK * BLOCK
-        for collected, right in zip(sums, flat, strict=True):
-            product.copy_(right[part]).mul_(widened)
-            # A sum along the inner dimension stays within one thread; a sum over everything would not.
-            if whole:
-                collected.append(product[:whole].view(-1, BLOCK).sum(dim=1))
-            if whole < len(product):
-                collected.append(product[whole:].sum(dim=0, keepdim=True))
-    return sums
+        # A sum along the inner dimension stays within one thread; a sum over everything would not.
+        if whole:
+            yield product[:whole].view(-1, BLOCK).sum(dim=1)
+        if whole < len(product):
+            yield product[whole:].sum(dim=0, keepdim=True)
 
 
 def _chunks(length: int) -> Iterator[slice]:

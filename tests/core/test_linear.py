@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inner products, Gram matrices and combinations against float64 sums of numpy, in any blocks, order and dtype."""
+"""Inner products and combinations against float64 sums of numpy, in any blocks, order and dtype."""
 
 import math
 from collections.abc import Iterator
-from random import Random
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fdg_plugins.core import combine, gram_matrix, inner_product, inner_products, linear
+from fdg_plugins.core import combine, inner_product, linear
 
-REPEATABLE = settings(derandomize=True, deadline=None)
 SMALL_BLOCK, SMALL_CHUNK = 8, 32
 AROUND_SMALL_BLOCKS = (0, 1, 7, 8, 9, 31, 32, 33, 40, 41, 63, 64, 65, 100)
 AROUND_BLOCKS = (linear.BLOCK - 1, linear.BLOCK, linear.BLOCK + 1, linear.CHUNK + linear.BLOCK + 3)
@@ -80,26 +76,15 @@ def test_an_inner_product_has_the_same_bits_for_one_thread_and_two() -> None:
     assert inner_product(first, second) == alone
 
 
-@pytest.mark.parametrize("size", [*AROUND_SMALL_BLOCKS, linear.CHUNK + linear.BLOCK + 3])
-def test_products_with_several_have_the_bits_of_each_alone_in_either_order(size: int) -> None:
-    first, *others = vectors(size, count=4)
-    together = inner_products(first, others)
-    assert together == [inner_product(first, other) for other in others]
-    assert together == [inner_product(other, first) for other in others]
-    assert inner_products(first, []) == []
-    named = [{"b": vector[: size // 3], "a": vector[size // 3 :]} for vector in (first, *others)]
-    assert inner_products(named[0], named[1:]) == [inner_product(other, named[0]) for other in named[1:]]
-
-
 @pytest.mark.parametrize("chunk", [1, 2, 7])
 def test_an_inner_product_and_a_combination_have_the_same_bits_whatever_fits_a_cache(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors = vectors(5 * linear.BLOCK + 3, count=3)
     coefficients = torch.tensor([0.1, 0.2, 0.7])
-    products, total = inner_products(tensors[0], tensors), combine(coefficients, tensors)
+    product, total = inner_product(*tensors[:2]), combine(coefficients, tensors)
     monkeypatch.setattr(linear, "CHUNK", chunk * linear.BLOCK)
-    assert inner_products(tensors[0], tensors) == products
+    assert inner_product(*tensors[:2]) == product
     assert torch.equal(combine(coefficients, tensors), total)
 
 
@@ -164,47 +149,6 @@ def test_an_inner_product_leaves_its_inputs_as_they_were() -> None:
     inner_product(first, second)
     assert torch.equal(first, copies[0])
     assert torch.equal(second, copies[1])
-
-
-# --- Gram matrices ---
-
-
-def test_a_gram_matrix_holds_the_product_of_every_pair() -> None:
-    updates = torch.stack(vectors(300, count=4, dtype=torch.float64))
-    gram = gram_matrix(updates)
-    assert gram.dtype == torch.float64
-    np.testing.assert_allclose(gram, updates.numpy() @ updates.numpy().T, rtol=1e-12, atol=1e-12)
-
-
-def test_a_gram_matrix_is_the_same_from_a_matrix_a_sequence_and_mappings() -> None:
-    rows = vectors(300, count=3)
-    expected = gram_matrix(torch.stack(rows))
-    assert torch.equal(gram_matrix(rows), expected)
-    assert torch.equal(gram_matrix([{"w": row.view(30, 10)} for row in rows]), expected)
-
-
-@REPEATABLE
-@given(seed=st.integers(0, 2**31), count=st.integers(1, 6), permuted=st.randoms(use_true_random=False))
-def test_a_gram_matrix_is_symmetric_and_permutes_with_its_sites_to_the_bit(
-    seed: int, count: int, permuted: Random
-) -> None:
-    rows = vectors(500, count, seed)
-    gram = gram_matrix(rows)
-    assert torch.equal(gram, gram.T)
-    order = list(range(count))
-    permuted.shuffle(order)
-    assert torch.equal(gram_matrix([rows[index] for index in order]), gram[order][:, order])
-
-
-@pytest.mark.parametrize("difference", [0.0, 1e-7, 1e-3, 1.0])
-def test_a_gram_matrix_has_no_negative_eigenvalue_beyond_rounding(difference: float) -> None:
-    common, *own = vectors(2000, count=6, dtype=torch.float64)
-    eigenvalues = torch.linalg.eigvalsh(gram_matrix([common + difference * vector for vector in own]))
-    assert eigenvalues.min() >= -1e-14 * eigenvalues.max()
-
-
-def test_a_gram_matrix_of_one_update_is_its_squared_length() -> None:
-    assert torch.equal(gram_matrix(torch.tensor([[3.0, 4.0]])), torch.tensor([[25.0]], dtype=torch.float64))
 
 
 # --- combinations ---

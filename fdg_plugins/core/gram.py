@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Gram matrix of updates: half of U squared inner products, by BLAS, at the cost of reading each update once.
+
+Parameters are cut into segments whose length depends on nothing but theirs. A segment is widened to float64 panel by
+panel, small enough for a core's cache, and each panel is one product of matrices, computed by one thread; threads take
+segments, whose Gram matrices are added in order. So the result has the same bits for any number of threads.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from fdg_plugins.core.linear import Update, aligned
+
+PANEL = 1 << 12  # terms of a product of matrices
+SEGMENT = PANEL << 6  # terms that one thread takes at a time, at least
+MOST_SEGMENTS = 64  # of one parameter: each may have to wait as a matrix [U, U]
+
+
+class _Segment(NamedTuple):
+    """Where a part of one parameter lies: its values at all sites, flat, and the first and last term."""
+
+    values: Sequence[torch.Tensor]
+    start: int
+    stop: int
+
+
+def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
+    """Return the Gram matrix ``G[u, v] = <g_u, g_v>`` as float64 ``[U, U]``, from ``updates [U, P]`` or U updates.
+
+    Symmetric to the bit. No copy of the updates is made. Its bits may depend on the order of the updates, for BLAS
+    promises nothing of it: give them in one that does not depend on chance. Raises ``ValueError`` if two updates
+    have different names or numbers of elements.
+    """
+    rows = list(updates)
+    total = torch.zeros(len(rows), len(rows), dtype=torch.float64)
+    with _one_thread_each() as threads, ThreadPoolExecutor(threads) as pool:
+        for product in _in_order(pool, threads, _segments(rows)):
+            total += product
+    upper = total.triu()
+    return upper + upper.triu(1).T
+
+
+def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
+    if not updates:
+        return
+    for first, others in aligned(updates[0], updates[1:]):
+        values = [tensor.detach().reshape(-1) for tensor in (first, *others)]
+        length = len(values[0])
+        step = max(SEGMENT, -(-length // MOST_SEGMENTS))
+        for start in range(0, length, step):
+            yield _Segment(values, start, min(start + step, length))
+
+
+def _gram_of(segment: _Segment) -> torch.Tensor:
+    count = len(segment.values)
+    total = torch.zeros(count, count, dtype=torch.float64)
+    for start in range(segment.start, segment.stop, PANEL):
+        stop = min(start + PANEL, segment.stop)
+        panel = torch.stack([values[start:stop] for values in segment.values]).to(torch.float64)
+        total.addmm_(panel, panel.T)
+    return total
+
+
+def _in_order(pool: ThreadPoolExecutor, threads: int, segments: Iterator[_Segment]) -> Iterator[torch.Tensor]:
+    """Yield the Gram matrix of each segment in their order, with no more than two for each thread waiting."""
+    waiting: deque[Future[torch.Tensor]] = deque()
+    for segment in segments:
+        waiting.append(pool.submit(_gram_of, segment))
+        if len(waiting) > 2 * threads:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[int]:
+    """Let every operation of torch be computed by the thread that calls it; give the number of threads in force."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
