@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from cases import dim_bytes, dim_penalty, iir_step, memory, scale, server_step, solver
+from cases import dim_bytes, dim_penalty, iir_step, local_step, memory, scale, server_step, solver
 from cases.measure import Row
 
 CASES: dict[str, Callable[[bool], list[Row]]] = {
@@ -13,5 +13,6 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "dim_penalty": dim_penalty.rows,
     "dim_bytes": dim_bytes.rows,
     "iir_step": iir_step.rows,
+    "local_step": local_step.rows,
     "scale": scale.rows,
 }

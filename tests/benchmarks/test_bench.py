@@ -36,7 +36,7 @@ def assert_well_formed(rows: list[Row]) -> None:
 # --- each case, at its quick size ---
 
 
-@pytest.mark.parametrize("case", ["server_step", "solver", "iir_step"])
+@pytest.mark.parametrize("case", ["server_step", "solver", "iir_step", "local_step"])
 def test_a_case_gives_well_formed_rows(case: str) -> None:
     assert_well_formed(CASES[case](True))
 

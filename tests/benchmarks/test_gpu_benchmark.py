@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU's script computes its rounds on a CPU as well; without a GPU it measures nothing and says so."""
+
+import gpu
+import pytest
+import torch
+from cases.plain_loop import evaluate_plainly, train_plainly
+from cases.training import random_batch
+
+from fdg_plugins.executors.training import Arithmetic, evaluate, train_locally
+from fdg_plugins.methods.erm import LocalCrossEntropy
+from fdg_plugins.models import build_model
+
+TINY = gpu.Size("resnet18", pixels=32, batch_size=4, batches=2, rounds=1)
+CPU = torch.device("cpu")
+
+
+def test_every_way_of_a_round_runs_and_is_a_line_of_the_table() -> None:
+    ways = tuple(way for way in gpu.WAYS if not way.compiled)  # compiling needs a compiler
+    lines = gpu.table(TINY, CPU, ways)
+    assert len(lines) == 2 + 1 + len(ways)
+    assert len({line.split("|")[1] for line in lines}) == len(lines)
+    assert lines[2].split("|")[4].strip() == "1.00"
+
+
+def test_a_site_and_the_plain_loop_train_and_judge_alike() -> None:
+    batches = [random_batch(4, 32, 7), random_batch(4, 32, 7)]
+    ours, plain = (build_model("resnet18", 7, seed=0) for _ in range(2))
+    ours_sgd, plain_sgd = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, plain))
+    training = train_locally(
+        ours, LocalCrossEntropy(), [batches], ours_sgd, Arithmetic(CPU), lambda: False, lambda *_: None
+    )
+    assert train_plainly(plain, batches, plain_sgd) == pytest.approx(training.epoch_losses[0], rel=1e-6)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], value)
+    assert evaluate_plainly(plain, batches) == evaluate(ours, batches, Arithmetic(CPU), lambda: False).accuracy
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure")
+def test_without_a_gpu_it_measures_nothing_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        gpu.main([])
+    assert ended.value.code == 2
+    assert capsys.readouterr().out == "not measured: torch finds no CUDA device on this machine.\n"
