@@ -54,3 +54,11 @@ def test_the_tables_of_the_small_sweep_follow_from_its_records(options: list[str
     assert CliRunner().invoke(app, asked).exit_code == 0
     page = (ROOT / "docs" / "pacs-small.md").read_text(encoding="utf-8")
     assert table.read_text(encoding="utf-8").strip() in page
+
+
+def test_the_table_of_all_methods_follows_from_its_records(tmp_path: Path) -> None:
+    table, kept = tmp_path / "table.md", ROOT / "benchmarks"
+    folders = [kept / "pacs_methods", *sorted(kept.glob("pacs_small/*-seed0"))]
+    assert CliRunner().invoke(app, ["report", *map(str, folders), "--to", str(table)]).exit_code == 0
+    page = (ROOT / "docs" / "pacs-methods.md").read_text(encoding="utf-8")
+    assert table.read_text(encoding="utf-8").strip() in page
