@@ -247,10 +247,10 @@ FORBIDDEN_MODULES = {
     *("socket", "socketserver", "ssl", "urllib.request", "http", "requests", "httpx", "aiohttp", "ftplib", "smtplib"),
 }
 # The site's own training process, whose command names this package's worker and nothing that a job says. And what a
-# person runs on a machine of their own, with no component near it: a sweep's simulator, the doctor's look at the ports.
+# person runs on a machine of their own, with no component near it: the runs of a sweep, the doctor's look at the ports.
 ALLOWED_IN = {
     "executors/isolation.py": {"subprocess"},
-    "sweep/simulation.py": {"subprocess"},
+    "sweep/run_process.py": {"subprocess"},
     "doctor/machine.py": {"socket"},
 }
 FORBIDDEN_CALLS = {

@@ -2,7 +2,7 @@
 """From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
 
 Network, images and splits are those of the federated runs on the same data (``fdg_plugins.defaults``, and the ``quick``
-of ``sweep.protocols``); batches, optimizer and number of steps are DomainBed's.
+of ``named_protocols``); batches, optimizer and number of steps are DomainBed's.
 """
 
 import difflib
@@ -25,8 +25,8 @@ from fdg_plugins.controllers.setup import make_plans
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.defaults import defaults_of
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.named_protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
 from fdg_plugins.protocol import Protocol
-from fdg_plugins.sweep.protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
 
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg sweep``: held-out domains x seeds x methods x settings on the simulator; it can be stopped and goes on."""
+"""``fdg sweep``: held-out domains x seeds x methods x settings on this machine; it can be stopped and goes on."""
 
 import os
 from enum import StrEnum
@@ -31,7 +31,8 @@ class ProtocolName(StrEnum):
 def sweep(
     to: Annotated[Path, typer.Option(help="The sweep's folder: a new one, or one to go on with.", show_default=False)],
     methods: Annotated[
-        str | None, typer.Option(help="Methods, such as fedavg,fedomg,fedomg+ga+dim.", show_default=False)
+        str | None,
+        typer.Option(help="Methods, and centralised references: fedavg,fedomg+ga+dim,irm.", show_default=False),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Data set, by name.", show_default="pacs")] = None,
     targets: Annotated[
@@ -51,7 +52,7 @@ def sweep(
     protocol: Annotated[
         ProtocolName | None,
         typer.Option(
-            help="paper: as the recipes have it; quick: minutes per run on a CPU. --set beats both.",
+            help="paper: as recipes and references have it; quick: minutes per run on a CPU. --set beats both.",
             show_default="paper",
         ),
     ] = None,
@@ -93,11 +94,16 @@ def sweep(
     grow: name more methods, domains, seeds or values. A run that fails is named, kept in FOLDER/failed with its log,
     and does not stop the rest. Finished runs are in FOLDER/runs.
 
+    Federated methods run on FLARE's simulator, references (erm, irm, groupdro, vrex, iga, fish, fishr) as fdg
+    centralised runs them, without FLARE. A setting goes to the methods that have it.
+
     Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
 
     Examples:
 
       fdg sweep --to sweeps/pacs --methods fedavg,fedomg --seeds 0,1 --data-root /data --protocol quick --dry-run
+
+      fdg sweep --to sweeps/pacs --methods fedavg,fedomg,erm,irm --set irm:strength=10,100 --data-root /data
 
       fdg sweep --to sweeps/kappa --methods fedavg,fedomg --targets sketch --set kappa=0.1,0.3,0.5 --set rounds=20
 
@@ -116,7 +122,7 @@ def sweep(
     for name in ignored_settings(os.environ):
         say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
     prepared = prepare(asked, store, environment)
-    machine = find_machine(len(prepared.content.data.images), parallel, gpus, threads_per_run, environment)
+    machine = find_machine(prepared.processes, parallel, gpus, threads_per_run, environment)
     runs = pending(prepared.plan, store, retry_failed)
     _show_plan(prepared, store, verbose=verbose)
     if dry_run:
@@ -204,7 +210,7 @@ def _carry_out(
         done = sum(store.is_finished(run.name) for run in prepared.plan)
         forecast = make_forecast(prepared, store)
         store.write(prepared.content)
-        start = launcher(machine, len(prepared.content.data.images), environment)
+        start = launcher(machine, prepared.content.data, environment)
         with make_display(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:
             return Runner(store, start, machine.gpus, display, keep_models).carry_out(runs, order)
 

@@ -1,44 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long runs take: counted work, at a rate that finished runs have shown, or that a few training steps have.
-
-The unit of work is one image through one training step; judging an image is a forward pass, a third of that.
-"""
+"""How long runs take: counted work, at a rate that finished runs have shown, or that a few training steps have."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from fdg_plugins.methods import make_objective
-from fdg_plugins.protocol import Protocol
 from fdg_plugins.sweep.execute import Active
 from fdg_plugins.sweep.machine import Machine
 from fdg_plugins.sweep.plan import PlannedRun
-
-# Seconds beside the arithmetic: a run's processes load torch, and end; a task goes to each site and back. Six sites on
-# 2 cores beside much other work took 44 s and 0.8 s a round, with 35 s of processor time in all: on idle cores about
-# half of it. Once runs of the folder have finished, the total is theirs; this then only parts it by rounds and images.
-START_S = 25.0
-ROUND_S = 1.0
-FORWARD = 1 / 3
-TRAINING_SHARE = 0.9
-
-
-class Kind(NamedTuple):
-    """What decides how long an image takes."""
-
-    model: str
-    head: str
-    image_size: int
-    batch_size: int
-    precision: str
-    channels_last: bool
-
-
-class Work(NamedTuple):
-    """What one run has to do: rounds, and images as the module counts them, of all sites together."""
-
-    kind: Kind
-    rounds: int
-    images: float
+from fdg_plugins.sweep.work import Kind, Work
 
 
 class _Pace(NamedTuple):
@@ -46,23 +15,6 @@ class _Pace(NamedTuple):
 
     rate: float
     share: float = 1.0
-
-
-def work_of(protocol: Protocol, images: Mapping[str, int]) -> Work:
-    """Return the work of a run under ``protocol`` on domains of so many ``images``; about, for splits are rounded."""
-    limit = protocol.max_samples_per_domain
-    counts = {domain: count if limit is None else min(count, limit) for domain, count in images.items()}
-    held_out = counts.pop(protocol.target)
-    drawn = min(1.0, (protocol.sites_per_round or len(counts)) / len(counts))
-    training = TRAINING_SHARE * sum(counts.values()) * drawn
-    validation = (1 - TRAINING_SHARE) * sum(counts.values())
-    # The model received and the local one on the validation images; what a method reports, on the training images.
-    judged = 2 * validation * (1.0 if protocol.validate_all else drawn) + held_out
-    judged += 2 * training * (protocol.gap_split == "train")
-    judged += training * (make_objective(protocol.objective).report is not None)
-    per_round = protocol.local_epochs * training + FORWARD * judged
-    kind = Kind(*(getattr(protocol, name) for name in Kind._fields))
-    return Work(kind, protocol.rounds, protocol.rounds * per_round)
 
 
 class Forecast:
@@ -101,7 +53,7 @@ class Forecast:
         if key not in self._learned:
             self._learned[key] = self._pace(*key)
         pace = self._learned[key]
-        return None if pace is None else pace.share * (_overhead(work) + pace.rate * work.images)
+        return None if pace is None else pace.share * (work.overhead + pace.rate * work.images)
 
     def _pace(self, method: str, kind: Kind) -> _Pace | None:
         of_kind = {name for name in self._taken if self._work[name].kind == kind}
@@ -112,7 +64,7 @@ class Forecast:
         if not alike:
             return None
         taken = sum(self._taken[name] for name in alike)
-        overhead = sum(_overhead(self._work[name]) for name in alike)
+        overhead = sum(self._work[name].overhead for name in alike)
         if taken <= overhead:
             return _Pace(0.0, taken / overhead)
         return _Pace((taken - overhead) / sum(self._work[name].images for name in alike))
@@ -136,20 +88,16 @@ class Forecast:
         rounds, of = active.position
         if not rounds:
             return self.expected(active.run.name)
-        start = min(START_S, active.seconds / 2)
+        start = min(self._work[active.run.name].start, active.seconds / 2)
         return start + (active.seconds - start) * of / rounds
 
 
-def rate_of_run(seconds_per_image: float, machine: Machine, sites: int, on_gpu: bool) -> float:
-    """Return the seconds per image of a whole run, of those of one site that computes alone with one thread.
+def rate_of_run(seconds_per_image: float, machine: Machine, processes: int, on_gpu: bool) -> float:
+    """Return the seconds per image of a whole run, of those of one process that computes alone with one thread.
 
-    Sites share the cores of their run, as if nothing were lost by that; on a GPU they, and the runs on it, take turns.
+    They share the cores of their run, as if nothing were lost by that; on a GPU they, and the runs on it, take turns.
     """
     if on_gpu:
         return seconds_per_image * max(machine.gpus.count(gpu) for gpu in machine.gpus)
-    used = machine.threads_of(sites) * machine.arithmetic_threads(sites)
+    used = machine.threads_of(processes) * machine.arithmetic_threads(processes)
     return seconds_per_image / min(used, max(1.0, machine.cores / machine.parallel))
-
-
-def _overhead(work: Work) -> float:
-    return START_S + ROUND_S * work.rounds

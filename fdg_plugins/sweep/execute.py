@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import end_processes
-from fdg_plugins.sweep.simulation import Position, Simulation
+from fdg_plugins.sweep.run_process import Position, RunProcess
 from fdg_plugins.sweep.store import Store
 
 POLL_S = 0.2
 
 # Starts a run in a working folder, on the GPU named or on none of its own.
-Start = Callable[[PlannedRun, Path, str | None], Simulation]
+Start = Callable[[PlannedRun, Path, str | None], RunProcess]
 
 
 class Active(NamedTuple):
@@ -95,7 +95,7 @@ class Runner:
         self._free = deque(gpus)
         self._display = display
         self._keep_models = keep_models
-        self._active: dict[Simulation, str | None] = {}
+        self._active: dict[RunProcess, str | None] = {}
 
     def carry_out(self, runs: Iterable[PlannedRun], order: StopOrder) -> Outcome:
         """Carry out ``runs`` in their order; when it returns, or raises, no process of any run is left.
@@ -108,8 +108,8 @@ class Runner:
             while (waiting or self._active) and order.signal is None:
                 while waiting and self._free:
                     self._begin(waiting.popleft())
-                for simulation in [active for active in self._active if active.has_ended()]:
-                    self._settle(simulation, outcome)
+                for process in [active for active in self._active if active.has_ended()]:
+                    self._settle(process, outcome)
                 self._display.show([Active(a.run, a.seconds, a.position()) for a in self._active], waiting)
                 time.sleep(POLL_S)
         finally:
@@ -122,23 +122,23 @@ class Runner:
         self._active[self._start(run, self._store.begin(run.name), gpu)] = gpu
         self._display.started(run)
 
-    def _settle(self, simulation: Simulation, outcome: Outcome) -> None:
-        seconds, run = simulation.seconds, simulation.run
-        simulation.end()  # what the simulator itself has left behind
-        reason = simulation.failure()
+    def _settle(self, process: RunProcess, outcome: Outcome) -> None:
+        seconds, run = process.seconds, process.run
+        process.end()  # what FLARE's simulator leaves behind when it has ended
+        reason = process.failure()
         if reason is None:
-            self._store.keep(run, seconds, self._keep_models)
+            self._store.keep(run, process.kind.record_folder, seconds, self._keep_models)
             outcome.finished.append(run.name)
             self._display.finished(run, seconds)
         else:
             self._store.fail(run.name, reason)
             outcome.failed[run.name] = reason
             self._display.failed(run, reason)
-        self._free.append(self._active.pop(simulation))
+        self._free.append(self._active.pop(process))
 
     def _end_all(self) -> None:
-        for simulation in self._active:
-            simulation.end()
+        for process in self._active:
+            process.end()
         self._active.clear()
         end_processes(self._store.running)
         self._store.clear()

@@ -46,7 +46,9 @@ class Machine:
 def find_machine(
     sites: int, parallel: int | None, gpus: str | None, threads: int | None, environment: Mapping[str, str]
 ) -> Machine:
-    """Return how runs of ``sites`` sites are carried out, from what the user asked for (None: nothing).
+    """Return how runs of at most ``sites`` sites are carried out, from what the user asked for (None: nothing).
+
+    A run that is one process, such as a centralised reference, counts as one of one site.
 
     Without a word, one run goes on each GPU that torch finds; without any, as many as leave each site a core, at least
     one. All sites of a run compute at once: with fewer, FLARE starts a process anew for each site's every task, which

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fdg_plugins.controllers.report import duration
-from fdg_plugins.sweep.estimate import ROUND_S, START_S, Forecast, Kind, rate_of_run
+from fdg_plugins.sweep.estimate import Forecast, rate_of_run
+from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.machine import Machine
-from fdg_plugins.sweep.measure import time_an_image
+from fdg_plugins.sweep.measure import Measured, time_an_image
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.prepare import Prepared
 from fdg_plugins.sweep.store import Store
+from fdg_plugins.sweep.work import Kind
 
 
 class Outlook(NamedTuple):
@@ -48,22 +50,20 @@ def _measure(
 ) -> tuple[dict[Kind, float], list[str]]:
     """Return the seconds per image of each kind of run, and a sentence on each."""
     rates: dict[Kind, float] = {}
-    basis: list[str] = []
-    sites = len(prepared.content.data.images)
+    alone: dict[Kind, Measured] = {}
     for run in runs:
         kind = prepared.work[run.name].kind
-        if kind in rates:
-            continue
-        measured = time_an_image(prepared.protocols[run.name], environment)
-        rates[kind] = rate_of_run(measured.seconds_per_image, machine, sites, on_gpu=measured.device != "cpu")
-        basis.append(
-            f"from a few training steps of {kind.model} at {kind.image_size} px, batch {kind.batch_size}: "
-            f"{1000 * measured.seconds_per_image:.1f} ms per image at one site on {measured.device}"
-        )
-    basis.append(
-        f"with {START_S:.0f} s per run and {ROUND_S:.0f} s per round for FLARE, without what a method's own loss costs"
-    )
-    return rates, basis
+        one = kind._replace(processes=1)
+        if one not in alone:
+            alone[one] = time_an_image(prepared.protocols[run.name], environment)
+        seconds, device = alone[one]
+        rates[kind] = rate_of_run(seconds, machine, kind.processes, on_gpu=device != "cpu")
+    basis = [
+        f"from a few training steps of {kind.model} at {kind.image_size} px, batch {kind.batch_size}: "
+        f"{1000 * seconds:.1f} ms per image at one site on {device}"
+        for kind, (seconds, device) in alone.items()
+    ]
+    return rates, [*basis, *dict.fromkeys(kind_of(run.method).beside for run in runs)]
 
 
 def sentence(outlook: Outlook, runs: int, parallel: int) -> str:

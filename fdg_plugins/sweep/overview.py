@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.plan import PlannedRun, methods_with
 from fdg_plugins.sweep.prepare import Prepared
 from fdg_plugins.sweep.store import Store
@@ -52,7 +53,7 @@ def notes(prepared: Prepared) -> list[str]:
     alike: dict[str, list[str]] = {}
     for method, grid in prepared.grids.items():
         fixed = ", ".join(f"{name} {_text(value)}" for name, value in grid.fixed.items())
-        alike.setdefault(fixed or "as the recipe has it", []).append(method)
+        alike.setdefault(fixed or kind_of(method).unset, []).append(method)
     lines += [f"{', '.join(methods)}: {fixed}" for fixed, methods in alike.items()]
     for axis in _axes(prepared):
         having = methods_with(axis, prepared.grids)

@@ -17,6 +17,7 @@ from fdg_plugins.sweep.request import Request
 from fdg_plugins.sweep.values import as_json, split_key
 
 SettingsOf = Callable[[str], Collection[str]]
+BaseOf = Callable[[str], Mapping[str, Any]]
 
 # A setting of every job that the sweep has an option of its own for.
 OWN_OPTIONS = {"dataset": "--dataset", "target": "--targets", "seed": "--seeds"}
@@ -26,10 +27,14 @@ _PLAIN_LENGTH = 24
 
 
 class PlannedRun(NamedTuple):
-    """One run: its name, and what it is made of. ``settings`` are all that differ from the recipe's own."""
+    """One run: its name, and what it is made of. ``settings`` are all that it is told to do otherwise than by itself.
+
+    ``protocol`` names that of the sweep, whose values are among ``settings`` where the method does not know it.
+    """
 
     name: str
     dataset: str
+    protocol: str
     method: str
     target: str
     seed: int
@@ -48,20 +53,21 @@ class Grid(NamedTuple):
             yield dict(zip(self.axes, values, strict=True))
 
 
-def make_plan(request: Request, base: Mapping[str, Any], settings_of: SettingsOf) -> tuple[PlannedRun, ...]:
+def make_plan(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> tuple[PlannedRun, ...]:
     """Return all runs of ``request``: seeds outermost, then held-out domains, then methods, then points of the grid.
 
-    ``base`` are the protocol's settings; ``settings_of`` gives the names of all settings that a method's recipe takes.
-    A setting goes to the methods that have it. ``SettingsError`` for one that none has, and for a list with the same
+    ``base_of`` gives the protocol's settings for a method, ``settings_of`` the names of all settings that it takes. A
+    setting goes to the methods that have it. ``SettingsError`` for one that none has, and for a list with the same
     entry twice.
     """
     for name in ("methods", "targets", "seeds"):
         _refuse_repeated(name, getattr(request, name))
-    grids = make_grids(request, base, settings_of)
+    grids = make_grids(request, base_of, settings_of)
     return tuple(
         PlannedRun(
             name=run_name(method, target, seed, point),
             dataset=request.dataset,
+            protocol=request.protocol,
             method=method,
             target=target,
             seed=seed,
@@ -74,14 +80,14 @@ def make_plan(request: Request, base: Mapping[str, Any], settings_of: SettingsOf
     )
 
 
-def make_grids(request: Request, base: Mapping[str, Any], settings_of: SettingsOf) -> dict[str, Grid]:
-    """Return the grid of each method: what is set for the method wins over what is set for all, and that over ``base``.
+def make_grids(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> dict[str, Grid]:
+    """Return the grid of each method: what is set for it wins over what is set for all, and that over its base.
 
     Raises ``SettingsError`` for a setting that none of the methods has.
     """
     known = {method: frozenset(settings_of(method)) for method in request.methods}
     _check_keys(request, known)
-    return {method: _grid(method, names, request.settings, base) for method, names in known.items()}
+    return {method: _grid(method, names, request.settings, base_of(method)) for method, names in known.items()}
 
 
 def methods_with(name: str, grids: Mapping[str, Grid]) -> list[str]:

@@ -2,25 +2,25 @@
 """From what the user asked for to a plan in which every run was checked; only a temporary folder is written to."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.controllers.setup import PACKAGES, make_plans
+from fdg_plugins.controllers.setup import PACKAGES
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.named_protocols import PAPER
 from fdg_plugins.protocol import Protocol
-from fdg_plugins.sweep.estimate import Work, work_of
-from fdg_plugins.sweep.jobs import canonical_method, difference, server_config, settings_of, write_job
+from fdg_plugins.sweep.kinds import canonical_method, kind_of
 from fdg_plugins.sweep.measure import look_at_data
 from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan
-from fdg_plugins.sweep.protocols import PAPER, protocol_settings
 from fdg_plugins.sweep.request import DataFound, Request, SweepFile, check_continues
+from fdg_plugins.sweep.run_kind import Written
 from fdg_plugins.sweep.store import JOB, Store
 from fdg_plugins.sweep.values import split_key
+from fdg_plugins.sweep.work import Work
 
 ALL = "all"
 
@@ -51,6 +51,11 @@ class Prepared:
     work: Mapping[str, Work]
     warnings: tuple[str, ...]
 
+    @property
+    def processes(self) -> int:
+        """The most processes of one run that compute at once."""
+        return max(work.kind.processes for work in self.work.values())
+
 
 def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepared:
     """Return the plan of a sweep in the folder of ``store``, for runs in ``environment``.
@@ -60,19 +65,25 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepa
     """
     earlier = store.read()
     request = make_request(asked, earlier.request if earlier else None)
-    base = protocol_settings(request.protocol, request.dataset)
-    plan = make_plan(request, base, settings_of)
+
+    def base_of(method: str) -> Mapping[str, Any]:
+        return kind_of(method).base_settings(request.protocol, request.dataset)
+
+    def settings_of(method: str) -> Collection[str]:
+        return kind_of(method).settings_of(method)
+
+    plan = make_plan(request, base_of, settings_of)
     data = look_at_data(request.dataset, environment)
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
-    protocols = check_runs(plan, store, data)
+    checked = check_runs(plan, store, data)
     versions = {name: version(name) for name in PACKAGES}
     return Prepared(
         content=SweepFile(request=request, data=data, versions=earlier.versions if earlier else versions),
         plan=plan,
-        grids=make_grids(request, base, settings_of),
-        protocols=protocols,
-        work={name: work_of(protocol, data.images) for name, protocol in protocols.items()},
+        grids=make_grids(request, base_of, settings_of),
+        protocols={name: written.protocol for name, written in checked.items()},
+        work={name: written.work for name, written in checked.items()},
         warnings=_warnings(earlier, versions),
     )
 
@@ -102,34 +113,25 @@ def make_request(asked: Asked, earlier: Request | None) -> Request:
     )
 
 
-def check_runs(plan: tuple[PlannedRun, ...], store: Store, data: DataFound) -> dict[str, Protocol]:
+def check_runs(plan: tuple[PlannedRun, ...], store: Store, data: DataFound) -> dict[str, Written]:
     """Make the job of every run, and compare it with that of the finished run of the same name.
 
-    Returns the protocols by run, those of the stand-in where that is the data. ``SettingsError`` for a setting that
-    its recipe refuses, and for a finished run that was made otherwise.
+    Returns what is known of each run by then, on the stand-in where that is the data. ``SettingsError`` for a setting
+    that the run refuses, and for a finished run that was made otherwise.
     """
-    protocols: dict[str, Protocol] = {}
+    return {run.name: _check_run(run, store, data) for run in plan}
+
+
+def _check_run(run: PlannedRun, store: Store, data: DataFound) -> Written:
+    kind = kind_of(run.method)
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
-        for run in plan:
-            write_job(run, Path(folder))
-            config = server_config(Path(folder, JOB))
-            if store.is_finished(run.name) and (
-                found := difference(server_config(store.runs / run.name / JOB), config)
-            ):
-                raise SettingsError(
-                    f"run {run.name} in {store.runs} was made with other settings ({found}): expected the same, or "
-                    "another folder with --to."
-                )
-            protocols[run.name] = _protocol(config, data.stand_in)
-    return protocols
-
-
-def _protocol(config: Mapping[str, Any], stand_in: bool) -> Protocol:
-    """Return the protocol that a job's run will have, as the workflow itself makes it."""
-    arguments = config["workflows"][0]["args"]
-    aggregator = make_aggregator(arguments["aggregator"])
-    plans = make_plans(arguments["protocol"], arguments["stand_in_protocol"], {}, aggregator.setting_names())
-    return (plans.stand_in if stand_in else plans.real).protocol
+        written = kind.write_job(run, data, Path(folder))
+        if store.is_finished(run.name) and (found := kind.difference(store.runs / run.name / JOB, Path(folder, JOB))):
+            raise SettingsError(
+                f"run {run.name} in {store.runs} was made with other settings ({found}): expected the same, or another "
+                "folder with --to."
+            )
+    return written
 
 
 def _canonical_key(key: str) -> str:

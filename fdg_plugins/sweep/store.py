@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
+from fdg_plugins.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import read_json, write_bytes, write_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import SweepFile, read_sweep_file
@@ -26,7 +26,6 @@ REASON_FILE = "reason.txt"
 MODEL_FILES = (LAST_FILE, SELECTED_FILE)
 JOB = "job"
 WORKSPACE = "workspace"
-SERVER_FOLDER = Path(WORKSPACE, SIMULATOR_FOLDER)
 _OWN = {SWEEP_FILE, "runs", "failed", "running", ".lock"}
 _LOCK_FILE = ".lock"
 
@@ -98,13 +97,17 @@ class Store:
             working.mkdir(parents=True)
         return working
 
-    def keep(self, run: PlannedRun, seconds: float, keep_models: bool) -> None:
-        """Move a run that has finished from its working folder to ``runs/``, in one step."""
+    def keep(self, run: PlannedRun, record_folder: Path, seconds: float, keep_models: bool) -> None:
+        """Move a run that has finished from its working folder to ``runs/``, in one step.
+
+        ``record_folder`` is where, in ``workspace`` of the working folder, record and models were left.
+        """
         working = self.running / run.name
+        left = working / record_folder
         with self._writing():
             for file in (RESULTS_FILE, *(MODEL_FILES if keep_models else ())):
-                (working / SERVER_FOLDER / file).rename(working / file)
-            if keep_models and (local := working / SERVER_FOLDER / LOCAL_FOLDER).is_dir():
+                (left / file).rename(working / file)
+            if keep_models and (local := left / LOCAL_FOLDER).is_dir():
                 local.rename(working / LOCAL_FOLDER)
             shutil.rmtree(working / WORKSPACE)
             write_json(working / RUN_FILE, {**run._asdict(), "seconds": round(seconds, 1)})

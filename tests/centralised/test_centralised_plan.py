@@ -11,8 +11,8 @@ from fdg_plugins.centralised.schedule import SHARED_SETTINGS, Schedule
 from fdg_plugins.controllers.setup import make_plans
 from fdg_plugins.defaults import defaults_of
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.named_protocols import protocol_settings
 from fdg_plugins.protocol import Protocol
-from fdg_plugins.sweep.protocols import protocol_settings
 
 
 def plan(algorithm: str = "irm", dataset: str = "pacs", target: str = "sketch", **changes: Any) -> Plan:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg sweep`` as a user meets it: plan, runs, what is left to do, what is refused, Ctrl-C; one real simulation."""
+"""``fdg sweep`` as a user meets it: plan, runs, what is left, what is refused, Ctrl-C; a real run of each kind."""
 
 import importlib.util
 import json
@@ -17,31 +17,39 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
+from fdg_plugins.cli.report import report
 from fdg_plugins.cli.sweep import sweep
-from fdg_plugins.sweep import launch
+from fdg_plugins.sweep import jobs, references
 from fdg_plugins.sweep.processes import processes_below
+from fdg_plugins.sweep.store import MODEL_FILES
 
 FAKE = Path(__file__).parents[1] / "sweep" / "fake_simulator.py"
 DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,fedomg")
+# One method of each kind.
+BOTH = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,irm")
+PROGRAMS = ((jobs, "SIMULATOR"), (references, "FDG"))
+REAL_FDG = references.FDG
 # The command with the fake simulator in a process of its own, for the tests that send it signals.
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 from test_sweep import app
-from fdg_plugins.sweep import launch
-launch.SIMULATOR = (sys.executable, {str(FAKE)!r})
+from fdg_plugins.sweep import jobs, references
+jobs.SIMULATOR = references.FDG = (sys.executable, {str(FAKE)!r})
 app(sys.argv[1:])
 """
 
 app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)
 app.command("sweep")(sweep)
+app.command("report")(report)
 app.callback()(lambda: None)
 
 
 @pytest.fixture(autouse=True)
 def _plain_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's shell sets nothing; the fake simulator runs where the real one would."""
-    monkeypatch.setattr(launch, "SIMULATOR", (sys.executable, str(FAKE)))
+    """The user's shell sets nothing; the fake simulator runs where the real programs would."""
+    for module, name in PROGRAMS:
+        monkeypatch.setattr(module, name, (sys.executable, str(FAKE)))
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +99,61 @@ def test_the_folder_alone_says_what_is_left_to_do_and_lists_may_grow(tmp_path: P
     assert "fedomg, feddim is now left out" in shrunk.stderr
 
 
+def test_references_are_planned_run_kept_and_gone_on_with_beside_federated_methods(tmp_path: Path) -> None:
+    asked = ("--to", tmp_path / "sweep", *BOTH, "--set", "irm:strength=10,100", "--protocol", "quick")
+    first = run(*asked, "--keep-models", "--parallel", "3")
+    assert (first.exit_code, first.stderr) == (0, "")
+    assert "3 of 3 runs have finished, 3 of them now; 0 failed" in first.stdout
+    kept = tmp_path / "sweep" / "runs" / "irm-angle_0-seed0-strength10"
+    assert {path.name for path in kept.iterdir()} >= {"job", "run.json", "log.txt", "results.json", *MODEL_FILES}
+    assert json.loads((kept / "job" / "plan.json").read_text())["settings"]["strength"] == 10
+    assert json.loads((kept / "run.json").read_text())["settings"] == {"strength": 10}
+    assert json.loads((kept / "results.json").read_text())["arguments"][-4:] == [
+        *("--set", "strength=10", "--to", "workspace")
+    ]
+    again = run("--to", tmp_path / "sweep", "--seeds", "0,1", "--parallel", "3")
+    assert "6 of 6 runs have finished, 3 of them now" in again.stdout
+
+
+def test_a_reference_that_fails_is_named_and_one_of_other_settings_is_refused(tmp_path: Path, fake: ModuleType) -> None:
+    asked = ("--to", tmp_path / "sweep", *BOTH[:-1], "irm", "--seeds", f"0,{fake.STOPS}", "--parallel", "2")
+    assert run(*asked).exit_code == 1
+    assert (tmp_path / "sweep" / "failed" / f"irm-angle_0-seed{fake.STOPS}" / "reason.txt").read_text() == (
+        f"{fake.REASON}\n"
+    )
+    file = tmp_path / "sweep" / "runs" / "irm-angle_0-seed0" / "job" / "plan.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "settings": {**content["settings"], "strength": 3.0}}))
+    result = run(*asked)
+    assert result.exit_code == 2
+    assert "run irm-angle_0-seed0 in " in result.stderr
+    assert "(strength 3.0 there, 100.0 now)" in result.stderr
+
+
+def test_a_sweep_runs_a_reference_for_real_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "FDG", REAL_FDG)
+    tiny = {"steps": 3, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_size": 2, "image_size": 16}
+    given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
+    only = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "vrex", "--set", "vrex:strength=3")
+    first = run("--to", tmp_path / "sweep", *only, *given, "--protocol", "quick", "--keep-models")
+    assert (first.exit_code, first.stderr) == (0, "")
+    kept = tmp_path / "sweep" / "runs" / "vrex-angle_0-seed0"
+    record = json.loads((kept / "results.json").read_text())
+    assert (record["status"], len(record["rounds"]), record["stand_in"]) == ("finished", 2, False)
+    planned = json.loads((kept / "job" / "plan.json").read_text())["settings"]
+    told = {**record["protocol"], **record["method"]["settings"]}
+    assert planned == {name: told[name] for name in planned}, "what was planned is what was done"
+    assert planned["strength"] == 3
+    assert "step 3/3" in (kept / "log.txt").read_text()
+    assert (kept / "global_model.safetensors").stat().st_size > 1000
+    again = run("--to", tmp_path / "sweep")
+    assert "1 of 1 runs have finished, 0 of them now" in again.stdout
+    assert json.loads((kept / "results.json").read_text()) == record
+    table = CliRunner().invoke(app, ["report", str(tmp_path / "sweep")]).stdout
+    assert table.splitlines()[-2] == "Centralised references (pooled source data):"
+    assert table.splitlines()[-1].startswith("V-REx ")
+
+
 def test_what_fails_is_named_and_tried_again_unless_the_user_says_no(tmp_path: Path, fake: ModuleType) -> None:
     asked = ("--to", tmp_path / "sweep", *DIGITS, "--seeds", f"{fake.STOPS},0")
     first = run(*asked)
@@ -132,6 +195,24 @@ def test_a_dry_run_prints_plan_and_estimate_and_writes_nothing(tmp_path: Path) -
     assert not (tmp_path / "sweep").exists()
 
 
+def test_a_dry_run_tells_references_from_federated_methods(tmp_path: Path) -> None:
+    tiny = ("--set", "image_size=16", "--set", "sites_per_round=2", "--set", "steps=4", "--set", "warm_up=1")
+    result = run("--to", tmp_path / "sweep", *BOTH, *tiny, "--set", "irm:strength=1,10", "--dry-run", "--verbose")
+    assert (result.exit_code, result.stderr) == (0, "")
+    for words in (
+        "3 runs on RotatedDigits, protocol paper",
+        "fedavg: image_size 16, sites_per_round 2\n",
+        "irm: image_size 16, steps 4, warm_up 1\n",
+        "strength is an axis of irm; fedavg runs once for all its values",
+        "irm-angle_0-seed0-strength10: to do",
+        "with 25 s per federated run and 1 s per round for FLARE",
+        "with 8 s per centralised reference",
+    ):
+        assert words in result.stdout
+    assert result.stdout.count("from a few training steps") == 1, "one network, one size, one batch"
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_a_dry_run_in_a_begun_folder_counts_and_learns_from_what_has_finished(tmp_path: Path) -> None:
     run("--to", tmp_path / "sweep", *DIGITS)
     before = sorted(path for path in (tmp_path / "sweep").rglob("*"))
@@ -152,6 +233,9 @@ def test_a_dry_run_in_a_begun_folder_counts_and_learns_from_what_has_finished(tm
         (("--set", "rounds=0"), "setting rounds (FDG_ROUNDS) is 0"),
         (("--gpus", "0", "--parallel", "2"), "--gpus and --parallel exclude each other"),
         (("--dataset", "packs"), "data set 'packs' is unknown"),
+        (("--methods", "fedavg,irmm"), "method is 'irmm', which is neither a federated method nor a centralised"),
+        (("--methods", "erm", "--set", "rounds=3"), "no method of erm has a setting 'rounds'"),
+        (("--methods", "irm", "--set", "warm_up=6000"), "run irm-angle_0-seed0: warm_up is 6000 of 5001 steps"),
     ],
 )
 def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(
@@ -171,13 +255,26 @@ def test_settings_in_the_users_shell_are_kept_away_and_named(tmp_path: Path, mon
     assert result.stderr == "Warning: FDG_ROUNDS is not used: the settings of a sweep come from --set.\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "methods"), [(signal.SIGINT, "fedavg,fedomg"), (signal.SIGTERM, "irm,fedavg")], ids=["SIGINT", "SIGTERM"]
+)
 def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
-    tmp_path: Path, fake: ModuleType, number: signal.Signals
+    tmp_path: Path, fake: ModuleType, number: signal.Signals, methods: str
 ) -> None:
     folder = tmp_path / "sweep"
     with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, "sweep", "--to", str(folder), *DIGITS, "--seeds", f"0,{fake.HANGS}"],
+        [
+            sys.executable,
+            "-c",
+            DRIVER,
+            "sweep",
+            "--to",
+            str(folder),
+            *DIGITS[:-1],
+            methods,
+            "--seeds",
+            f"0,{fake.HANGS}",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -204,7 +301,7 @@ def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
 def test_a_real_sweep_is_stopped_after_its_first_run_and_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     tiny = ("--protocol", "quick", "--set", "rounds=2", "--set", "max_samples_per_domain=40", "--set", "image_size=16")
-    real = DRIVER.replace("launch.SIMULATOR =", "_ =")
+    real = DRIVER.replace("jobs.SIMULATOR = references.FDG =", "_ =")
     command = [sys.executable, "-c", real, "sweep", "--to", str(folder), *DIGITS, *tiny, "--keep-models"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as first:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for ``nvflare simulator`` in the tests: does to a run's folder what its seed says, without any training.
+"""Stands in for ``nvflare simulator`` and ``fdg centralised`` in the tests: does to a run's folder what its seed says.
 
-Seed 0 and others finish at once; 7 stops for a reason that it records; 8 dies without a word; 9 never ends, and has a
-process of its own session, as FLARE's sites have.
+Nothing is trained. Seed 0 and others finish at once; 7 stops for a reason that it records; 8 dies without a word; 9
+never ends, and has a process of its own session, as FLARE's sites have.
 """
 
 import json
@@ -11,18 +11,30 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 STOPS, DIES, HANGS = 7, 8, 9
 REASON = "site photo: its disk is full."
 
 
-def main() -> None:
-    """Run ``job -w workspace -t N`` in the working folder."""
+def read_job() -> tuple[dict[str, Any], Path]:
+    """Return the protocol of ``job -w workspace -t N`` in the working folder, and where its record belongs."""
     job, flag, workspace, *_ = sys.argv[1:]
     assert (job, flag) == ("job", "-w"), sys.argv
     config = json.loads(Path(job, "app_server", "config", "config_fed_server.json").read_text())
-    protocol = config["workflows"][0]["args"]["protocol"]
-    folder = Path(workspace, "server", "simulate_job")
+    return config["workflows"][0]["args"]["protocol"], Path(workspace, "server", "simulate_job")
+
+
+def read_options() -> tuple[dict[str, Any], Path]:
+    """Return the same of ``centralised ALGORITHM --seed N ... --to FOLDER``."""
+    _, _, *options = sys.argv[1:]
+    named = dict(zip(options[::2], options[1::2], strict=True))
+    return {"seed": int(named["--seed"]), "rounds": 4}, Path(named["--to"])
+
+
+def main() -> None:
+    """Do in the working folder what the command line says."""
+    protocol, folder = read_options() if sys.argv[1] == "centralised" else read_job()
     folder.mkdir(parents=True)
     record = {"status": "running", "stopped_because": None, "rounds": [{}], "protocol": protocol}
     record["environment"] = {name: os.environ.get(name) for name in ("FDG_THREADS", "CUDA_VISIBLE_DEVICES", "PWD")}

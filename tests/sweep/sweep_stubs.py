@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests, runs and jobs for the tests of a sweep, and the program that stands in for FLARE's simulator."""
+"""Requests, runs and jobs for the tests of a sweep, and the program that stands in for those that carry runs out."""
 
 import json
 import os
@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fdg_plugins.sweep.jobs import SIMULATOR
+from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import MARK
+from fdg_plugins.sweep.references import FDG, ReferenceRuns
 from fdg_plugins.sweep.request import Request
-from fdg_plugins.sweep.simulation import Simulation
+from fdg_plugins.sweep.run_process import RunProcess
 
 FAKE_SIMULATOR = (sys.executable, str(Path(__file__).with_name("fake_simulator.py")))
 SETTINGS = {
@@ -40,7 +43,7 @@ def request(**changes: Any) -> Request:
 
 def planned(seed: int, method: str = "fedavg") -> PlannedRun:
     """Return a run that the fake simulator treats as ``seed`` says."""
-    return PlannedRun(f"{method}-photo-seed{seed}", "pacs", method, "photo", seed, {"rounds": 4})
+    return PlannedRun(f"{method}-photo-seed{seed}", "pacs", "paper", method, "photo", seed, {"rounds": 4})
 
 
 def write_fake_job(run: PlannedRun, folder: Path) -> None:
@@ -51,8 +54,11 @@ def write_fake_job(run: PlannedRun, folder: Path) -> None:
     config.write_text(json.dumps({"workflows": [{"args": {"protocol": protocol}}]}))
 
 
-def start_fake(run: PlannedRun, working: Path, gpu: str | None) -> Simulation:
-    """Start the fake simulator on ``run``."""
+def start_fake(run: PlannedRun, working: Path, gpu: str | None) -> RunProcess:
+    """Start the fake simulator on ``run``, with the arguments that its own program would have."""
+    kind = kind_of(run.method)
     write_fake_job(run, working)
     own: Mapping[str, str] = {MARK: str(working), **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
-    return Simulation(run, working, 4, {**os.environ, **own}, FAKE_SIMULATOR)
+    program = FDG if isinstance(kind, ReferenceRuns) else SIMULATOR
+    command = (*FAKE_SIMULATOR, *kind.command(run, threads=4)[len(program) :])
+    return RunProcess(run, kind, working, command, {**os.environ, **own})

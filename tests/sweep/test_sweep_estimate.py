@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 from sweep_stubs import planned
 
 from fdg_plugins.protocol import Protocol
-from fdg_plugins.sweep.estimate import ROUND_S, START_S, Forecast, Kind, Work, rate_of_run, work_of
+from fdg_plugins.sweep.estimate import Forecast, rate_of_run
 from fdg_plugins.sweep.execute import Active
+from fdg_plugins.sweep.jobs import ROUND_S, START_S, federated_work
 from fdg_plugins.sweep.machine import Machine
 from fdg_plugins.sweep.measure import time_an_image
-from fdg_plugins.sweep.simulation import Position
+from fdg_plugins.sweep.run_process import Position
+from fdg_plugins.sweep.work import Kind, Work
 
 IMAGES = {"photo": 100, "sketch": 200, "cartoon": 300}
-SMALL = Kind("convnet", "linear", 32, 16, "float32", False)
+SMALL = Kind("convnet", "linear", 32, 16, "float32", False, processes=4)
 LARGE = SMALL._replace(image_size=224)
 FEDAVG, FEDOMG, FEDDIM = (planned(0, method) for method in ("fedavg", "fedomg", "feddim"))
 PLAN = (FEDAVG, FEDOMG, FEDDIM)
@@ -26,12 +28,12 @@ def protocol(**changes: object) -> Protocol:
 
 def test_work_is_counted_image_by_image() -> None:
     # 500 images of sources: 450 to train on, twice; 50 to judge, twice; 100 of the held-out domain, by a third.
-    assert work_of(protocol(), IMAGES).images == pytest.approx(10 * (2 * 450 + (2 * 50 + 100) / 3))
+    assert federated_work(protocol(), IMAGES).images == pytest.approx(10 * (2 * 450 + (2 * 50 + 100) / 3))
 
 
 def test_what_is_limited_drawn_or_reported_changes_the_work() -> None:
     def images(**changes: object) -> float:
-        return work_of(protocol(**changes), IMAGES).images
+        return federated_work(protocol(**changes), IMAGES).images
 
     assert images(max_samples_per_domain=100) == pytest.approx(10 * (2 * 180 + (2 * 20 + 100) / 3))
     assert images(sites_per_round=1) == pytest.approx(10 * (2 * 225 + (50 + 100) / 3))
@@ -39,20 +41,24 @@ def test_what_is_limited_drawn_or_reported_changes_the_work() -> None:
     assert images(gap_split="train") == pytest.approx(images() + 10 * 2 * 450 / 3)
 
 
+def work(rounds: int = 10, images: float = 1000.0, kind: Kind = SMALL) -> Work:
+    return Work(kind, images, START_S, ROUND_S * rounds)
+
+
 def forecast(rates: dict[Kind, float] | None = None, **works: Work) -> Forecast:
-    work = {run.name: works.get(run.method, Work(SMALL, 10, 1000.0)) for run in PLAN}
-    return Forecast(PLAN, work, rates)
+    work_of = {run.name: works.get(run.method, work()) for run in PLAN}
+    return Forecast(PLAN, work_of, rates)
 
 
 @given(st.floats(1, 1e4), st.integers(1, 500), st.floats(1, 1e7))
 def test_a_run_like_a_finished_one_takes_as_long(seconds: float, rounds: int, images: float) -> None:
-    known = forecast(fedavg=Work(SMALL, rounds, images))
+    known = forecast(fedavg=work(rounds, images))
     known.learn(FEDAVG.name, seconds)
     assert known.expected(FEDAVG.name) == pytest.approx(seconds)
 
 
 def test_twice_the_work_takes_twice_the_arithmetic_and_the_same_start() -> None:
-    known = forecast(fedomg=Work(SMALL, 20, 2000.0))
+    known = forecast(fedomg=work(20, 2000.0))
     known.learn(FEDAVG.name, START_S + 10 * ROUND_S + 60)
     assert known.expected(FEDOMG.name) == pytest.approx(START_S + 20 * ROUND_S + 120)
 
@@ -66,7 +72,7 @@ def test_a_method_is_judged_by_its_own_runs_where_there_are_any() -> None:
 
 
 def test_what_was_measured_counts_until_a_run_of_the_kind_has_finished() -> None:
-    known = forecast({SMALL: 0.1, LARGE: 5.0}, fedomg=Work(LARGE, 10, 1000.0))
+    known = forecast({SMALL: 0.1, LARGE: 5.0}, fedomg=work(kind=LARGE))
     overhead = START_S + 10 * ROUND_S
     assert known.expected(FEDAVG.name) == pytest.approx(overhead + 100.0)
     known.learn(FEDAVG.name, overhead + 50.0)
@@ -96,6 +102,13 @@ def test_more_runs_at_a_time_never_take_longer(parallel: int, waiting: int) -> N
     assert (known.remaining((), PLAN[:waiting], parallel + 1) or 0.0) <= one
 
 
+def test_a_kind_without_its_own_measurement_or_runs_is_not_said_to_be_known() -> None:
+    alone = SMALL._replace(processes=1)
+    known = forecast({SMALL: 0.1}, fedomg=work(kind=alone))
+    assert known.expected(FEDAVG.name) is not None
+    assert known.expected(FEDOMG.name) is None, "one process, and four that share the cores, are two kinds"
+
+
 def test_a_run_that_was_quick_to_start_does_not_promise_to_end_at_once() -> None:
     left = forecast().remaining((Active(FEDAVG, START_S / 2, Position(1, 100)),), (), 1)
     assert left is not None
@@ -111,10 +124,11 @@ def test_the_longest_run_that_goes_on_is_waited_for() -> None:
 
 def test_sites_share_cores_and_runs_share_a_gpu() -> None:
     two_cores = Machine(cores=2, gpus=(None,))
-    assert rate_of_run(1.0, two_cores, sites=4, on_gpu=False) == 0.5
-    assert rate_of_run(1.0, Machine(2, (None, None)), sites=4, on_gpu=False) == 1.0
-    assert rate_of_run(1.0, Machine(16, (None,), threads=1), sites=4, on_gpu=False) == 1 / 16
-    assert rate_of_run(1.0, Machine(16, ("0", "0", "1")), sites=4, on_gpu=True) == 2.0
+    assert rate_of_run(1.0, two_cores, processes=4, on_gpu=False) == 0.5
+    assert rate_of_run(1.0, Machine(2, (None, None)), processes=4, on_gpu=False) == 1.0
+    assert rate_of_run(1.0, Machine(16, (None,), threads=1), processes=4, on_gpu=False) == 1 / 16
+    assert rate_of_run(1.0, Machine(16, ("0", "0", "1")), processes=4, on_gpu=True) == 2.0
+    assert rate_of_run(1.0, Machine(16, (None,) * 2), processes=1, on_gpu=False) == 1 / 8, "alone, with threads"
 
 
 def test_an_image_is_timed_on_the_data_itself() -> None:

@@ -2,21 +2,23 @@
 """Runs as real processes, of a program in the simulator's place: kept, named as failed, ended, and gone on with."""
 
 import signal
+import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 from fake_simulator import DIES, HANGS, REASON, STOPS
-from sweep_stubs import FAKE_SIMULATOR, planned, start_fake
+from sweep_stubs import planned, start_fake
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.execute import Active, Outcome, Runner, StopOrder, listening, pending
+from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import processes_below
-from fdg_plugins.sweep.simulation import Position, Simulation
-from fdg_plugins.sweep.store import Store
+from fdg_plugins.sweep.run_process import Position, RunProcess
+from fdg_plugins.sweep.store import MODEL_FILES, Store
 
 
 class Watcher:
@@ -45,12 +47,20 @@ class Watcher:
 
 
 def carry_out(
-    folder: Path, *seeds: int, parallel: int = 1, stop_when: int | None = None, keep_models: bool = False
+    folder: Path, *seeds: int, method: str = "fedavg", stop_when: int | None = None, keep_models: bool = False
 ) -> tuple[Outcome, Watcher]:
     order = StopOrder()
     watcher = Watcher(order, stop_when)
-    runner = Runner(Store(folder), start_fake, [None] * parallel, watcher, keep_models)
-    return runner.carry_out([planned(seed) for seed in seeds], order), watcher
+    runner = Runner(Store(folder), start_fake, [None], watcher, keep_models)
+    return runner.carry_out([planned(seed, method) for seed in seeds], order), watcher
+
+
+def ended(folder: Path, method: str, code: str) -> RunProcess:
+    """Return the process of a run of ``method`` that was Python code, once it has ended."""
+    process = RunProcess(planned(0, method), kind_of(method), folder, (sys.executable, "-c", code), {})
+    while not process.has_ended():
+        time.sleep(0.02)
+    return process
 
 
 def test_finished_runs_are_kept_in_their_order(tmp_path: Path) -> None:
@@ -75,9 +85,25 @@ def test_a_run_that_fails_is_named_and_does_not_stop_the_rest(tmp_path: Path) ->
     assert (tmp_path / "failed" / planned(DIES).name / "log.txt").read_text() == "round 1 of the run\n"
 
 
-def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path: Path) -> None:
-    outcome, _ = carry_out(tmp_path, 0, HANGS, 1, stop_when=1)
-    assert outcome == Outcome(finished=[planned(0).name], stopped=True)
+def test_a_reference_is_carried_out_and_fails_as_a_federated_run_does(tmp_path: Path) -> None:
+    outcome, watcher = carry_out(tmp_path, STOPS, DIES, 0, method="irm", keep_models=True)
+    assert outcome.finished == [planned(0, "irm").name]
+    died = "fdg centralised ended with exit code 3 and left no record."
+    assert outcome.failed == {planned(STOPS, "irm").name: REASON, planned(DIES, "irm").name: died}
+    assert watcher.events[-2:] == ["started 0", "finished 0"]
+    kept = tmp_path / "runs" / planned(0, "irm").name
+    assert (kept / "log.txt").read_text() == "round 1 of the run\n"
+    assert {path.name for path in kept.glob("*.safetensors")} == set(MODEL_FILES)
+    assert read_json(kept / "results.json")["arguments"] == [
+        *("centralised", "irm", "--dataset", "pacs", "--target", "photo", "--seed", "0", "--protocol", "paper"),
+        *("--set", "rounds=4", "--to", "workspace"),
+    ]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "erm"])
+def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path: Path, method: str) -> None:
+    outcome, _ = carry_out(tmp_path, 0, HANGS, 1, method=method, stop_when=1)
+    assert outcome == Outcome(finished=[planned(0, method).name], stopped=True)
     assert processes_below(tmp_path) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 
@@ -122,7 +148,7 @@ def test_done_again_it_does_exactly_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
-    def start(run: PlannedRun, working: Path, gpu: str | None) -> Simulation:
+    def start(run: PlannedRun, working: Path, gpu: str | None) -> RunProcess:
         if run.seed == 0:
             raise DataError("the disk is full.")
         return start_fake(run, working, gpu)
@@ -136,38 +162,49 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
 
 def test_a_simulator_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"command /nowhere/nvflare cannot be started: No such file"):
-        Simulation(planned(0), tmp_path, 4, {}, ("/nowhere/nvflare", "simulator"))
+        RunProcess(planned(0), kind_of("fedavg"), tmp_path, ("/nowhere/nvflare", "simulator"), {})
 
 
 @pytest.mark.parametrize(
-    ("log", "reason"),
+    ("method", "log", "reason"),
     [
         (
+            "fedavg",
             "2026 - ERROR - site a | task census failed: x\n2026 - ERROR - stopped: site a cannot take part: x\n"
             "2026 - ERROR - Aborting current RUN due to FATAL_SYSTEM_ERROR received: x\n",
             "site a cannot take part: x",
         ),
         (
+            "fedavg",
             "2026 - ERROR - Simulator setup error: RuntimeError\n2026 - INFO - end\n",
             "Simulator setup error: RuntimeError",
         ),
-        ("2026 - ERROR - " + "x" * 1000, "x" * 297 + "..."),
-        ("nothing", "the simulator ended with exit code 3 and left no record."),
+        ("fedavg", "2026 - ERROR - " + "x" * 1000, "x" * 297 + "..."),
+        ("fedavg", "nothing", "the simulator ended with exit code 3 and left no record."),
+        (
+            "erm",
+            "PACS: pooled photo\nError: domain photo has 1 training image, expected at least 2.\n",
+            "domain photo has 1 training image, expected at least 2.",
+        ),
+        (
+            "erm",
+            "Traceback (most recent call last):\n  raise\ntorch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB\n",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB",
+        ),
+        ("erm", "2026 - ERROR - no log of FLARE's", "fdg centralised ended with exit code 3 and left no record."),
     ],
 )
-def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(tmp_path: Path, log: str, reason: str) -> None:
-    simulation = Simulation(planned(0), tmp_path, 4, {}, (*FAKE_SIMULATOR[:1], "-c", "import sys; sys.exit(3)"))
-    while not simulation.has_ended():
-        time.sleep(0.02)
+def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(
+    tmp_path: Path, method: str, log: str, reason: str
+) -> None:
+    process = ended(tmp_path, method, "import sys; sys.exit(3)")
     (tmp_path / "log.txt").write_text(log)
-    assert simulation.failure() == reason
+    assert process.failure() == reason
 
 
 def test_exit_code_zero_without_a_finished_record_is_no_success(tmp_path: Path) -> None:
-    simulation = Simulation(planned(0), tmp_path, 4, {}, (*FAKE_SIMULATOR[:1], "-c", ""))
-    while not simulation.has_ended():
-        time.sleep(0.02)
-    assert simulation.failure() == "the simulator ended with exit code 0 and left no record."
+    reason = "the simulator ended with exit code 0 and left no record."
+    assert ended(tmp_path, "fedavg", "").failure() == reason
 
 
 def test_a_signal_becomes_an_order_and_what_was_before_comes_back() -> None:

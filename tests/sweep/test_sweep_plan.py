@@ -16,7 +16,7 @@ from fdg_plugins.sweep.values import as_json
 
 
 def plan_of(asked: Request, base: dict[str, Any] | None = None) -> tuple[PlannedRun, ...]:
-    return make_plan(asked, base or {}, settings_of)
+    return make_plan(asked, lambda _: base or {}, settings_of)
 
 
 axis_values = st.lists(
@@ -107,7 +107,7 @@ def test_an_axis_is_for_the_methods_that_have_it() -> None:
     asked = request(targets=("photo",), seeds=(0,), settings={"kappa": (0.1, 0.3)})
     plan = plan_of(asked)
     assert [dict(run.settings) for run in plan] == [{}, {"kappa": 0.1}, {"kappa": 0.3}]
-    assert methods_with("kappa", make_grids(asked, {}, settings_of)) == ["fedomg"]
+    assert methods_with("kappa", make_grids(asked, lambda _: {}, settings_of)) == ["fedomg"]
 
 
 def test_a_methods_own_setting_wins_over_that_for_all_and_that_over_the_protocols() -> None:
@@ -116,6 +116,13 @@ def test_a_methods_own_setting_wins_over_that_for_all_and_that_over_the_protocol
     fedavg, fedomg = plan_of(asked, base)
     assert fedavg.settings == {"rounds": 10, "server_lr": 1}
     assert fedomg.settings == {"rounds": 20, "server_lr": 1}
+
+
+def test_a_protocol_may_set_other_things_for_each_method() -> None:
+    base = {"fedavg": {"rounds": 5}, "fedomg": {"rounds": 7, "kappa": 0.1}}
+    fedavg, fedomg = make_plan(request(targets=("photo",), seeds=(0,)), base.__getitem__, settings_of)
+    assert (fedavg.settings, fedomg.settings) == (base["fedavg"], base["fedomg"])
+    assert {run.protocol for run in (fedavg, fedomg)} == {"paper"}
 
 
 @pytest.mark.parametrize(

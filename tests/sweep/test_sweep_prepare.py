@@ -10,13 +10,16 @@ import pytest
 
 from fdg_plugins.data import PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K, DatasetSpec
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.sweep.jobs import difference, settings_of, write_job
+from fdg_plugins.named_protocols import protocol_settings
+from fdg_plugins.recipes import settings_of
+from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.prepare import Asked, make_request, prepare
-from fdg_plugins.sweep.protocols import protocol_settings
-from fdg_plugins.sweep.request import SweepFile
+from fdg_plugins.sweep.request import DataFound, SweepFile
+from fdg_plugins.sweep.run_kind import difference
 from fdg_plugins.sweep.store import Store
 
+FOUND = DataFound(stand_in=False, images=dict.fromkeys(ROTATED_DIGITS.domains, 300))
 DIGITS = Asked(dataset="rotateddigits", methods=("fedavg", "fedomg+dim+ga"), targets=("angle_0",))
 
 
@@ -28,7 +31,7 @@ def finish(store: Store, run: PlannedRun) -> None:
     """Leave ``run`` as one that has finished."""
     folder = store.runs / run.name
     folder.mkdir(parents=True)
-    write_job(run, folder)
+    FederatedRuns().write_job(run, FOUND, folder)
     (folder / "run.json").write_text(json.dumps({"seconds": 60.0}))
 
 
@@ -75,7 +78,7 @@ def test_a_data_root_is_looked_into(tmp_path: Path, data_root: Path) -> None:
     ("changes", "sentence"),
     [
         ({"methods": None}, "--methods is missing"),
-        ({"methods": ("fedfoo",)}, "method is 'fedfoo', expected one of"),
+        ({"methods": ("fedfoo",)}, "method is 'fedfoo', which is neither .*; did you mean 'fedomg'?"),
         ({"methods": ("fedomg+ga", "fedomg+ga")}, "methods names fedomg.ga twice"),
         ({"dataset": "packs"}, "data set 'packs' is unknown"),
         ({"targets": ("photo",)}, "--targets names 'photo', expected all, or domains of rotateddigits: angle_0"),
@@ -150,7 +153,8 @@ def test_quick_is_a_protocol_that_the_recipes_of_every_data_set_take(
     tmp_path: Path, spec: DatasetSpec, method: str
 ) -> None:
     quick = {k: v for k, v in protocol_settings("quick", spec.name).items() if k in settings_of(method)}
-    write_job(PlannedRun("run", spec.name, method, spec.domains[0], 0, quick), tmp_path)
+    run = PlannedRun("run", spec.name, "quick", method, spec.domains[0], 0, quick)
+    FederatedRuns().write_job(run, DataFound(stand_in=False, images=dict.fromkeys(spec.domains, 300)), tmp_path)
     text = (tmp_path / "job" / "app_server" / "config" / "config_fed_server.json").read_text()
     protocol = json.loads(text)["workflows"][0]["args"]["protocol"]
     assert protocol["rounds"] * protocol["local_epochs"] <= 20

@@ -6,13 +6,15 @@ import io
 from rich.console import Console
 from sweep_stubs import planned
 
-from fdg_plugins.sweep.estimate import START_S, Forecast, Kind, Work
+from fdg_plugins.sweep.estimate import Forecast
 from fdg_plugins.sweep.execute import Active
+from fdg_plugins.sweep.jobs import ROUND_S, START_S
 from fdg_plugins.sweep.progress import Bar, Lines, make_display
-from fdg_plugins.sweep.simulation import Position
+from fdg_plugins.sweep.run_process import Position
+from fdg_plugins.sweep.work import Kind, Work
 
 ONE, TWO, THREE = (planned(seed) for seed in range(3))
-WORK = Work(Kind("convnet", "linear", 32, 16, "float32", False), 4, 1000.0)
+WORK = Work(Kind("convnet", "linear", 32, 16, "float32", False, processes=4), 1000.0, START_S, 4 * ROUND_S)
 
 
 def forecast() -> Forecast:

@@ -11,19 +11,20 @@ from sweep_stubs import planned, write_fake_job
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, SERVER_FOLDER, Store, check_folder
+from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, WORKSPACE, Store, check_folder
 
 RUN = planned(seed=0)
+LEFT = Path(WORKSPACE, "server")
 
 
 def worked(store: Store) -> Path:
-    """Leave in the working folder of ``RUN`` what its simulator would leave."""
+    """Leave in the working folder of ``RUN``, with the record in ``LEFT``, what its process would leave."""
     working = store.begin(RUN.name)
     write_fake_job(RUN, working)
     (working / LOG_FILE).write_text("what it printed")
-    (working / SERVER_FOLDER).mkdir(parents=True)
+    (working / LEFT).mkdir(parents=True)
     for name in (RESULTS_FILE, *MODEL_FILES, "server_state.json"):
-        (working / SERVER_FOLDER / name).write_text("{}")
+        (working / LEFT / name).write_text("{}")
     return working
 
 
@@ -36,7 +37,7 @@ def test_a_finished_run_is_moved_as_a_whole(tmp_path: Path, keep_models: bool) -
     store = Store(tmp_path)
     worked(store)
     assert not store.is_finished(RUN.name)
-    store.keep(RUN, 12.34, keep_models)
+    store.keep(RUN, LEFT, 12.34, keep_models)
     assert store.is_finished(RUN.name)
     expected = {"job", "run.json", LOG_FILE, RESULTS_FILE} | (set(MODEL_FILES) if keep_models else set())
     assert names(store.runs / RUN.name) == expected
@@ -53,7 +54,7 @@ def test_a_failed_run_leaves_its_log_and_its_reason_until_it_finishes(tmp_path: 
         assert store.failure(RUN.name) == reason
         assert names(store.failed / RUN.name) == {LOG_FILE, "reason.txt"}
     worked(store)
-    store.keep(RUN, 1.0, keep_models=False)
+    store.keep(RUN, LEFT, 1.0, keep_models=False)
     assert store.failure(RUN.name) is None
     assert names(tmp_path) == {"runs"}
 
@@ -104,7 +105,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_run_without_its_time_is_named(tmp_path: Path) -> None:
     store = Store(tmp_path)
     worked(store)
-    store.keep(RUN, 1.0, keep_models=False)
+    store.keep(RUN, LEFT, 1.0, keep_models=False)
     (store.runs / RUN.name / "run.json").write_text("{}")
     with pytest.raises(DataError, match=r"run\.json has no seconds"):
         store.seconds(RUN.name)

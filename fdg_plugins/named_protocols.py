@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocols of a sweep by name: ``paper`` leaves a recipe as it is, ``quick`` makes a run small enough for a CPU.
+"""Protocols by name: ``paper`` leaves a recipe as it is, ``quick`` makes a run small enough for a CPU.
 
 The numbers of ``quick`` are declared here and nowhere else. They show which method does what; they are no paper's.
 """

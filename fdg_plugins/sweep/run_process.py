@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run as a process: FLARE's simulator in a folder of its own, how far it is, and how it ended."""
+"""One run as a process in a folder of its own: how far it is, and how it ended."""
 
 import json
-import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,10 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.run_files import RESULTS_FILE
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import end_processes
-from fdg_plugins.sweep.store import JOB, LOG_FILE, SERVER_FOLDER, WORKSPACE
+from fdg_plugins.sweep.run_kind import RunKind
+from fdg_plugins.sweep.store import LOG_FILE
 
 LONGEST_REASON = 300
-# What our workflow says when it stops; else the last error that anybody logged.
-_REASONS = (re.compile(r" - ERROR - stopped: (.+)"), re.compile(r" - ERROR - (.+)"))
 
 
 class Position(NamedTuple):
@@ -27,35 +25,36 @@ class Position(NamedTuple):
     of: int = 0
 
 
-class Simulation:
-    """A run whose processes were started: FLARE's simulator on ``working/job``, all that it prints in ``log.txt``.
+class RunProcess:
+    """A run whose process was started; all that it, and those that it starts, print is in ``log.txt``.
 
     Args:
         run: the run.
+        kind: which kind of run it is.
         working: its working folder, which holds the job.
-        threads: how many sites compute at a time.
+        command: the program and its arguments; no shell reads them.
         environment: all that the processes have in theirs; it must mark them as those of ``working``.
-        simulator: the command, up to its arguments.
     """
 
     def __init__(
         self,
         run: PlannedRun,
+        kind: RunKind,
         working: Path,
-        threads: int,
+        command: Sequence[str],
         environment: Mapping[str, str],
-        simulator: Sequence[str],
     ) -> None:
         self.run = run
+        self.kind = kind
         self._working = working
+        self._record = working / kind.record_folder / RESULTS_FILE
         self._started = time.monotonic()
         self._position = Position()
         self._seen = 0.0
-        command = [*simulator, JOB, "-w", WORKSPACE, "-t", str(threads)]
         with (working / LOG_FILE).open("wb") as log:
             try:
                 self._process = subprocess.Popen(
-                    command,
+                    list(command),
                     cwd=working,
                     env=dict(environment),
                     stdin=subprocess.DEVNULL,
@@ -64,7 +63,7 @@ class Simulation:
                     start_new_session=True,  # a Ctrl-C at the terminal is for the sweep, which ends its runs itself
                 )
             except OSError as error:
-                raise DataError(f"command {simulator[0]} cannot be started: {error.strerror}.") from error
+                raise DataError(f"command {command[0]} cannot be started: {error.strerror}.") from error
 
     @property
     def seconds(self) -> float:
@@ -72,7 +71,7 @@ class Simulation:
         return time.monotonic() - self._started
 
     def has_ended(self) -> bool:
-        """Return whether the simulator has ended by itself."""
+        """Return whether the process that was started has ended by itself."""
         return self._process.poll() is not None
 
     def end(self) -> None:
@@ -82,11 +81,10 @@ class Simulation:
 
     def position(self) -> Position:
         """Return how far the run is, from the record that it writes after every round."""
-        record = self._working / SERVER_FOLDER / RESULTS_FILE
         try:
-            changed = record.stat().st_mtime
+            changed = self._record.stat().st_mtime
             if changed != self._seen:
-                content = json.loads(record.read_bytes())
+                content = json.loads(self._record.read_bytes())
                 self._position = Position(len(content["rounds"]), content["protocol"]["rounds"])
                 self._seen = changed
         except (OSError, ValueError, KeyError, TypeError):
@@ -96,14 +94,14 @@ class Simulation:
     def failure(self) -> str | None:
         """Return why a run that has ended did not finish, in one sentence; None if it did."""
         code = self._process.returncode
-        status, because = _last_record(self._working / SERVER_FOLDER / RESULTS_FILE)
+        status, because = _last_record(self._record)
         if code == 0 and status == "finished":
             return None
-        reason = because or _last_error(self._working / LOG_FILE)
+        reason = because or _last_error(self._working / LOG_FILE, self.kind)
         if reason:
             return shorten_line(reason)
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"the simulator {how} and left {f'a record that says {status}' if status else 'no record'}."
+        return f"{self.kind.program} {how} and left {f'a record that says {status}' if status else 'no record'}."
 
 
 def _last_record(file: Path) -> tuple[str, str]:
@@ -115,10 +113,10 @@ def _last_record(file: Path) -> tuple[str, str]:
         return "", ""
 
 
-def _last_error(log: Path) -> str:
+def _last_error(log: Path, kind: RunKind) -> str:
     """Return the last reason in a log, empty if it gives none."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    return next((found[-1] for pattern in _REASONS if (found := pattern.findall(text))), "")
+    return next((found[-1] for pattern in kind.reasons if (found := pattern.findall(text))), "")
 
 
 def shorten_line(text: str) -> str:
