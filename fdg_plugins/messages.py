@@ -34,6 +34,7 @@ META_RECEIVED = "fdg_received"  # at a site: tensors that came down beside the m
 META_SITE_REPORT = (
     "fdg_site_report"  # at a site: tensors that go up beside the update, until the site's filter packs them
 )
+META_UPDATE_BYTES = "fdg_update_bytes"  # at the server: size of a rounded update as it came; set by the server's filter
 META_REPORT_CHECK = "fdg_report_check"  # at the server: why its filter refused the tensors (or None), and their size
 HEADER_REASON = "fdg_reason"
 HEADER_RUN = "fdg_run"  # on a site's answer, for its own filters: the run whose state they keep

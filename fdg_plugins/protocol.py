@@ -68,6 +68,9 @@ class Protocol(pydantic.BaseModel):
     )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast in forward passes")
+    update_precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="bfloat16: updates are rounded to it on their way to the server; needs a job made for it"
+    )
     channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
     gap_split: Literal["validation", "train"] = Field(
         "validation", description="split on which the generalization gap is measured: `train` as in the GA paper's text"

@@ -34,6 +34,25 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
 
 
+def keep_file(source: Path, target: Path) -> None:
+    """Replace ``target`` by what is in ``source`` now, at no cost where one file may have two names.
+
+    ``source`` must be a file that is only ever replaced, as all files of this module are, and never written into.
+    Raises ``DataError`` naming the file if that cannot be done.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+            other_name = Path(folder) / target.name
+            os.link(source, other_name)
+            other_name.replace(target)
+    except OSError:  # another file system, or one without links
+        try:
+            write_bytes(target, source.read_bytes())
+        except OSError as error:
+            raise DataError(f"file {source} cannot be read: {error.strerror}.") from error
+
+
 def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import load_tensors, read_json, save_tensors, write_bytes, write_json
+from fdg_plugins.storage import keep_file, load_tensors, read_json, save_tensors, write_bytes, write_json
 
 
 class Trap:
@@ -35,6 +35,32 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
     write_bytes(path, b"new")
     assert path.read_bytes() == b"new"
     assert names(path.parent) == ["file"]
+
+
+def test_a_file_that_is_kept_under_another_name_stays_when_the_first_is_replaced(tmp_path: Path) -> None:
+    last, kept = tmp_path / "last", tmp_path / "folder" / "kept"
+    write_bytes(last, b"first")
+    keep_file(last, kept)
+    write_bytes(last, b"second")
+    assert (last.read_bytes(), kept.read_bytes()) == (b"second", b"first")
+    keep_file(last, kept)
+    assert kept.read_bytes() == b"second"
+    assert last.samefile(kept), "no bytes were written"
+    assert names(kept.parent) == ["kept"]
+
+
+def test_where_a_file_can_have_but_one_name_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    write_bytes(tmp_path / "last", b"content")
+    monkeypatch.setattr(os, "link", fail)
+    keep_file(tmp_path / "last", tmp_path / "kept")
+    assert (tmp_path / "kept").read_bytes() == b"content"
+    assert not (tmp_path / "last").samefile(tmp_path / "kept")
+    with pytest.raises(DataError, match=r"nothing cannot be read: No such file"):
+        keep_file(tmp_path / "nothing", tmp_path / "kept")
+    assert names(tmp_path) == ["kept", "last"]
 
 
 def test_a_file_can_be_read_by_everyone_whatever_the_umask(tmp_path: Path) -> None:

@@ -3,7 +3,20 @@
 
 from collections.abc import Callable
 
-from cases import dim_bytes, dim_penalty, iir_step, local_step, memory, scale, server_step, solver
+from cases import (
+    bare_command,
+    dim_bytes,
+    dim_penalty,
+    iir_step,
+    local_step,
+    memory,
+    round_overhead,
+    scale,
+    server_step,
+    solver,
+    whole_job,
+    wire,
+)
 from cases.measure import Row
 
 CASES: dict[str, Callable[[bool], list[Row]]] = {
@@ -15,4 +28,8 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "iir_step": iir_step.rows,
     "local_step": local_step.rows,
     "scale": scale.rows,
+    "round_overhead": round_overhead.rows,
+    "wire": wire.rows,
+    "whole_job": whole_job.rows,
+    "bare_command": bare_command.rows,
 }

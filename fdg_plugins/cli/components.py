@@ -38,6 +38,8 @@ COMPONENTS = (
     Component("fdg_plugins.aggregators.FedNovaAggregator", (SERVER,), ("fednova",)),
     Component("fdg_plugins.aggregators.FedCSAAggregator", (SERVER,), ("fedcsa",)),
     Component("fdg_plugins.filters.DifferentialPrivacyFilter", (SITE,)),
+    Component("fdg_plugins.filters.RoundedUpdateSendFilter", (SITE,)),
+    Component("fdg_plugins.filters.RoundedUpdateReceiveFilter", (SERVER,)),
     Component("fdg_plugins.filters.GapReportFilter", (SITE,), ("fedga",)),
     Component("fdg_plugins.filters.GapCheckFilter", (SERVER,), ("fedga",)),
     Component("fdg_plugins.filters.ExchangeSendFilter", (SERVER,), EXCHANGING),

@@ -23,10 +23,19 @@ from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.record import InitialWeights, RunRecord
 from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.setup import Plans, check_settings, make_plans, method_in_force, needed_reports, new_record
+from fdg_plugins.controllers.setup import (
+    Plans,
+    check_settings,
+    check_update_filters,
+    make_plans,
+    method_in_force,
+    needed_reports,
+    new_record,
+)
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
-from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
+from fdg_plugins.filters.chain import server_result_filters
+from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
 from fdg_plugins.quiet import quiet_console
 from fdg_plugins.server.rejoin import welcome_returning_sites
 from fdg_plugins.state import state_folder
@@ -105,6 +114,7 @@ class FederationController(Messenger):
             aggregator.setting_names(),
         )
         check_settings(aggregator, plans)
+        check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))
         federation = self._census(plans)
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)

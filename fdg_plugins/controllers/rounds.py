@@ -21,6 +21,7 @@ from fdg_plugins.messages import (
     META_REPORT,
     META_REQUEST,
     META_SAMPLES,
+    META_UPDATE_BYTES,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_TRAIN,
@@ -32,7 +33,7 @@ from fdg_plugins.methods import Exchange
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.storage import write_bytes, write_json
+from fdg_plugins.storage import keep_file, write_bytes, write_json
 
 STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
@@ -178,7 +179,7 @@ class Rounds:
         if self.exchanger.exchange is not None and found.exchange is not None:
             self.exchanger.exchange.restore(found.exchange, found.exchange_tensors)
         if (self.state / SELECTED_FILE).exists():
-            write_bytes(self.folder / SELECTED_FILE, (self.state / SELECTED_FILE).read_bytes())
+            keep_file(self.state / SELECTED_FILE, self.folder / SELECTED_FILE)
         self._seconds_before = self.record.seconds
         self.save()
         return self.record
@@ -253,9 +254,15 @@ class Rounds:
                 num_samples=answer.meta[META_SAMPLES],
                 seconds=report.seconds,
             )
-            answers.bytes_up += count_bytes(answer.params)
+            answers.bytes_up += self._bytes_on_the_wire(answer)
 
         return on_update
+
+    def _bytes_on_the_wire(self, answer: FLModel) -> int:
+        """Return the size of an update as it came; one that was rounded is wider by now."""
+        rounded = self.record.protocol.update_precision != "float32"
+        came = answer.meta.get(META_UPDATE_BYTES) if rounded else None  # only then a filter has overwritten it
+        return count_bytes(answer.params) if came is None else came
 
     def _on_score(self, answers: Answers) -> Callable[[str, FLModel], None]:
         def on_score(site: str, answer: FLModel) -> None:
@@ -271,10 +278,16 @@ class Rounds:
         self.record.choices = self.record.choose(FILES)
         for choice in self.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
-                for folder in (self.folder, self.state):
-                    if folder is not None:
-                        self.model.save(folder / SELECTED_FILE, self._description(after_round))
+                self._keep_selected(after_round)
         return evaluation
+
+    def _keep_selected(self, after_round: int) -> None:
+        """Keep the model that was judged, which is the last one that was saved, but for the initial one."""
+        if after_round == 0:
+            self.model.save(self.folder / LAST_FILE, self._description(after_round))
+        for folder in (self.folder, self.state):
+            if folder is not None:
+                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE)
 
     def _step(self, drawn: Iterable[str], answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step, or leave model and exchange as they are and return the reason."""

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the job's config and the server's environment to the settings of a run, and its first record."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
+
+from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights, Method, RunRecord
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters import RoundedUpdateReceiveFilter
 from fdg_plugins.messages import REPORT_LOCAL_MODEL, shorten
 from fdg_plugins.methods import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.models import check_model_name, input_channels
@@ -108,6 +111,24 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
             f"gap_split (FDG_GAP_SPLIT) is {protocol.gap_split!r}, expected 'train': the weighting follows from the "
             "loss on the training split."
         )
+
+
+def check_update_filters(plans: Plans, filters: Sequence[Filter] | None) -> None:
+    """Raise ``SettingsError`` if a plan and the job's filters for updates at the server contradict each other.
+
+    ``filters`` is None where FLARE does not say which they are; nothing is checked then.
+    """
+    if filters is None:
+        return
+    rounded = any(isinstance(one, RoundedUpdateReceiveFilter) for one in filters)
+    for plan in plans:
+        precision = plan.protocol.update_precision
+        if rounded != (precision == "bfloat16"):
+            raise SettingsError(
+                f"update_precision (FDG_UPDATE_PRECISION) is {precision!r}, but the job's configs have "
+                f"{'the' if rounded else 'no'} filters that round updates to bfloat16: expected a job that was made "
+                "with this setting."
+            )
 
 
 def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str, str]:

@@ -38,7 +38,11 @@ def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
     """
     rows = list(updates)
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-    with _one_thread_each() as threads, ThreadPoolExecutor(threads) as pool:
+    # OpenMP keeps a number for each thread, so every new one is told as well.
+    with (
+        _one_thread_each() as threads,
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
         for product in _in_order(pool, threads, _segments(rows)):
             total += product
     upper = total.triu()

@@ -14,7 +14,8 @@ Everything but the last sum depends on the updates through their Gram matrix ``G
 ``F(gamma) = gamma' G p + kappa sqrt(p' G p) sqrt(gamma' G gamma)``, a second-order cone program in U
 variables. The certificate comes from its dual: for every ``y`` of length at most one,
 ``min_i (G p + c A' y)_i <= min F`` with ``G = A' A`` and ``c = kappa |g_FL|``, so any such ``y`` bounds how
-far a given ``gamma`` can be from the optimum.
+far a given ``gamma`` can be from the optimum. :mod:`fdg_plugins.core.active_set` finds the optimum from linear systems
+of G; where its certificate falls short (updates that cancel in Gamma* g), an interior-point solver takes over.
 
 Differences: the paper prints a minus in Eq. 17 although its updates point from global to local; here
 and in the authors' code the server adds. The authors' code takes 21 steps of SGD on a softmax, which
@@ -24,18 +25,24 @@ stays above the optimum, and divides d by ``1 + kappa**2`` (``rescale=True`` her
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import cvxpy as cp
 import numpy as np
 import torch
 
-from fdg_plugins.core.linear import Update, combine, gram_matrix
+from fdg_plugins.core.active_set import Minimum, minimise
+from fdg_plugins.core.gram import gram_matrix
+from fdg_plugins.core.linear import Update, combine
 from fdg_plugins.core.weighting import check_weights
+
+if TYPE_CHECKING:
+    import cvxpy as cp
 
 # Below this length, relative to the longest update, |Gamma* g| is rounding error of a float64 Gram
 # matrix and Gamma* g counts as zero.
 ZERO_LENGTH = 1e-7
 ZERO_WEIGHT = 1e-9
+ACCEPTED_GAP = 1e-8  # of the active set
 SOLVER_TOLERANCES = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
@@ -74,10 +81,10 @@ def match(gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[fl
     if len(p) == 1 or reference_length <= ZERO_LENGTH * longest:
         return Matching(torch.from_numpy(p.copy()), _objective(matrix, p, kappa, p), 0.0)
     # In these units |g_FL| and the longest update are one, whatever the scale of the updates.
-    problem = _Problem(matrix / longest**2, matrix @ p / (longest * reference_length), kappa)
-    gamma, dual = problem.linear_solution() if kappa == 0 else problem.solve()
-    objective = problem.value(gamma) * longest * reference_length
-    return Matching(torch.from_numpy(gamma), objective, problem.gap(gamma, dual))
+    unit = longest * reference_length
+    linear = matrix @ p / unit
+    minimum = _linear_minimum(linear) if kappa == 0 else _minimum(matrix / longest**2, linear, kappa)
+    return Matching(torch.from_numpy(minimum.weights), minimum.value * unit, _relative_gap(minimum, linear, kappa))
 
 
 def matching_objective(
@@ -127,8 +134,30 @@ def invariant_direction(
     return combine(coefficients, [torch.as_tensor(update) for update in updates])
 
 
+def _minimum(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum:
+    """Return what the active set found where that is proven, else the better proven of that and the cone program's."""
+    found = minimise(matrix, linear, kappa)
+    if found is not None and _relative_gap(found, linear, kappa) <= ACCEPTED_GAP:
+        return found
+    problem = _Problem(matrix, linear, kappa)
+    gamma, dual = problem.solve()
+    solved = Minimum(gamma, problem.value(gamma), problem.bound(gamma, dual))
+    return solved if found is None else min(solved, found, key=lambda each: _relative_gap(each, linear, kappa))
+
+
+def _linear_minimum(linear: np.ndarray) -> Minimum:
+    ties = linear <= linear.min() + 1e-12
+    return Minimum(ties / ties.sum(), float(linear[ties].mean()), float(linear.min()))
+
+
+def _relative_gap(minimum: Minimum, linear: np.ndarray, kappa: float) -> float:
+    # Where F vanishes it has no relative size, and the gap is measured against the terms that cancel.
+    terms, size = float(np.abs(linear).max() + kappa), abs(minimum.value)
+    return max(0.0, minimum.value - minimum.bound) / (size if size > ZERO_LENGTH * terms else terms)
+
+
 class _Problem:
-    """Eq. 15 in units of ``|g_FL|`` and the longest update: minimise ``b' gamma + kappa |A gamma|``, ``A' A = G``."""
+    """Eq. 15 as a cone program, in units of ``|g_FL|`` and the longest update: ``b' gamma + kappa |A gamma|``."""
 
     def __init__(self, matrix: np.ndarray, linear: np.ndarray, kappa: float) -> None:
         eigenvalues, vectors = np.linalg.eigh(matrix)
@@ -142,12 +171,10 @@ class _Problem:
     def value(self, gamma: np.ndarray) -> float:
         return float(self.linear @ gamma + self.kappa * np.linalg.norm(self.factor @ gamma))
 
-    def linear_solution(self) -> tuple[np.ndarray, np.ndarray]:
-        ties = self.linear <= self.linear.min() + 1e-12
-        return ties / ties.sum(), np.zeros(len(self.factor))
-
     def solve(self) -> tuple[np.ndarray, np.ndarray]:
         """Return gamma on the simplex and the cone's dual vector."""
+        import cvxpy as cp  # a second or more, for a solver that most servers never call
+
         gamma, length = cp.Variable(len(self.linear)), cp.Variable()
         cone = cp.SOC(length, self.factor @ gamma)
         objective = cp.Minimize(self.linear @ gamma + self.kappa * length)
@@ -165,20 +192,18 @@ class _Problem:
         swept = np.where(clipped > ZERO_WEIGHT * clipped.max(), clipped, 0.0)
         return min((swept / swept.sum(), clipped / clipped.sum()), key=self.value)
 
-    def gap(self, gamma: np.ndarray, dual: np.ndarray) -> float:
-        """Return the relative gap between F(gamma) and the best lower bound that a candidate for ``y`` proves."""
-        value = self.value(gamma)
+    def bound(self, gamma: np.ndarray, dual: np.ndarray) -> float:
+        """Return the best lower bound of min F that a candidate for ``y`` proves."""
         candidates = [np.zeros_like(dual), _unit(self.factor @ gamma)]
         for sign in (1.0, -1.0):  # solvers differ in the sign of a cone's dual
             candidates += [sign * _unit(dual), sign * _within_ball(dual / max(self.kappa, np.finfo(float).tiny))]
-        bound = max(float((self.linear + self.kappa * (self.factor.T @ y)).min()) for y in candidates)
-        # Where F vanishes it has no relative size, and the gap is measured against the terms that cancel.
-        terms = float(np.abs(self.linear).max() + self.kappa)
-        return max(0.0, value - bound) / (abs(value) if abs(value) > ZERO_LENGTH * terms else terms)
+        return max(float((self.linear + self.kappa * (self.factor.T @ y)).min()) for y in candidates)
 
 
-def _solved(problem: cp.Problem, tolerance: float) -> bool:
+def _solved(problem: "cp.Problem", tolerance: float) -> bool:
     """Run Clarabel; asked for more digits than it can reach it stops, warns or fails, and the gap says how near."""
+    import cvxpy as cp
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -8,6 +8,7 @@ raises; so an answer that cannot be noted is emptied in place and becomes an err
 import hashlib
 import logging
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,14 @@ def audit_line(answer: Shareable, fl_ctx: FLContext) -> AuditLine:
         others=contents.others,
         filters=_filters(fl_ctx),
         config_sha256=_config_sha256(fl_ctx.get_engine().get_workspace(), job),
-        versions={name: version(name) for name in PACKAGES},
+        versions=_versions(),
     )
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions of the packages, which are read from files, and stay what they are while this runs."""
+    return {name: version(name) for name in PACKAGES}
 
 
 def _filters(fl_ctx: FLContext) -> tuple[FilterEntry, ...] | None:

@@ -4,12 +4,14 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.methods import LocalObjective
-from fdg_plugins.models import ExtractorClassifier
+if TYPE_CHECKING:
+    from fdg_plugins.methods import LocalObjective
+    from fdg_plugins.models import ExtractorClassifier
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ShouldStop = Callable[[], bool]
@@ -27,7 +29,7 @@ class Arithmetic:
     bfloat16: bool = False
     channels_last: bool = False
 
-    def place(self, model: ExtractorClassifier) -> ExtractorClassifier:
+    def place(self, model: "ExtractorClassifier") -> "ExtractorClassifier":
         """Return the model on the device, in the memory format."""
         format_ = torch.channels_last if self.channels_last else torch.contiguous_format
         return model.to(self.device).to(memory_format=format_)
@@ -61,8 +63,8 @@ class Score:
 
 
 def train_locally(
-    model: ExtractorClassifier,
-    objective: LocalObjective,
+    model: "ExtractorClassifier",
+    objective: "LocalObjective",
     epochs: Iterable[Batches],
     optimizer: torch.optim.Optimizer,
     arithmetic: Arithmetic,
@@ -105,8 +107,8 @@ def placed(
 
 
 def _step(
-    model: ExtractorClassifier,
-    objective: LocalObjective,
+    model: "ExtractorClassifier",
+    objective: "LocalObjective",
     images: torch.Tensor,
     labels: torch.Tensor,
     optimizer: torch.optim.Optimizer,
@@ -126,7 +128,7 @@ def _step(
 
 
 @torch.inference_mode()
-def evaluate(model: ExtractorClassifier, batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop) -> Score:
+def evaluate(model: "ExtractorClassifier", batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop) -> Score:
     """Return the score of ``model`` in evaluation mode; raises :class:`Stopped` as training does."""
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=arithmetic.device)

@@ -6,18 +6,20 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.memory import read_memory, write_memory
-from fdg_plugins.executors.session import SiteSession
 from fdg_plugins.executors.training import ShouldStop, Stopped
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.site_config import SiteConfig
 from fdg_plugins.storage import read_json, user_path, write_json
+
+if TYPE_CHECKING:
+    from fdg_plugins.executors.session import SiteSession
 
 CENSUS_FILE = "fdg_census.json"
 
@@ -105,7 +107,7 @@ class SiteWork:
             say(_line(session, f"skipped {skipped}, which is known to be mislabelled"))
         return reply.model_dump(mode="json")
 
-    def _resume(self, order: Order, config: SiteConfig, folder: Path) -> SiteSession:
+    def _resume(self, order: Order, config: SiteConfig, folder: Path) -> "SiteSession":
         """Return the session of the protocol in a task, on the very data that the census counted."""
         request = TaskRequest.read(order.request, "task request", SettingsError)
         session = self._open(order.site, config, request.protocol)
@@ -119,7 +121,10 @@ class SiteWork:
             )
         return session
 
-    def _open(self, site: str, config: SiteConfig, protocol: Protocol) -> SiteSession:
+    def _open(self, site: str, config: SiteConfig, protocol: Protocol) -> "SiteSession":
+        # Imported by the process that works: FLARE's own, beside it, needs none of data, models and methods.
+        from fdg_plugins.executors.session import SiteSession
+
         opened = self._session
         if opened is None or (opened.site, opened.config, opened.protocol) != (site, config, protocol):
             if config.threads is not None:
@@ -134,7 +139,7 @@ class SiteWork:
 
 
 def _train(
-    session: SiteSession, order: Order, folder: Path, should_stop: ShouldStop, say: Say
+    session: "SiteSession", order: Order, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     protocol = session.protocol
 
@@ -159,5 +164,5 @@ def mark(stand_in: bool | None) -> str:
     return "STAND-IN | " if stand_in else ""
 
 
-def _line(session: SiteSession, text: str) -> str:
+def _line(session: "SiteSession", text: str) -> str:
     return f"{mark(session.stand_in)}site {session.site} | {text}"

@@ -10,6 +10,7 @@ from fdg_plugins.filters.exchange import (
     ExchangeSendFilter,
 )
 from fdg_plugins.filters.gap import GapCheckFilter, GapReportFilter
+from fdg_plugins.filters.precision import RoundedUpdateReceiveFilter, RoundedUpdateSendFilter
 from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
 
 __all__ = [
@@ -22,4 +23,6 @@ __all__ = [
     "ExchangeSendFilter",
     "GapCheckFilter",
     "GapReportFilter",
+    "RoundedUpdateReceiveFilter",
+    "RoundedUpdateSendFilter",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which filters a result passes on its way out of a site, in their order: the site's own first, then the job's."""
+"""Which filters a result passes, out of a site and into the server: the participant's own first, then the job's."""
 
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FilterKey, FLContextKey
@@ -14,6 +14,15 @@ def result_filters(fl_ctx: FLContext) -> list[Filter] | None:
     if not isinstance(job_filters, dict) or not isinstance(task, str):
         return None
     return list(get_filters("task_result_filters", fl_ctx, job_filters, task, FilterKey.OUT))
+
+
+def server_result_filters(task: str, fl_ctx: FLContext) -> list[Filter] | None:
+    """Return the filters of the results of ``task`` at the server, as FLARE applies them; None if it does not say."""
+    config = getattr(fl_ctx.get_prop(FLContextKey.RUNNER), "config", None)
+    job_filters = getattr(config, "task_result_filters", None)
+    if not isinstance(job_filters, dict):
+        return None
+    return list(get_filters("task_result_filters", fl_ctx, job_filters, task, FilterKey.IN))
 
 
 def class_path(component: object) -> str:

@@ -8,7 +8,7 @@ The exchange of the round is a property that the workflow sets; no filter keeps 
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,10 @@ from nvflare.app_common.app_constant import AppConstants
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
 from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT, shorten
-from fdg_plugins.methods import Exchange
 from fdg_plugins.peers import authenticated_site
+
+if TYPE_CHECKING:
+    from fdg_plugins.methods import Exchange
 
 EXCHANGE_PROP = "fdg_exchange_round"
 
@@ -31,7 +33,7 @@ EXCHANGE_PROP = "fdg_exchange_round"
 class ExchangeRound(NamedTuple):
     """The exchange of a run and the round it is in, counted from 0."""
 
-    exchange: Exchange
+    exchange: "Exchange"
     round_number: int
 
 

@@ -35,8 +35,10 @@ from fdg_plugins.filters.ledger import (
     read_limits,
     read_policy,
 )
+from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.messages import (
     HEADER_REASON,
+    HEADER_RUN,
     HEADER_STOP,
     META_GAP,
     META_REPORT,
@@ -59,9 +61,11 @@ _REASONS = {
     META_SITE_REPORT: "a method's tensors for the server, which differential privacy does not cover",
     META_GAP: "a generalization gap, which differential privacy does not cover",
 }
+# The run is the server's own word, which the site's executor hands to the job's filters; it does not leave.
+_HEADERS = (ReservedHeaderKey.CONTENT_TYPE, ReservedHeaderKey.RC, AppConstants.CURRENT_ROUND, HEADER_RUN)
 _RETURN_CODES = {value for name, value in vars(ReturnCode).items() if not name.startswith("_")}
-# What a result may pass after this filter: filters that see the release alone, and take away from it or add noise.
-_POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy)
+# What a result may pass after this filter: filters that see the release alone, take away from it, round it, add noise.
+_POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
 
 
 class RefusedError(FDGError):
@@ -194,7 +198,7 @@ def _content(site: str, shareable: Shareable) -> DXO:
         if key not in (_DXO_KEY, ReservedHeaderKey.HEADERS):
             _refuse(site, f"it holds {shorten(key)} beside its content")
     for key in shareable.get(ReservedHeaderKey.HEADERS) or {}:
-        if key not in (ReservedHeaderKey.CONTENT_TYPE, ReservedHeaderKey.RC, AppConstants.CURRENT_ROUND):
+        if key not in _HEADERS:
             _refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
     try:
         return from_shareable(shareable)

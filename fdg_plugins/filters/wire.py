@@ -51,6 +51,14 @@ def pack(main: DXO, tensors: Mapping[str, torch.Tensor], round_number: int, shar
     return DXO(DataKind.COLLECTION, data={PART_MAIN: main, PART_TENSORS: beside}).update_shareable(shareable)
 
 
+def with_main(main: DXO, shareable: Shareable) -> Shareable:
+    """Return ``shareable`` with another model, update or metrics; what travels beside it stays, whatever it is."""
+    dxo = from_shareable(shareable)
+    if dxo.data_kind == DataKind.COLLECTION:
+        main = DXO(DataKind.COLLECTION, data={**dxo.data, PART_MAIN: main}, meta=dxo.meta)
+    return main.update_shareable(shareable)
+
+
 def with_meta(main: DXO, changes: Mapping[str, Any]) -> DXO:
     """Return ``main`` with other meta and the same data: what a filter is given may be shared by several messages."""
     return DXO(main.data_kind, data=main.data, meta={**(main.meta or {}), **changes})

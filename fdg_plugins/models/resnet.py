@@ -5,16 +5,16 @@ from pathlib import PurePosixPath
 from urllib.parse import urlparse
 
 from torch import nn
-from torchvision.models import ResNet18_Weights, ResNet50_Weights, resnet18, resnet50
 
-# By model name. Of the weights only the address is ever looked at, and of that only the file name.
-_BUILDERS = {"resnet18": resnet18, "resnet50": resnet50}
-_WEIGHTS = {"resnet18": ResNet18_Weights.IMAGENET1K_V1, "resnet50": ResNet50_Weights.IMAGENET1K_V1}
+# torchvision is imported by what builds one of its networks: it takes longer than this whole package.
+_NAMES = ("resnet18", "resnet50")
 
 
 def resnet_extractor(name: str) -> tuple[nn.Module, int]:
     """Return the randomly initialised network without its last layer, ``[B, 3, H, W]`` -> ``[B, D]``, and ``D``."""
-    network = _BUILDERS[name](weights=None)
+    from torchvision.models import resnet18, resnet50
+
+    network = {"resnet18": resnet18, "resnet50": resnet50}[name](weights=None)
     feature_size = network.fc.in_features
     network.fc = nn.Identity()
     return network, feature_size
@@ -22,4 +22,10 @@ def resnet_extractor(name: str) -> tuple[nn.Module, int]:
 
 def imagenet_file_name(name: str) -> str | None:
     """Return the file name of torchvision's ImageNet weights (first version) of a model, None if it has none."""
-    return PurePosixPath(urlparse(_WEIGHTS[name].url).path).name if name in _WEIGHTS else None
+    if name not in _NAMES:
+        return None
+    from torchvision.models import ResNet18_Weights, ResNet50_Weights
+
+    # Of the weights only the address is ever looked at, and of that only the file name.
+    weights = {"resnet18": ResNet18_Weights.IMAGENET1K_V1, "resnet50": ResNet50_Weights.IMAGENET1K_V1}[name]
+    return PurePosixPath(urlparse(weights.url).path).name

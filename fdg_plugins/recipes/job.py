@@ -23,6 +23,8 @@ from fdg_plugins.filters import (
     ExchangeSendFilter,
     GapCheckFilter,
     GapReportFilter,
+    RoundedUpdateReceiveFilter,
+    RoundedUpdateSendFilter,
 )
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, shorten
 from fdg_plugins.methods import Objective
@@ -82,6 +84,9 @@ class FederationJob(FedJob):
     def _set_all_apps(self) -> None:
         """Hand the apps to the job's config; FLARE itself knows only one app for all, or one for every single site."""
         server, site = (self._deploy_map[target].get_app_config() for target in APPS)
+        for _, filters in site.task_result_filters:
+            # Rounding comes last, also after filters that were added later: noise for privacy is rounded too.
+            filters.sort(key=lambda one: isinstance(one, RoundedUpdateSendFilter))
         self.job.add_fed_app(APPS[SERVER_SITE_NAME], FedAppConfig(server_app=server))
         self.job.add_fed_app(APPS[ALL_SITES], FedAppConfig(client_app=site))
         self.job.set_site_app(SERVER_SITE_NAME, APPS[SERVER_SITE_NAME])
@@ -113,16 +118,28 @@ class _JobConfig(FedJobConfig):
 
 
 def federation_job(
-    name: str, sites: Sequence[str], controller: FederationController, objective: Objective, gap_metric: str | None
+    name: str,
+    sites: Sequence[str],
+    controller: FederationController,
+    objective: Objective,
+    gap_metric: str | None,
+    rounds_updates: bool = False,
 ) -> FederationJob:
-    """Return the job of a method; ``gap_metric`` is None where the weighting needs no gaps of the sites."""
+    """Return the job of a method; ``gap_metric`` is None where the weighting needs no gaps of the sites.
+
+    ``rounds_updates``: updates travel as bfloat16.
+    """
     job = FederationJob(name, sites)
     job.to_server(controller, id="federation")
     job.to_server(TBAnalyticsReceiver(events=["analytix_log_stats"]), id="tensorboard")
     job.to_server(SERVER_PARAMETERS)
     job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
     job.to_clients(TENSOR_CHUNK)
+    if rounds_updates:  # the server's before all others; the sites' comes last, at each export
+        job.to_server(RoundedUpdateReceiveFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
     _add_filters(job, objective, gap_metric)
+    if rounds_updates:
+        job.to_clients(RoundedUpdateSendFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
     return job
 
 

@@ -58,6 +58,7 @@ class FDGRecipe(Recipe):
                 controller,
                 made.objective,
                 made.gap_metric,
+                made.protocol.get("update_precision") == "bfloat16",
             )
         )
         self._job: FederationJob

@@ -10,7 +10,21 @@ import bench
 import numpy as np
 import pytest
 import torch
-from cases import CASES, dim_bytes, dim_penalty, iir_step, memory, scale, server_step, solver
+from cases import (
+    CASES,
+    bare_command,
+    dim_bytes,
+    dim_penalty,
+    iir_step,
+    local_step,
+    memory,
+    round_overhead,
+    scale,
+    server_step,
+    solver,
+    whole_job,
+    wire,
+)
 from cases.measure import MIB, Goal, Row, in_new_process, interleave, lap, process_peak, tensor_peak
 from cases.released_solver import released_weights
 from cases.rounds import Form, accept_all, arrivals, context_of, fedomg, flare_mean, network_state, step_of
@@ -245,5 +259,6 @@ def test_the_script_prints_and_writes_one_table_and_the_machine(
 
 
 def test_every_case_can_be_asked_for() -> None:
-    modules = {dim_bytes, dim_penalty, iir_step, memory, scale, server_step, solver}
+    modules = {dim_bytes, dim_penalty, iir_step, local_step, memory, scale, server_step, solver}
+    modules |= {bare_command, round_overhead, whole_job, wire}
     assert {module.__name__.removeprefix("cases."): module.rows for module in modules} == CASES

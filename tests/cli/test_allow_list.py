@@ -86,7 +86,8 @@ def test_a_method_is_given_what_it_needs_and_no_more(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
     assert run("--kit", kit, "--method", "fedomg").exit_code == 0
     ours = [entry for entry in read(kit)["class_allow_list"] if entry.startswith("fdg_plugins")]
-    assert ours == ["fdg_plugins.executors.SiteExecutor", "fdg_plugins.filters.DifferentialPrivacyFilter"]
+    of_every_method = ["filters.DifferentialPrivacyFilter", "filters.RoundedUpdateSendFilter"]
+    assert ours == [f"fdg_plugins.{name}" for name in ("executors.SiteExecutor", *of_every_method)]
     assert run("--kit", kit, "--method", "fedga", "--method", "feddim").exit_code == 0
     ours = [entry for entry in read(kit)["class_allow_list"] if entry.startswith("fdg_plugins")]
     assert sorted(ours) == sorted(class_paths(SITE))

@@ -23,6 +23,7 @@ from fdg_plugins.messages import (
     META_REQUEST,
     META_SAMPLES,
     META_SITE,
+    META_UPDATE_BYTES,
     TASK_EVALUATE,
     TASK_TRAIN,
     TaskRequest,
@@ -220,6 +221,19 @@ def test_bytes_are_those_of_the_model_sent_and_of_the_usable_updates(tmp_path: P
     finished, _ = rounds.run_round(1)
     assert finished.bytes_down == MODEL_BYTES * 4
     assert finished.bytes_up == MODEL_BYTES * 2
+
+
+def test_of_rounded_updates_the_bytes_count_with_which_they_came(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        answer = all_well()(task, site, number, sent)
+        if task == TASK_TRAIN:
+            answer.meta[META_UPDATE_BYTES] = 14  # where updates are not rounded, a site's own word
+        return answer
+
+    for precision, came in (("bfloat16", 14), ("float32", MODEL_BYTES)):
+        rounds, _ = make_rounds(tmp_path, script, update_precision=precision)
+        finished, _ = rounds.run_round(1)
+        assert finished.bytes_up == came * 3
 
 
 def test_updates_that_a_privacy_filter_turned_into_arrays_are_used_and_counted(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights
-from fdg_plugins.controllers.setup import Plans, make_plans, method_in_force, new_record
+from fdg_plugins.controllers.setup import Plans, check_update_filters, make_plans, method_in_force, new_record
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters import GapCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.protocol import Protocol
 
 
@@ -72,6 +73,25 @@ def test_a_wrong_setting_is_refused_with_where_it_stands(arguments: dict[str, An
     with pytest.raises(SettingsError) as caught:
         plans(**arguments)
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize("layer", ["job", "stand_in", "environment"])
+def test_an_update_precision_for_which_the_job_was_not_made_is_refused(layer: str) -> None:
+    setting = "FDG_UPDATE_PRECISION" if layer == "environment" else "update_precision"
+    rounded = plans(**{layer: {setting: "bfloat16"}})
+    with pytest.raises(
+        SettingsError, match=r"^update_precision \(FDG_UPDATE_PRECISION\) is 'bfloat16', .* have no filt"
+    ):
+        check_update_filters(rounded, [GapCheckFilter()])
+    check_update_filters(rounded, None)
+    if layer != "stand_in":
+        check_update_filters(rounded, [GapCheckFilter(), RoundedUpdateReceiveFilter()])
+
+
+def test_a_job_that_rounds_updates_is_refused_where_the_protocol_says_float32() -> None:
+    with pytest.raises(SettingsError, match=r"is 'float32', but the job's configs have the filters that round updates"):
+        check_update_filters(plans(), [RoundedUpdateReceiveFilter()])
+    check_update_filters(plans(), [])
 
 
 @pytest.mark.parametrize(("stand_in", "data"), [(False, "PACS"), (True, "STAND-IN for PACS")])

@@ -279,6 +279,7 @@ def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
         return gamma.numpy(), dual.numpy()[: len(problem.factor)]
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "minimise", lambda *problem: None)
         patch.setattr(matching._Problem, "solve", stopped)
         solved = match(gram, p, kappa)
     distance = solved.objective - brute_force(gram.numpy(), p.numpy(), kappa)
@@ -289,6 +290,7 @@ def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
 
 
 def test_a_solver_that_finds_nothing_is_an_error_with_the_number_of_sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "minimise", lambda *problem: None)
     monkeypatch.setattr(matching, "_solved", lambda problem, tolerance: False)
     with pytest.raises(ArithmeticError, match="matching problem of 3 sites"):
         match(gram_matrix(independent(0, 3)), on_simplex(0, 3), 0.5)

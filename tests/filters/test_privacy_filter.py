@@ -29,12 +29,13 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from fdg_plugins.core.privacy import epsilon
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter
+from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
 from fdg_plugins.filters import privacy as privacy_filter
 from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits
 from fdg_plugins.filters.wire import pack
 from fdg_plugins.messages import (
     HEADER_REASON,
+    HEADER_RUN,
     HEADER_STOP,
     META_GAP,
     META_REPORT,
@@ -132,6 +133,7 @@ def answer(data: dict[str, Any] | None = None, round_number: int = 0, **meta: An
     }
     shareable = DXO(DataKind.WEIGHT_DIFF, data=update() if data is None else data, meta=meta).to_shareable()
     shareable.set_header(AppConstants.CURRENT_ROUND, round_number)
+    shareable.set_header(HEADER_RUN, "job-1")
     return shareable
 
 
@@ -352,6 +354,15 @@ def test_a_filter_behind_it_that_could_add_what_it_does_not_see_is_refused(conte
     assert_refused(dp.process(answer(), context()), "does not say which filters")
     for fine in (context(dp), context(dp, ExcludeVars("conv")), context(ExcludeVars("conv"), dp)):
         assert dp.process(answer(), fine).get_return_code() == ReturnCode.OK
+
+
+def test_the_release_may_be_rounded_after_the_noise_and_before_it_leaves(context: MakeContext) -> None:
+    dp, rounding = silent(clip_norm=1e9), RoundedUpdateSendFilter()
+    fl_ctx = context(dp, rounding)
+    released = from_shareable(rounding.process(dp.process(answer(), fl_ctx), fl_ctx)).data
+    assert released["conv.weight"].dtype == torch.bfloat16
+    assert released["conv.weight"].tolist() == [[3.0, 0.0], [0.0, 4.0]]
+    assert int(released["bn.num_batches_tracked"]) == 0
 
 
 def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is_refused(context: MakeContext) -> None:

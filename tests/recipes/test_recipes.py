@@ -116,6 +116,31 @@ def test_filters_and_parameters_of_ones_own_are_added_to_those_of_the_method(tmp
     assert "fdg_plugins.filters.DifferentialPrivacyFilter" in sites, "under the path that sites allow"
 
 
+def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tmp_path: Path) -> None:
+    recipe = FedOMGRecipe(weighting="ga", objective="dim", update_precision="bfloat16")
+    noise = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 8.0}
+    recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["train"])
+    for _ in range(2):  # a second export is like the first
+        recipe.export(str(tmp_path))
+    job = tmp_path / recipe.name
+    site = [name for name, _ in filters(job, "app_site/config/config_fed_client.json")["task_result_filters", "train"]]
+    assert site == [
+        "GapReportFilter",
+        "ExchangeReportFilter",
+        "DifferentialPrivacyFilter",
+        "RoundedUpdateSendFilter",
+    ]
+    server = filters(job, "app_server/config/config_fed_server.json")
+    assert [name for name, _ in server["task_result_filters", "train"]] == [
+        "RoundedUpdateReceiveFilter",
+        "ExchangeCheckFilter",
+        "GapCheckFilter",
+    ]
+    assert config(job)["workflows"][0]["args"]["protocol"]["update_precision"] == "bfloat16"
+    named = (job / "app_site" / "config" / "config_fed_client.json").read_text(encoding="utf-8")
+    assert "fdg_plugins.filters.RoundedUpdateSendFilter" in named, "under the path that sites allow"
+
+
 @pytest.mark.parametrize("stem", EXAMPLES)
 def test_an_example_is_short_and_runs_its_method_with_the_sites_of_its_job(
     stem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

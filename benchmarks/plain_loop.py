@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Federated averaging as a script: one process, one loop over the sites, no FLARE. The reference of ``whole_job``.
+
+    python benchmarks/plain_loop.py PROTOCOL.json CACHE
+
+It trains as the job does, on the same batches from the same weights, and judges as such a script does: after every
+round, on the sources' validation splits and on the target. Prints source and target accuracy of the last model.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.data import (
+    DomainData,
+    Sample,
+    dataset_spec,
+    evaluation_batches,
+    find_data_root,
+    open_domain,
+    training_batches,
+)
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.protocol import Protocol
+
+EVALUATION_BATCH = 64  # as at a site
+
+
+def main(arguments: list[str]) -> None:
+    """Train and judge."""
+    protocol, cache = Protocol.model_validate_json(Path(arguments[0]).read_bytes()), Path(arguments[1])
+    domains = {name: open_data(protocol, name, cache) for name in dataset_spec(protocol.dataset).domains}
+    sources = {name: data for name, data in domains.items() if name != protocol.target}
+    model = build_model(protocol.model, len(domains[protocol.target].classes), seed=protocol.seed)
+    for number in range(protocol.rounds):
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        local = []
+        for name, data in sources.items():
+            model.load_state_dict(state)
+            train(model, data, name, number, protocol)
+            local.append({key: value.clone() for key, value in model.state_dict().items()})
+        model.load_state_dict(mean(local))
+        validation = [accuracy(model, data, data.validation, protocol) for data in sources.values()]
+        target = accuracy(model, domains[protocol.target], domains[protocol.target].test, protocol)
+    print(sum(validation) / len(validation), target)  # noqa: T201
+
+
+def open_data(protocol: Protocol, domain: str, cache: Path) -> DomainData:
+    """Return the images of a domain: real ones where ``FDG_DATA_ROOT`` says so, else the stand-in's."""
+    root = find_data_root(protocol.dataset, _data_root(), cache)
+    limit = protocol.max_samples_per_domain
+    return open_domain(root.path, protocol.dataset, domain, seed=protocol.seed, max_samples=limit)
+
+
+def train(model: ExtractorClassifier, data: DomainData, site: str, round_number: int, protocol: Protocol) -> None:
+    """Train ``model`` in place for a round's local epochs."""
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=protocol.learning_rate_at(round_number),
+        momentum=protocol.momentum,
+        weight_decay=protocol.weight_decay,
+    )
+    model.train()
+    for epoch in range(protocol.local_epochs):
+        for images, labels in training_batches(
+            data,
+            image_size=protocol.image_size,
+            batch_size=protocol.batch_size,
+            seed=protocol.seed,
+            scope=(site, round_number, epoch),
+        ):
+            optimizer.zero_grad()
+            cross_entropy(model(images), labels).backward()
+            optimizer.step()
+
+
+def mean(states: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Return the mean of states; of counters the largest, as the job's server does."""
+    return {
+        name: torch.stack([state[name] for state in states]).mean(dim=0)
+        if value.is_floating_point()
+        else torch.stack([state[name] for state in states]).amax(dim=0)
+        for name, value in states[0].items()
+    }
+
+
+@torch.inference_mode()
+def accuracy(model: ExtractorClassifier, data: DomainData, samples: Sequence[Sample], protocol: Protocol) -> float:
+    """Return the fraction of ``samples`` that ``model`` gets right."""
+    model.eval()
+    correct = count = 0
+    batches = evaluation_batches(data, samples, image_size=protocol.image_size, batch_size=EVALUATION_BATCH)
+    for images, labels in batches:
+        correct += int((model(images).argmax(dim=1) == labels).sum())
+        count += len(labels)
+    return correct / count
+
+
+def _data_root() -> Path | None:
+    root = os.environ.get("FDG_DATA_ROOT", "").strip()
+    return Path(root) if root else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

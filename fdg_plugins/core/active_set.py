@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""An active-set method for FedOMG's matching problem: a few small linear systems, and a bound that proves them right.
+
+The problem of :mod:`fdg_plugins.core.matching`, ``min F(gamma) = b' gamma + kappa |A gamma|`` over the simplex, known
+by ``G = A' A`` alone. Its optimum has a *support*, the sites of positive weight, often far fewer than all.
+
+On a support, and where the weights sum to one, F is stationary where ``b + (kappa / s) G gamma = nu 1`` with
+``s = |A gamma|``. With ``o = G^-1 1``, ``v = G^-1 b``, ``a = 1' o``, ``c = 1' v`` and ``q = b' v - c**2 / a``, the sum
+and the length are two equations for nu and s, solved by
+
+    ``kappa / s = sqrt(a (kappa**2 - q))``  and  ``gamma = (s / kappa) ((c + kappa / s) / a  o - v)``.
+
+For ``q >= kappa**2`` no point is stationary, and F falls for ever along ``(c / a) o - v``.
+
+Around this is the method of Lawson and Hanson for non-negative least squares ("Solving Least Squares Problems", 1974,
+chapter 23), whose argument holds for any convex F: from the best corner on, add sites of a slope below the support's,
+move to the stationary point, and drop the sites that would turn negative on the way. Two changes save linear systems:
+as many sites are added at a time as the support has, and all that would turn negative are dropped at a time where that
+lowers F (a projected Newton step: Bertsekas, "Projected Newton methods for optimization problems with simple
+constraints", SIAM J. Control Optim., 1982). F falls from support to support, so that none comes back.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MAX_SUPPORTS = 100
+MAX_SYSTEMS = 50  # for one support; what needs more is near a sum of updates that cancels
+FEWEST_ADDED = 4
+EPSILON = float(np.finfo(np.float64).eps)
+RIDGE = 4 * EPSILON  # makes the cosines of equal updates regular
+CANCELLED = 1e-6  # a sum of updates this short, relative to its terms, has no direction that their products tell
+EQUAL = 1e-14  # a squared distance of two updates, relative to their squared length, that is rounding of their products
+ROUNDING = 1e-13  # a relative change of F that is rounding
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """``weights``: gamma, float64 ``[U]``, on the simplex. ``value``: F(gamma). ``bound``: proven, at most min F."""
+
+    weights: np.ndarray
+    value: float
+    bound: float
+
+
+def minimise(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum | None:
+    """Return the least F found for G ``matrix [U, U]``, whose largest entry is one, b ``linear [U]`` and kappa > 0.
+
+    ``value - bound`` is rounding, except where A gamma cancels at the optimum; the caller judges it. Sites with equal
+    updates share their weight equally. ``None`` stands for a matrix that is indefinite beyond rounding, which makes F
+    no convex function.
+    """
+    problem, still = _Problem(matrix, linear, kappa), matrix.diagonal() <= 0
+    moving = problem.part(np.flatnonzero(~still))
+    if not moving.is_convex():
+        return None
+    weights = np.zeros(len(linear))
+    weights[~still] = _descend(moving)
+    value, bound = problem.value(weights), problem.bound(weights)
+    if still.any() and value > 0:  # updates of length zero have no slope for the descent, but F is zero there
+        weights, value = still / still.sum(), 0.0
+    shared = _shared(matrix, weights)
+    if problem.value(shared) <= value + ROUNDING * abs(value):
+        weights, value = shared, problem.value(shared)
+    return Minimum(weights, value, bound)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    matrix: np.ndarray
+    linear: np.ndarray
+    kappa: float
+
+    def part(self, sites: np.ndarray) -> "_Problem":
+        """Return the problem of ``sites``, indices ``[S]``, alone."""
+        return _Problem(self.matrix[np.ix_(sites, sites)], self.linear[sites], self.kappa)
+
+    def is_convex(self) -> bool:
+        try:
+            np.linalg.cholesky(self._cosines(ridge=10 * len(self.linear) * EPSILON))
+        except np.linalg.LinAlgError:
+            return False
+        return True
+
+    def length(self, gamma: np.ndarray) -> float:
+        return _root(gamma @ self.matrix @ gamma)
+
+    def value(self, gamma: np.ndarray) -> float:
+        return float(self.linear @ gamma) + self.kappa * self.length(gamma)
+
+    def slopes(self, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradient of F ``[U]`` and its rounding error, both of the linear term where A gamma is zero."""
+        used = np.flatnonzero(gamma)
+        products, length = gamma[used] @ self.matrix[used], self.length(gamma)
+        if length == 0:
+            return self.linear, np.zeros_like(self.linear)
+        # Errors of n sums grow as the root of n (Higham and Mary, SIAM J. Sci. Comput., 2019).
+        error = len(used) ** 0.5 * EPSILON * (gamma[used] @ np.abs(self.matrix[used]))
+        return self.linear + self.kappa / length * products, self.kappa / length * error
+
+    def bound(self, gamma: np.ndarray) -> float:
+        """Return the least slope: the value of the dual point ``y = A gamma / |A gamma|``."""
+        slopes, errors = self.slopes(gamma)
+        return float((slopes - errors).min())
+
+    def stationary(self) -> tuple[np.ndarray, bool]:
+        """Return the point of sum one where F is stationary and True, or the direction of its fall and False.
+
+        Raises ``LinAlgError`` where rounding leaves neither.
+        """
+        lengths = np.sqrt(self.matrix.diagonal())
+        right = np.stack([1 / lengths, self.linear / lengths], axis=1)
+        o, v = np.linalg.solve(self._cosines(ridge=RIDGE), right).T / lengths
+        a, c = float(o.sum()), float(v.sum())
+        if a <= 0:
+            raise np.linalg.LinAlgError("The matrix of the support is not positive definite.")
+        root_q = _root(self.linear @ v - c * c / a)
+        is_point = root_q < self.kappa
+        kappa_over_s = a**0.5 * (self.kappa - root_q) ** 0.5 * (self.kappa + root_q) ** 0.5 if is_point else 0.0
+        target = (c + kappa_over_s) / a * o - v
+        if not is_point and (target >= 0).all():
+            raise np.linalg.LinAlgError("The direction of the fall is rounding.")
+        return (target / kappa_over_s if is_point else target), is_point
+
+    def _cosines(self, ridge: float) -> np.ndarray:
+        """Return the cosines of the updates ``[U, U]``, plus ``ridge`` times the identity."""
+        lengths = np.sqrt(self.matrix.diagonal())
+        return self.matrix / np.outer(lengths, lengths) + ridge * np.eye(len(lengths))
+
+
+def _descend(problem: _Problem) -> np.ndarray:
+    lengths = np.sqrt(problem.matrix.diagonal())
+    corners = problem.linear + problem.kappa * lengths
+    gamma = (np.arange(len(corners)) == corners.argmin()).astype(np.float64)
+    value = float(corners.min())
+    for _ in range(MAX_SUPPORTS):
+        support = np.flatnonzero(gamma)
+        slopes, errors = problem.slopes(gamma)
+        below = np.flatnonzero(slopes + errors < value)
+        added = below[np.argsort(slopes[below], kind="stable")][: max(FEWEST_ADDED, len(support))]
+        if len(added) == 0 or problem.length(gamma) <= CANCELLED * (gamma @ lengths):
+            break
+        candidate = _settled(problem, gamma, np.union1d(support, added))
+        if not problem.value(candidate) < value:
+            break
+        gamma, value = candidate, problem.value(candidate)
+    return gamma
+
+
+def _settled(problem: _Problem, start: np.ndarray, support: np.ndarray) -> np.ndarray:
+    """Return a point ``[U]`` of lower F that is stationary on its own support, a part of ``support``, or ``start``."""
+    gamma = start[support]
+    for _ in range(MAX_SYSTEMS):
+        part = problem.part(support)
+        try:
+            target, is_point = part.stationary()
+        except np.linalg.LinAlgError:
+            break
+        if is_point and (target >= 0).all():
+            settled = np.zeros_like(start)
+            settled[support] = target / target.sum()
+            return settled
+        projected = np.maximum(target, 0.0) / np.maximum(target, 0.0).sum()
+        if is_point and part.value(projected) < part.value(gamma):
+            kept, gamma = target > 0, projected
+        else:
+            kept, gamma = _to_boundary(gamma, target - gamma if is_point else target)
+        gamma, support = gamma[kept], support[kept]
+    return start
+
+
+def _to_boundary(gamma: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Go from ``gamma [S]`` along ``direction`` until a weight is zero; return the sites kept and all weights there."""
+    falling = direction < 0
+    reach = np.full_like(gamma, np.inf)
+    reach[falling] = gamma[falling] / -direction[falling]
+    kept = reach > reach.min()
+    end = np.where(kept, gamma + reach.min() * direction, 0.0)
+    return kept, end / end.sum()
+
+
+def _shared(matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the weights ``[U]`` with each site's weight shared among the sites whose update equals its own."""
+    used, squares = np.flatnonzero(weights), matrix.diagonal()
+    distances = squares[used, None] + squares[None, :] - 2 * matrix[used]
+    equal = distances <= EQUAL * squares[used, None]
+    return (weights[used] / equal.sum(axis=1)) @ equal
+
+
+def _root(square: float) -> float:
+    """Return the root; what is zero but for rounding may be slightly negative."""
+    return float(np.sqrt(max(0.0, square)))

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hundred rounds leave nothing behind in memory but a line of the record each."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROUNDS = 200
+SETTLED = 50  # rounds after which allocator and caches have what they need
+# Bytes: twice what the record itself grows, some 15 kB a round. One update kept of each round is twenty times that.
+ALLOWED = 5 * 2**20
+SCRIPT = Path(__file__).with_name("crowd.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read as Linux gives it")
+def test_the_memory_of_the_server_does_not_grow_with_the_rounds(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path), str(ROUNDS)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    memory = json.loads(done.stdout.splitlines()[-1])
+    assert len(memory) == ROUNDS + 1
+    grown = memory[-1] - memory[SETTLED]
+    assert grown < ALLOWED, f"{grown / 2**20:.1f} MiB in {ROUNDS - SETTLED} rounds: {memory[::25]}"

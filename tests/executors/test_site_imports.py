@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What FLARE's process at a site loads for our components: torch and little else.
+
+In FLARE's simulator with fewer threads than sites every task has a process of its own, and in a federation FLARE's
+process at a site stands beside the one that trains: what is imported here is paid again and again.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fdg_plugins.cli.components import COMPONENTS, SITE
+
+TIMEOUT_S = 180
+HEAVY = (
+    *("torchvision", "torch._dynamo", "torch._inductor", "sympy", "cvxpy", "scipy", "sklearn", "PIL", "monai"),
+    *("matplotlib", "tensorboard", "typer", "rich", "nvflare.recipe"),
+)
+# What only the process that works at a site, or the server, needs.
+OTHERS = ("data", "models", "methods", "aggregators", "controllers", "recipes", "analysis", "cli", "executors.session")
+MODULES = sorted({component.path.rpartition(".")[0] for component in COMPONENTS if SITE in component.ends})
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the names of all modules that a new interpreter has loaded after ``code``."""
+    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """What FLARE's process at a site has loaded once it has built our components."""
+    builds = "fdg_plugins.executors.SiteExecutor()"
+    imports = "\n".join(f"import {module}" for module in MODULES)
+    return loaded_by(f"import nvflare.private.fed.app.simulator.simulator_worker\n{imports}\n{builds}")
+
+
+def test_the_components_of_a_site_are_what_was_loaded(loaded: set[str]) -> None:
+    assert {"torch", "fdg_plugins.executors.site", "fdg_plugins.filters.privacy", *MODULES} <= loaded
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_the_components_of_a_site_do_without(module: str, loaded: set[str]) -> None:
+    assert module not in loaded
+
+
+@pytest.mark.parametrize("package", OTHERS)
+def test_of_ours_they_load_only_what_carries_messages(package: str, loaded: set[str]) -> None:
+    assert f"fdg_plugins.{package}" not in loaded
+
+
+def test_the_process_that_works_loads_the_rest_and_no_solver() -> None:
+    loaded = loaded_by("import fdg_plugins.executors.worker, fdg_plugins.executors.session")
+    assert {"fdg_plugins.data", "fdg_plugins.models", "fdg_plugins.methods"} <= loaded
+    assert not {"cvxpy", "fdg_plugins.controllers", "fdg_plugins.aggregators", "nvflare.recipe"} & loaded
