@@ -28,6 +28,7 @@ from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.protocol import Protocol
 
 EVALUATION_BATCH = 64  # as at a site
+IMAGE_MEMORY = 2**31  # too
 
 
 def main(arguments: list[str]) -> None:
@@ -53,7 +54,9 @@ def open_data(protocol: Protocol, domain: str, cache: Path) -> DomainData:
     """Return the images of a domain: real ones where ``FDG_DATA_ROOT`` says so, else the stand-in's."""
     root = find_data_root(protocol.dataset, _data_root(), cache)
     limit = protocol.max_samples_per_domain
-    return open_domain(root.path, protocol.dataset, domain, seed=protocol.seed, max_samples=limit)
+    return open_domain(
+        root.path, protocol.dataset, domain, seed=protocol.seed, max_samples=limit, image_memory=IMAGE_MEMORY
+    )
 
 
 def train(model: ExtractorClassifier, data: DomainData, site: str, round_number: int, protocol: Protocol) -> None:

@@ -117,12 +117,12 @@ class _Run:
         self._started = time.perf_counter()
         first = sessions[record.sources[0]]
         self._model: ExtractorClassifier = first.load(start.model.state)
-        workers, on_gpu = first.config.workers, first.arithmetic.device.type == "cuda"
+        workers, device = first.config.workers, first.arithmetic.device
         self._training = PooledTraining(
             self._model,
             plan.algorithm,
             [
-                endless_batches(sessions[name].data, plan.protocol, workers=workers, pin_memory=on_gpu)
+                endless_batches(sessions[name].data, plan.protocol, workers=workers, device=device)
                 for name in record.sources
             ],
             self._make_optimizer,

@@ -13,11 +13,12 @@ from fdg_plugins.executors.training import Arithmetic, ShouldStop, Stopped
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.protocol import Protocol
 
+CPU = torch.device("cpu")
 MakeOptimizer = Callable[[], torch.optim.Optimizer]
 
 
 def endless_batches(
-    data: DomainData, protocol: Protocol, *, workers: int = 0, pin_memory: bool = False
+    data: DomainData, protocol: Protocol, *, workers: int = 0, device: torch.device = CPU
 ) -> Iterator[Batch]:
     """Yield batches of a domain's training images for ever, augmented, in a new random order in each pass over them.
 
@@ -34,7 +35,7 @@ def endless_batches(
             seed=protocol.seed,
             scope=("pooled", data.domain, number),
             workers=workers,
-            pin_memory=pin_memory,
+            device=device,
         )
         for images, labels in batches:
             if len(labels) >= size:

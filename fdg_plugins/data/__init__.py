@@ -10,7 +10,8 @@ A site finds its data root, opens its domain once and builds a loader for every 
 
 ``catalogue`` knows the data sets, ``roots`` says where a site's images come from, ``folders``, ``mnist``,
 ``digits`` and ``rotated`` find them, ``splits`` divides a domain and its parts, ``domains`` opens one,
-``transforms`` decodes and augments, ``images`` makes batches. Only files below the data root are read.
+``decoding`` reads a file, ``image_files`` keeps what was read, ``augmentation`` draws, ``colours`` and
+``transforms`` make views of it, ``images`` makes batches. Only files below the data root are read.
 
 ``origins`` says where the data sets come from, and ``preparation`` brings them from there onto a disk; a run
 needs neither.
@@ -34,10 +35,11 @@ from fdg_plugins.data.catalogue import (
     dataset_spec,
 )
 from fdg_plugins.data.domains import DomainData, check_images, open_domain
+from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.images import ArrayImages, DomainImages, ImageBatches, evaluation_batches, training_batches
 from fdg_plugins.data.roots import DataRoot, find_data_root
 from fdg_plugins.data.rotated import ImageArray
-from fdg_plugins.data.transforms import evaluation_transform, training_transform
+from fdg_plugins.data.transforms import TrainingView, WholeView
 
 __all__ = [
     "DATASETS",
@@ -57,15 +59,16 @@ __all__ = [
     "DomainImages",
     "ImageArray",
     "ImageBatches",
+    "ImageFiles",
     "ImageFolderSpec",
     "RotatedSpec",
     "Sample",
+    "TrainingView",
+    "WholeView",
     "check_images",
     "dataset_spec",
     "evaluation_batches",
-    "evaluation_transform",
     "find_data_root",
     "open_domain",
     "training_batches",
-    "training_transform",
 ]

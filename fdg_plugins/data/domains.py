@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec, Sample, dataset_spec
+from fdg_plugins.data.decoding import open_image
 from fdg_plugins.data.folders import existing_folders, list_domain
+from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.rotated import ImageArray, rotated_domain
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
-from fdg_plugins.data.transforms import open_image
 from fdg_plugins.errors import DataError, SettingsError
 
 __all__ = ["DomainData", "Sample", "check_images", "open_domain"]
@@ -22,14 +23,14 @@ __all__ = ["DomainData", "Sample", "check_images", "open_domain"]
 class DomainData:
     """The images of one domain at one site.
 
-    ``images`` is where they come from: the folder that the ``file`` of each sample lies below, or the
-    images themselves. ``test`` is what a held-out domain is judged on: all of the domain, or what its
-    official test list names. ``skipped`` are the files left out because they are known to be bad.
+    ``images`` is where they come from: files below a folder, by the ``file`` of each sample, or an array. ``test`` is
+    what a held-out domain is judged on: all of the domain, or what its official test list names. ``skipped`` are the
+    files left out because they are known to be bad.
     """
 
     dataset: str
     domain: str
-    images: Path | ImageArray
+    images: ImageFiles | ImageArray
     classes: tuple[str, ...]
     train: tuple[Sample, ...]
     validation: tuple[Sample, ...]
@@ -47,6 +48,7 @@ def open_domain(
     seed: int,
     max_samples: int | None = None,
     part: tuple[int, int] | None = None,
+    image_memory: int = 0,
 ) -> DomainData:
     """List and split the images of a domain: those in ``<data_root>/<data set>/<domain>/<class>/``, or turned digits.
 
@@ -56,6 +58,7 @@ def open_domain(
     ``max_samples`` keeps that many images of the domain, chosen by ``seed`` in proportion to the classes.
     ``part``, the number of a site among that many of the domain, counted from 1, keeps the site's share of
     the training and of the validation images; the test images stay those of the whole domain.
+    ``image_memory``: bytes of decoded images that are kept in memory, so that each is decoded once; of files only.
 
     Raises SettingsError for an unknown data set or domain, too small a ``max_samples`` or an impossible
     ``part``, and DataError for a data root, folders or files that are missing, broken, empty or unexpected,
@@ -66,7 +69,7 @@ def open_domain(
         raise SettingsError(
             f"domain {domain!r} is unknown in data set {spec.name}; expected one of: {', '.join(spec.domains)}."
         )
-    images, split, skipped = _found(data_root, spec, domain, seed, max_samples)
+    images, split, skipped = _found(data_root, spec, domain, seed, max_samples, image_memory)
     if part is not None:
         split = part_of(split, spec, domain, part, seed=seed)
     return DomainData(
@@ -88,12 +91,17 @@ def check_images(data: DomainData) -> None:
     if isinstance(data.images, ImageArray):
         return  # read as a whole when the domain was opened
     for file in dict.fromkeys(sample.file for sample in (*data.train, *data.validation, *data.test)):
-        open_image(data.images / file).close()
+        open_image(data.images.folder / file).close()
 
 
 def _found(
-    data_root: Path | None, spec: ImageFolderSpec | RotatedSpec, domain: str, seed: int, max_samples: int | None
-) -> tuple[Path | ImageArray, Split, tuple[str, ...]]:
+    data_root: Path | None,
+    spec: ImageFolderSpec | RotatedSpec,
+    domain: str,
+    seed: int,
+    max_samples: int | None,
+    image_memory: int,
+) -> tuple[ImageFiles | ImageArray, Split, tuple[str, ...]]:
     """Return where the images of a domain come from, their split, and the known bad files among them."""
     if isinstance(spec, RotatedSpec):
         opened = spec if data_root is not None or spec.stand_in is None else spec.stand_in
@@ -105,4 +113,4 @@ def _found(
     found, skipped = list_domain(root, spec, domain)
     split = listed_split(found, spec, domain, root, seed=seed, max_samples=max_samples)
     split = split or seeded_split(found, spec, domain, seed=seed, max_samples=max_samples)
-    return root / spec.folder, split, skipped
+    return ImageFiles(root / spec.folder, image_memory), split, skipped

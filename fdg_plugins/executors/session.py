@@ -75,6 +75,7 @@ class SiteSession:
             seed=protocol.seed,
             max_samples=protocol.max_samples_per_domain,
             part=config.part_of_domain(),
+            image_memory=int(config.image_memory * 2**30),
         )
         self.arithmetic = Arithmetic(
             config.torch_device(), bfloat16=protocol.precision == "bfloat16", channels_last=protocol.channels_last
@@ -201,6 +202,7 @@ class SiteSession:
             image_size=self.protocol.image_size,
             batch_size=EVALUATION_BATCH,
             workers=self.config.workers,
+            device=self.arithmetic.device,
         )
 
     def _training_images(self, should_stop: ShouldStop) -> Batches:
@@ -216,7 +218,7 @@ class SiteSession:
                 seed=self.protocol.seed,
                 scope=(self.site, round_number, epoch),
                 workers=self.config.workers,
-                pin_memory=self.arithmetic.device.type == "cuda",
+                device=self.arithmetic.device,
             )
 
     def _report(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import PACS, DomainData, check_images, dataset_spec, open_domain
+from fdg_plugins.data import PACS, DomainData, ImageFiles, check_images, dataset_spec, open_domain
 from fdg_plugins.errors import DataError, SettingsError
 
 IMAGES_PER_CLASS = 5
@@ -36,7 +36,7 @@ def test_a_domain_lists_every_image_in_order_under_the_label_of_its_folder(root:
     assert all(data.classes[sample.label] == sample.file.split("/")[1] for sample in data.test)
     assert sorted(s.file for s in (*data.train, *data.validation)) == files
     assert (data.dataset, data.domain, data.classes) == ("pacs", "photo", PACS.classes)
-    assert (data.split, data.skipped, data.images) == ("pacs/90-10@1", (), root.resolve() / "pacs")
+    assert (data.split, data.skipped, data.images) == ("pacs/90-10@1", (), ImageFiles(root.resolve() / "pacs"))
     assert len(data.split_hash) == 16
 
 

@@ -2,6 +2,7 @@
 """Batches of images: the same bits for any order and number of workers, and one sentence for a bad image."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,14 @@ from fdg_plugins.data import (
     DomainData,
     DomainImages,
     ImageBatches,
+    ImageFiles,
+    TrainingView,
     evaluation_batches,
     open_domain,
     training_batches,
-    training_transform,
 )
 from fdg_plugins.data.images import ShuffledBatches
+from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
 
 REPEATABLE = settings(derandomize=True, deadline=None)
@@ -54,7 +57,8 @@ def stacked(batches: ImageBatches) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def augmented(data: DomainData, seed: int = 1, scope: tuple[str | int, ...] = ("site-1", 0)) -> DomainImages:
-    return DomainImages(data.images, data.train, training_transform(SIZE), seed=seed, scope=scope)
+    view = TrainingView(SIZE, len(data.train), seed=seed, scope=scope)
+    return DomainImages(data.images, data.train, view)
 
 
 # --- single samples ---------------------------------------------------------------------------------
@@ -97,7 +101,7 @@ def test_an_epoch_holds_every_training_image_once_with_its_label(data: DomainDat
     singles = [augmented(data)[i] for i in range(len(data.train))]
     assert Counter(labels.tolist()) == Counter(sample.label for sample in data.train)
     for image, label in zip(images, labels, strict=True):
-        assert sum(torch.equal(image, single) and label == known for single, known in singles) == 1
+        assert sum(torch.equal(image, normalised(single[None])[0]) and label == known for single, known in singles) == 1
 
 
 def test_batches_have_declared_shapes_and_types(data: DomainData) -> None:
@@ -134,6 +138,27 @@ def test_a_single_sample_is_still_a_batch() -> None:
     assert list(ShuffledBatches(1, 8, seed=0, scope=())) == [[0]]
 
 
+@pytest.mark.parametrize("memory", [24 * 20 * 3 * 5, 2**20])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_kept_in_memory_change_no_bit(data: DomainData, memory: int, workers: int) -> None:
+    keeping = replace(data, images=ImageFiles(data.images.folder, memory))
+    for number in range(3):
+        expected, kept = (stacked(epoch(which, scope=("a", number), workers=workers)) for which in (data, keeping))
+        assert torch.equal(expected[0], kept[0])
+        assert torch.equal(expected[1], kept[1])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_kept_images_are_decoded_once(data: DomainData, workers: int) -> None:
+    keeping = replace(data, images=ImageFiles(data.images.folder, 2**20))
+    before = stacked(epoch(keeping, workers=workers))[0]
+    for sample in data.train:
+        (data.images.folder / sample.file).unlink()
+    assert torch.equal(stacked(epoch(keeping, workers=workers))[0], before)
+    evaluated = evaluation_batches(keeping, data.train, image_size=SIZE, batch_size=5, workers=workers)
+    assert len(stacked(evaluated)[1]) == len(data.train)
+
+
 # --- batches for evaluation -------------------------------------------------------------------------
 
 
@@ -154,7 +179,7 @@ def test_no_samples_give_no_batches(data: DomainData) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("damage", ["truncated", "text", "missing"])
 def test_a_bad_image_is_one_sentence_with_or_without_workers(data: DomainData, workers: int, damage: str) -> None:
-    bad = data.images / data.train[5].file
+    bad = data.images.folder / data.train[5].file
     content = {"truncated": bad.read_bytes()[:400], "text": b"not an image"}.get(damage)
     bad.unlink()
     if content is not None:

@@ -1,159 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published augmentation by its distribution, the evaluation view by its definition, decoding by mode."""
+"""Views against torchvision's own on Pillow images: the same crop, flip and colours; and the view for judging."""
 
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import v2
 
-from fdg_plugins.data.transforms import (
-    IMAGENET_DEVIATION,
-    IMAGENET_MEAN,
-    evaluation_transform,
-    open_image,
-    read_image,
-    training_transform,
-)
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.randomness import seeded
+from fdg_plugins.data import TrainingView, WholeView
+from fdg_plugins.data.augmentation import DRAWS, Augmentation, Crop, augmentation_from
+from fdg_plugins.data.transforms import IMAGENET_DEVIATION, IMAGENET_MEAN, augmented, normalised
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.randomness import numpy_generator
 
-DRAWS = 400
-
-
-def without_normalisation(image: torch.Tensor) -> torch.Tensor:
-    """Return pixel values in [0, 1], shape ``[3, H, W]``."""
-    mean, deviation = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_DEVIATION))
-    return image * deviation + mean
+NAMES = {
+    "brightness": v2.functional.adjust_brightness,
+    "contrast": v2.functional.adjust_contrast,
+    "saturation": v2.functional.adjust_saturation,
+    "hue": v2.functional.adjust_hue,
+}
 
 
-def draws(image: Image.Image, size: int = 32) -> torch.Tensor:
-    """Return ``[DRAWS, 3, size, size]`` augmented views, values in [0, 1]."""
-    transform = training_transform(size)
-    with seeded(0, "test"):
-        return torch.stack([without_normalisation(transform(image)) for _ in range(DRAWS)])
+def picture(height: int = 90, width: int = 120) -> np.ndarray:
+    """Return smooth colours with some noise, as photographs have them, uint8 ``[H, W, 3]``."""
+    generator = np.random.default_rng(0)
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [np.sin(x / a + y / b) for a, b in ((17, 29), (31, 13), (23, 19))]
+    values = 128 + 90 * np.stack(waves, axis=2) + generator.normal(0, 6, (height, width, 3))
+    return values.clip(0, 255).astype(np.uint8)
 
 
-def ramp(size: int = 64) -> Image.Image:
-    """Return a grey image whose value grows from left to right; hue and saturation leave it as it is."""
-    row = np.linspace(40, 200, size).astype(np.uint8)
-    return Image.fromarray(np.tile(row, (size, 1))).convert("RGB")
+def by_pillow(pixels: np.ndarray, drawn: Augmentation, size: int) -> np.ndarray:
+    """Return the same view as torchvision makes it of a Pillow image."""
+    crop = drawn.crop
+    image = Image.fromarray(pixels)
+    image = v2.functional.resized_crop(image, crop.top, crop.left, crop.height, crop.width, [size, size])
+    if drawn.flipped:
+        image = v2.functional.horizontal_flip(image)
+    for name, factor in drawn.changes:
+        image = NAMES[name](image, factor)
+    if drawn.grey:
+        image = v2.functional.to_grayscale(image, num_output_channels=3)
+    return np.asarray(image).transpose(2, 0, 1)
 
 
-@pytest.mark.parametrize("shape", [(40, 30), (30, 40), (227, 227), (5, 5)])
-@pytest.mark.parametrize("make", [training_transform, evaluation_transform])
-def test_any_image_becomes_a_square_float_tensor(make: type, shape: tuple[int, int]) -> None:
-    image = make(24)(Image.new("RGB", shape, (10, 100, 200)))
-    assert type(image) is torch.Tensor
-    assert (image.shape, image.dtype) == ((3, 24, 24), torch.float32)
+def levels_apart(pixels: np.ndarray, drawn: Augmentation, size: int) -> float:
+    """Return the difference of both views that 99 % of the values do not exceed, in levels of 255."""
+    difference = augmented(pixels, drawn, size).astype(int) - by_pillow(pixels, drawn, size)
+    return float(np.percentile(np.abs(difference), 99))
 
 
-def test_evaluation_normalises_with_imagenet_values_and_repeats_itself() -> None:
-    image = Image.new("RGB", (40, 40), (51, 102, 204))
-    view = evaluation_transform(16)(image)
+@pytest.mark.parametrize("size", [48, 100, 160])
+def test_views_are_those_of_pillow_up_to_its_rounding_of_every_step(size: int) -> None:
+    pixels = picture()
+    for row in numpy_generator(0, "views").random((40, DRAWS)):
+        drawn = augmentation_from(row, *pixels.shape[:2])
+        assert levels_apart(pixels, drawn, size) <= 13  # Pillow has 8 bits for the hue
+        same_hue = replace(drawn, changes=tuple(change for change in drawn.changes if change[0] != "hue"))
+        assert levels_apart(pixels, same_hue, size) <= 4
+
+
+@pytest.mark.parametrize("size", [32, 90, 200])
+def test_without_a_change_of_colour_a_view_is_pillows_within_one_level(size: int) -> None:
+    pixels = picture()
+    for flipped in (False, True):
+        drawn = Augmentation(Crop(3, 5, 80, 110), flipped, (), False)
+        difference = np.abs(augmented(pixels, drawn, size).astype(int) - by_pillow(pixels, drawn, size))
+        assert difference.max() <= 1
+
+
+def test_a_grey_view_has_three_equal_channels() -> None:
+    view = augmented(picture(), Augmentation(Crop(0, 0, 90, 120), False, (("hue", 0.2),), True), 32)
+    assert np.array_equal(view[0], view[1])
+    assert np.array_equal(view[0], view[2])
+
+
+def test_threads_change_no_bit() -> None:
+    pixels, view = picture(300, 300), TrainingView(224, 8, seed=0, scope=("threads",))
+    before = torch.get_num_threads()
+    try:
+        views = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            views.append(np.stack([view(pixels, index) for index in range(8)]))
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(views[0], views[1])
+    assert np.array_equal(views[0], views[2])
+
+
+def test_a_view_leaves_the_pixels_as_they_were() -> None:
+    pixels = picture()
+    before = pixels.copy()
+    pixels.flags.writeable = False  # as those kept in memory are to be treated
+    view = TrainingView(90, 3, seed=0, scope=())
+    for index in range(3):
+        view(pixels, index)
+    WholeView(90)(pixels, 0)
+    augmented(pixels, Augmentation(Crop(0, 0, 90, 90), True, (("brightness", 1.4),), False), 90)
+    assert np.array_equal(pixels, before)
+
+
+@pytest.mark.parametrize("shape", [(40, 30), (30, 40), (227, 227), (24, 24), (5, 5), (1, 1)])
+@pytest.mark.parametrize("view", [TrainingView(24, 1, seed=0, scope=()), WholeView(24)])
+def test_any_image_becomes_a_square(view: TrainingView | WholeView, shape: tuple[int, int]) -> None:
+    image = view(np.full((*shape, 3), 90, dtype=np.uint8), 0)
+    assert (image.shape, image.dtype) == ((3, 24, 24), np.uint8)
+
+
+def test_the_whole_view_is_pillows_resize_of_the_whole_image() -> None:
+    pixels = picture()
+    resized = np.asarray(Image.fromarray(pixels).resize((64, 64), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    assert np.abs(WholeView(64)(pixels, 0).astype(int) - resized).max() <= 1
+
+
+def test_a_seed_scope_and_index_change_a_view_and_nothing_else_does() -> None:
+    pixels = picture()
+
+    def view(index: int = 0, count: int = 3, seed: int = 1, scope: tuple[str, ...] = ("a",)) -> bytes:
+        return TrainingView(32, count, seed=seed, scope=scope)(pixels, index).tobytes()
+
+    assert len({view(), view(index=1), view(seed=2), view(scope=("b",))}) == 4
+    assert view() == view() == view(count=9)  # more samples draw after, not instead
+
+
+def test_normalised_values_have_imagenets_mean_and_deviation() -> None:
+    image = torch.tensor([51, 102, 204], dtype=torch.uint8).view(1, 3, 1, 1).expand(2, 3, 4, 4).contiguous()
     expected = (torch.tensor([0.2, 0.4, 0.8]) - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_DEVIATION)
-    torch.testing.assert_close(view, expected.view(3, 1, 1).expand(3, 16, 16))
-    assert torch.equal(view, evaluation_transform(16)(image))
+    torch.testing.assert_close(normalised(image), expected.view(1, 3, 1, 1).expand(2, 3, 4, 4))
 
 
-def test_evaluation_shows_the_whole_image() -> None:
-    view = without_normalisation(evaluation_transform(64)(ramp()))
-    torch.testing.assert_close(view[0, 0] * 255, torch.linspace(40, 200, 64).floor(), atol=1e-3, rtol=0)
-
-
-def test_half_of_the_draws_are_flipped() -> None:
-    views = draws(ramp())
-    flipped = views[:, 0, :, 0].mean(1) > views[:, 0, :, -1].mean(1)
-    assert 0.42 < flipped.float().mean() < 0.58
-
-
-def test_a_tenth_of_the_draws_are_grey() -> None:
-    views = draws(Image.new("RGB", (32, 32), (200, 60, 30)))
-    grey = (views.amax(1) - views.amin(1)).flatten(1).amax(1) < 0.02
-    assert 0.05 < grey.float().mean() < 0.15
-
-
-def test_crops_cover_80_to_100_percent_of_the_area() -> None:
-    # Red counts columns and green counts rows, so the range of each in a view is the crop's width or height.
-    crop = training_transform(64).transforms[0]
-    x, y = np.meshgrid(np.arange(200), np.arange(200))
-    image = Image.fromarray(np.stack([x, y, x * 0], axis=2).astype(np.uint8))
-    areas = []
-    with seeded(0, "crop"):
-        for _ in range(DRAWS):
-            view = np.asarray(crop(image)).astype(float)
-            width, height = np.ptp(view[32, :, 0]) + 1, np.ptp(view[:, 32, 1]) + 1
-            areas.append(width * height / 200**2)
-    assert min(areas) > 0.76
-    assert max(areas) <= 1.0
-    assert 0.82 < np.mean(areas) < 0.95
-
-
-def test_brightness_changes_by_up_to_40_percent_both_ways() -> None:
-    means = draws(Image.new("RGB", (32, 32), (120, 120, 120))).mean((1, 2, 3)) / (120 / 255)
-    assert 0.58 < means.min() < 0.7
-    assert 1.3 < means.max() < 1.42
-
-
-def test_hue_reaches_far_around_the_circle() -> None:
-    red_is_largest = draws(Image.new("RGB", (32, 32), (200, 60, 30))).mean((2, 3)).argmax(1)
-    assert set(red_is_largest.tolist()) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("make", [training_transform, evaluation_transform])
-def test_a_size_below_one_pixel_is_refused(make: type) -> None:
+def test_a_size_below_one_pixel_is_refused() -> None:
     with pytest.raises(SettingsError, match="image_size is 0; expected at least 1"):
-        make(0)
-
-
-# --- decoding ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_png_of_every_mode_is_read_as_rgb(tmp_path: Path, mode: str) -> None:
-    Image.new("RGB", (16, 16), (255, 255, 255)).convert(mode).save(tmp_path / "image.png")
-    image = read_image(tmp_path / "image.png")
-    assert image.mode == "RGB"
-    assert image.getpixel((3, 3)) == (255, 255, 255)
-
-
-@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-def test_jpeg_of_every_mode_is_read_as_rgb(tmp_path: Path, mode: str) -> None:
-    Image.new("RGB", (16, 16), (120, 120, 120)).convert(mode).save(tmp_path / "image.jpg")
-    assert np.abs(np.asarray(read_image(tmp_path / "image.jpg")).astype(int) - 120).max() < 10
-
-
-def test_16_bit_grey_keeps_its_upper_bits(tmp_path: Path) -> None:
-    Image.fromarray(np.full((16, 16), 0x7F80, dtype=np.uint16)).save(tmp_path / "image.png")
-    assert read_image(tmp_path / "image.png").getpixel((0, 0)) == (0x7F, 0x7F, 0x7F)
-
-
-def test_a_palette_with_transparency_is_read_without_a_warning(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    Image.new("P", (16, 16)).save(tmp_path / "image.png", transparency=b"\x00\x80")
-    assert read_image(tmp_path / "image.png").mode == "RGB"
-    assert not recwarn.list
-
-
-@pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_a_truncated_image_opens_but_cannot_be_read(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"half{suffix}"
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(path)
-    path.write_bytes(path.read_bytes()[:2000])
-    open_image(path).close()
-    with pytest.raises(DataError, match=rf"image .*half{suffix} cannot be read \(OSError\); expected an undamaged"):
-        read_image(path)
-
-
-def test_a_format_outside_the_list_is_refused_whatever_its_suffix(tmp_path: Path) -> None:
-    Image.new("RGB", (16, 16)).save(tmp_path / "image.jpg", format="TIFF")
-    with pytest.raises(DataError, match=r"image\.jpg cannot be read"):
-        open_image(tmp_path / "image.jpg")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.jpg cannot be read \(FileNotFoundError\)"):
-        read_image(tmp_path / "gone.jpg")
+        TrainingView(0, 1, seed=0, scope=())
+    with pytest.raises(SettingsError, match="image_size is 0; expected at least 1"):
+        WholeView(0)

@@ -12,10 +12,10 @@ import torch
 from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.data import PACS, DomainData
+from fdg_plugins.data import PACS, DomainData, WholeView
 from fdg_plugins.data.images import DomainImages
 from fdg_plugins.data.stand_in import ensure_stand_in
-from fdg_plugins.data.transforms import evaluation_transform
+from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.session import SiteSession, TrainResult
 from fdg_plugins.executors.training import Arithmetic
@@ -219,8 +219,8 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
 ) -> None:
     site, state = session(data_root), initial_state()
     data: DomainData = site.data
-    images = DomainImages(data.images, getattr(data, split), evaluation_transform(16), seed=0, scope=())
-    pixels = torch.stack([image for image, _ in images])  # type: ignore[attr-defined]
+    images = DomainImages(data.images, getattr(data, split), WholeView(16))
+    pixels = normalised(torch.stack([image for image, _ in images]))  # type: ignore[attr-defined]
     labels = torch.tensor([sample.label for sample in getattr(data, split)])
     model = site.load(state).eval()
     with torch.no_grad():

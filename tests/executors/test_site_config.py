@@ -63,6 +63,8 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
         ({"device": "cpu\n"}, "device is 'cpu.n', but "),
         ({"workers": -1}, "workers is -1, but input should be greater than or equal to 0"),
         ({"threads": 0}, "threads is 0, but "),
+        ({"image_memory": -1}, "image_memory is -1, but "),
+        ({"image_memory": float("nan")}, "image_memory is nan, but "),
         ({"role": "judge"}, "role is 'judge', but "),
         ({"domain": 3}, "domain is 3, but "),
     ],

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images in files, each decoded once: their pixels stay in memory as long as there is room for them.
+
+The memory is shared with the processes that a loader forks, so that what one of them decodes all have afterwards.
+It is given back when nobody holds the images any more; nothing decoded is written to a disk.
+"""
+
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fdg_plugins.data.decoding import open_image, read_image
+from fdg_plugins.errors import DataError
+
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the pixels of one image are to lie, uint8 ``[H, W, 3]``; ``filled``, uint8 ``[1]``: whether they do."""
+
+    pixels: np.ndarray
+    filled: np.ndarray
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images below ``folder``; decoded ones are kept, up to ``memory`` bytes of them (0: none)."""
+
+    folder: Path
+    memory: int = field(default=0, compare=False)
+    _places: dict[str, _Place | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def reserve(self, files: Iterable[str]) -> None:
+        """Find room for those of ``files`` that have none yet, the first ones first.
+
+        Reads the header of each. One that is no image gets no room, and no error before it is read.
+        """
+        if not self.memory:
+            return
+        free = self.memory - sum(place.pixels.nbytes for place in self._places.values() if place)
+        shapes: dict[str, tuple[int, int, int]] = {}
+        for file in dict.fromkeys(files):
+            if file in self._places:
+                continue
+            shape = _shape_of(self.folder / file)
+            self._places[file] = None
+            if shape and np.prod(shape) <= free:
+                shapes[file] = shape
+                free -= int(np.prod(shape))
+        self._places.update(_new_places(shapes))
+
+    def read(self, file: str) -> np.ndarray:
+        """Return the pixels of an image, uint8 ``[H, W, 3]`` in RGB, not to be written to.
+
+        Raises DataError naming the file if it cannot be decoded.
+        """
+        place = self._places.get(file)
+        if place and place.filled[0]:
+            return place.pixels
+        pixels = np.asarray(read_image(self.folder / file))
+        if place and place.pixels.shape == pixels.shape:
+            place.pixels[...] = pixels
+            place.filled[0] = 1  # only now: another process may look
+        return pixels
+
+    def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path]]:
+        """Travel to another process without what was kept, which would be copied there."""
+        return ImageFiles, (self.folder,)
+
+
+def _shape_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        with open_image(path) as image:
+            return image.height, image.width, CHANNELS
+    except DataError:
+        return None
+
+
+def _new_places(shapes: dict[str, tuple[int, int, int]]) -> dict[str, _Place]:
+    """Return room for images of these shapes in one new block of memory, whose pages are taken when written to."""
+    if not shapes:
+        return {}
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    block = np.frombuffer(mmap.mmap(-1, sum(sizes) + len(sizes)), dtype=np.uint8)
+    parts = np.split(block[: sum(sizes)], np.cumsum(sizes)[:-1])
+    filled = block[sum(sizes) :]
+    return {
+        file: _Place(part.reshape(shape), filled[row : row + 1])
+        for row, ((file, shape), part) in enumerate(zip(shapes.items(), parts, strict=True))
+    }
