@@ -36,7 +36,14 @@ from fdg_plugins.data.catalogue import (
 )
 from fdg_plugins.data.domains import DomainData, check_images, open_domain
 from fdg_plugins.data.image_files import ImageFiles
-from fdg_plugins.data.images import ArrayImages, DomainImages, ImageBatches, evaluation_batches, training_batches
+from fdg_plugins.data.images import (
+    ArrayImages,
+    DomainImages,
+    ImageBatches,
+    evaluation_batches,
+    training_batches,
+    training_epochs,
+)
 from fdg_plugins.data.roots import DataRoot, find_data_root
 from fdg_plugins.data.rotated import ImageArray
 from fdg_plugins.data.transforms import TrainingView, WholeView
@@ -71,4 +78,5 @@ __all__ = [
     "find_data_root",
     "open_domain",
     "training_batches",
+    "training_epochs",
 ]

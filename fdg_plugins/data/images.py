@@ -6,6 +6,7 @@ drawn for sample ``i`` is row ``i`` of one table, and the shuffle comes from ano
 not augmented, and are batched by indexing.
 """
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,31 +25,31 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import torch_generator
 
 Scope = tuple[str | int, ...]
+View = Callable[[np.ndarray, int], np.ndarray]
 CPU = torch.device("cpu")
 
 
 class DomainImages(Dataset[tuple[torch.Tensor, int]]):
-    """Samples as ``(image uint8 [3, S, S], label)``, with ``S`` set by ``view``.
+    """Samples as ``(image uint8 [3, S, S], label)``: all by the first of ``views``, all by the second, and so on.
 
-    ``view`` turns the pixels uint8 ``[H, W, 3]`` of the sample at index ``i``, and ``i``, into the image.
+    A view turns the pixels uint8 ``[H, W, 3]`` of the sample at position ``i``, and ``i``, into the image.
     Raises DataError naming the file when an image cannot be read.
     """
 
-    def __init__(
-        self, images: ImageFiles, samples: Sequence[Sample], view: Callable[[np.ndarray, int], np.ndarray]
-    ) -> None:
+    def __init__(self, images: ImageFiles, samples: Sequence[Sample], views: Sequence[View]) -> None:
         images.reserve(sample.file for sample in samples)
         self.images = images
         self.samples = tuple(samples)
-        self.view = view
+        self.views = tuple(views)
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self.samples) * len(self.views)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        sample = self.samples[index]
-        view = self.view(self.images.read(sample.file), index)
-        return torch.from_numpy(np.ascontiguousarray(view)), sample.label
+        number, position = divmod(index, len(self.samples))
+        sample = self.samples[position]
+        image = self.views[number](self.images.read(sample.file), position)
+        return torch.from_numpy(np.ascontiguousarray(image)), sample.label
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
         """Return a whole batch, images ``[B, 3, S, S]`` and labels ``[B]``, or the error as a value.
@@ -56,23 +57,27 @@ class DomainImages(Dataset[tuple[torch.Tensor, int]]):
         Raised in a worker, the error would come out with the worker's whole traceback as its text.
         """
         try:
-            images = [self[index][0] for index in indices]
+            images, labels = zip(*(self[index] for index in indices), strict=True)
         except DataError as error:
             return DataError(str(error))
-        return torch.stack(images), torch.tensor([self.samples[index].label for index in indices])
+        return torch.stack(images), torch.tensor(labels)
 
 
 class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Samples in memory as ``(image float32 [1, S, S] in [0, 1], label)``, resized only if they have another size."""
+    """Samples in memory as ``(image float32 [1, S, S] in [0, 1], label)``, resized only if they have another size.
 
-    def __init__(self, array: ImageArray, samples: Sequence[Sample], image_size: int) -> None:
+    Each comes ``times`` times: all of them, and all again.
+    """
+
+    def __init__(self, array: ImageArray, samples: Sequence[Sample], image_size: int, times: int = 1) -> None:
         self.pixels = array.pixels
         self.rows = torch.tensor([array.rows[sample.file] for sample in samples], dtype=torch.int64)
         self.labels = torch.tensor([sample.label for sample in samples], dtype=torch.int64)
         self.image_size = checked_size(image_size)
+        self.times = times
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows) * self.times
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = self.__getitems__([index])
@@ -80,7 +85,7 @@ class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a whole batch, images ``[B, 1, S, S]`` and labels ``[B]``, which needs no collating."""
-        chosen = torch.tensor(indices, dtype=torch.int64)
+        chosen = torch.tensor(indices, dtype=torch.int64) % max(len(self.rows), 1)
         images = self.pixels[self.rows[chosen]].unsqueeze(1).float().div_(255.0)
         if images.shape[-1] != self.image_size:
             images = functional.resize(images, [self.image_size, self.image_size], antialias=True)
@@ -140,6 +145,50 @@ class ShuffledBatches(Sampler[list[int]]):
             yield order[number * self.batch_size : end]
 
 
+class ConsecutiveEpochs(Sampler[list[int]]):
+    """The batches of one epoch after the other, with the indices of as many passes over the same samples."""
+
+    def __init__(self, epochs: Sequence[ShuffledBatches]) -> None:
+        self.epochs = tuple(epochs)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.epochs))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number, epoch in enumerate(self.epochs):
+            for batch in epoch:
+                yield [number * epoch.count + index for index in batch]
+
+
+def training_epochs(
+    data: DomainData,
+    *,
+    image_size: int,
+    batch_size: int,
+    seed: int,
+    scopes: Sequence[Scope],
+    workers: int = 0,
+    device: torch.device = CPU,
+) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+    """Yield the batches of an epoch for each of ``scopes``, the very ones that ``training_batches`` gives.
+
+    The loader's processes live through all epochs, and read ahead from one into the next. Take the batches of an epoch
+    before asking for the next epoch.
+    """
+    _check_loading(batch_size, workers)
+    epochs = [ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope) for scope in scopes]
+    dataset: DomainImages | ArrayImages
+    if isinstance(data.images, ImageArray):
+        dataset = ArrayImages(data.images, data.train, image_size, times=len(epochs))
+    else:
+        views = [TrainingView(image_size, len(data.train), seed=seed, scope=scope) for scope in scopes]
+        dataset = DomainImages(data.images, data.train, views)
+    generator = torch_generator(seed, "workers")
+    batches = iter(ImageBatches(dataset, workers, device, batch_sampler=ConsecutiveEpochs(epochs), generator=generator))
+    for epoch in epochs:
+        yield itertools.islice(batches, len(epoch))
+
+
 def training_batches(
     data: DomainData,
     *,
@@ -162,7 +211,7 @@ def training_batches(
         dataset = ArrayImages(data.images, data.train, image_size)
     else:
         view = TrainingView(image_size, len(data.train), seed=seed, scope=scope)
-        dataset = DomainImages(data.images, data.train, view)
+        dataset = DomainImages(data.images, data.train, [view])
     return ImageBatches(
         dataset,
         workers,
@@ -190,7 +239,7 @@ def evaluation_batches(
     if isinstance(data.images, ImageArray):
         dataset = ArrayImages(data.images, samples, image_size)
     else:
-        dataset = DomainImages(data.images, samples, WholeView(image_size))
+        dataset = DomainImages(data.images, samples, [WholeView(image_size)])
     generator = torch_generator(0, "evaluation", "workers")
     return ImageBatches(dataset, workers, device, batch_size=batch_size, generator=generator)
 

@@ -18,7 +18,7 @@ from fdg_plugins.data import (
     evaluation_batches,
     find_data_root,
     open_domain,
-    training_batches,
+    training_epochs,
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.training import (
@@ -210,16 +210,15 @@ class SiteSession:
         return placed(self._unchanged_images(self.data.train), self.arithmetic, should_stop)
 
     def _epochs(self, round_number: int) -> Iterator[Batches]:
-        for epoch in range(self.protocol.local_epochs):
-            yield training_batches(
-                self.data,
-                image_size=self.protocol.image_size,
-                batch_size=self.protocol.batch_size,
-                seed=self.protocol.seed,
-                scope=(self.site, round_number, epoch),
-                workers=self.config.workers,
-                device=self.arithmetic.device,
-            )
+        return training_epochs(
+            self.data,
+            image_size=self.protocol.image_size,
+            batch_size=self.protocol.batch_size,
+            seed=self.protocol.seed,
+            scopes=[(self.site, round_number, epoch) for epoch in range(self.protocol.local_epochs)],
+            workers=self.config.workers,
+            device=self.arithmetic.device,
+        )
 
     def _report(
         self, before: list[Evaluation], after: list[Evaluation], training: LocalTraining, learning_rate: float

@@ -22,6 +22,7 @@ from fdg_plugins.data import (
     evaluation_batches,
     open_domain,
     training_batches,
+    training_epochs,
 )
 from fdg_plugins.data.images import ShuffledBatches
 from fdg_plugins.data.transforms import normalised
@@ -58,7 +59,7 @@ def stacked(batches: ImageBatches) -> tuple[torch.Tensor, torch.Tensor]:
 
 def augmented(data: DomainData, seed: int = 1, scope: tuple[str | int, ...] = ("site-1", 0)) -> DomainImages:
     view = TrainingView(SIZE, len(data.train), seed=seed, scope=scope)
-    return DomainImages(data.images, data.train, view)
+    return DomainImages(data.images, data.train, [view])
 
 
 # --- single samples ---------------------------------------------------------------------------------
@@ -157,6 +158,17 @@ def test_kept_images_are_decoded_once(data: DomainData, workers: int) -> None:
     assert torch.equal(stacked(epoch(keeping, workers=workers))[0], before)
     evaluated = evaluation_batches(keeping, data.train, image_size=SIZE, batch_size=5, workers=workers)
     assert len(stacked(evaluated)[1]) == len(data.train)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_in_one_go_are_those_one_by_one(data: DomainData, workers: int) -> None:
+    scopes: list[tuple[str | int, ...]] = [("a", 0), ("a", 1), ("b", 0)]
+    epochs = training_epochs(data, image_size=SIZE, batch_size=4, seed=1, scopes=scopes, workers=workers)
+    for scope, batches in zip(scopes, epochs, strict=True):
+        expected = list(epoch(data, scope=scope))
+        for (images, labels), (expected_images, expected_labels) in zip(batches, expected, strict=True):
+            assert torch.equal(images, expected_images)
+            assert torch.equal(labels, expected_labels)
 
 
 # --- batches for evaluation -------------------------------------------------------------------------

@@ -219,7 +219,7 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
 ) -> None:
     site, state = session(data_root), initial_state()
     data: DomainData = site.data
-    images = DomainImages(data.images, getattr(data, split), WholeView(16))
+    images = DomainImages(data.images, getattr(data, split), [WholeView(16)])
     pixels = normalised(torch.stack([image for image, _ in images]))  # type: ignore[attr-defined]
     labels = torch.tensor([sample.label for sample in getattr(data, split)])
     model = site.load(state).eval()
