@@ -22,28 +22,22 @@ and in the authors' code the server adds. The authors' code takes 21 steps of SG
 stays above the optimum, and divides d by ``1 + kappa**2`` (``rescale=True`` here).
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from fdg_plugins.core.active_set import Minimum, minimise
+from fdg_plugins.core.cone_program import ConeProgram
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.linear import Update, combine
 from fdg_plugins.core.weighting import check_weights
 
-if TYPE_CHECKING:
-    import cvxpy as cp
-
 # Below this length, relative to the longest update, |Gamma* g| is rounding error of a float64 Gram
 # matrix and Gamma* g counts as zero.
 ZERO_LENGTH = 1e-7
-ZERO_WEIGHT = 1e-9
 ACCEPTED_GAP = 1e-8  # of the active set
-SOLVER_TOLERANCES = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -139,7 +133,7 @@ def _minimum(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum:
     found = minimise(matrix, linear, kappa)
     if found is not None and _relative_gap(found, linear, kappa) <= ACCEPTED_GAP:
         return found
-    problem = _Problem(matrix, linear, kappa)
+    problem = ConeProgram(matrix, linear, kappa)
     gamma, dual = problem.solve()
     solved = Minimum(gamma, problem.value(gamma), problem.bound(gamma, dual))
     return solved if found is None else min(solved, found, key=lambda each: _relative_gap(each, linear, kappa))
@@ -154,63 +148,6 @@ def _relative_gap(minimum: Minimum, linear: np.ndarray, kappa: float) -> float:
     # Where F vanishes it has no relative size, and the gap is measured against the terms that cancel.
     terms, size = float(np.abs(linear).max() + kappa), abs(minimum.value)
     return max(0.0, minimum.value - minimum.bound) / (size if size > ZERO_LENGTH * terms else terms)
-
-
-class _Problem:
-    """Eq. 15 as a cone program, in units of ``|g_FL|`` and the longest update: ``b' gamma + kappa |A gamma|``."""
-
-    def __init__(self, matrix: np.ndarray, linear: np.ndarray, kappa: float) -> None:
-        eigenvalues, vectors = np.linalg.eigh(matrix)
-        # Never Cholesky: equal updates make G singular, and rounding can make it slightly indefinite. What is
-        # rounding error is left out: a cone with many rows of that size is one the solver gives up on.
-        kept = eigenvalues > len(matrix) * np.finfo(float).eps * eigenvalues.max()
-        self.factor = np.sqrt(eigenvalues[kept])[:, None] * vectors.T[kept]
-        self.linear = linear
-        self.kappa = kappa
-
-    def value(self, gamma: np.ndarray) -> float:
-        return float(self.linear @ gamma + self.kappa * np.linalg.norm(self.factor @ gamma))
-
-    def solve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return gamma on the simplex and the cone's dual vector."""
-        import cvxpy as cp  # a second or more, for a solver that most servers never call
-
-        gamma, length = cp.Variable(len(self.linear)), cp.Variable()
-        cone = cp.SOC(length, self.factor @ gamma)
-        objective = cp.Minimize(self.linear @ gamma + self.kappa * length)
-        problem = cp.Problem(objective, [gamma >= 0, cp.sum(gamma) == 1, cone])
-        for tolerance in SOLVER_TOLERANCES:
-            if _solved(problem, tolerance):
-                return self._on_simplex(np.asarray(gamma.value)), np.asarray(
-                    cone.dual_value[1], dtype=np.float64
-                ).reshape(-1)
-        raise ArithmeticError(f"The matching problem of {len(self.linear)} sites ended as {problem.status!r}.")
-
-    def _on_simplex(self, solution: np.ndarray) -> np.ndarray:
-        """Return the better of the solution and the same without the dust that an interior point leaves on sites."""
-        clipped = np.clip(solution, 0.0, None)
-        swept = np.where(clipped > ZERO_WEIGHT * clipped.max(), clipped, 0.0)
-        return min((swept / swept.sum(), clipped / clipped.sum()), key=self.value)
-
-    def bound(self, gamma: np.ndarray, dual: np.ndarray) -> float:
-        """Return the best lower bound of min F that a candidate for ``y`` proves."""
-        candidates = [np.zeros_like(dual), _unit(self.factor @ gamma)]
-        for sign in (1.0, -1.0):  # solvers differ in the sign of a cone's dual
-            candidates += [sign * _unit(dual), sign * _within_ball(dual / max(self.kappa, np.finfo(float).tiny))]
-        return max(float((self.linear + self.kappa * (self.factor.T @ y)).min()) for y in candidates)
-
-
-def _solved(problem: "cp.Problem", tolerance: float) -> bool:
-    """Run Clarabel; asked for more digits than it can reach it stops, warns or fails, and the gap says how near."""
-    import cvxpy as cp
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            problem.solve(solver=cp.CLARABEL, tol_gap_abs=tolerance, tol_gap_rel=tolerance, tol_feas=tolerance)
-        except cp.SolverError:
-            return False
-    return problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
 def _checked(gram: torch.Tensor | np.ndarray, reference: object, kappa: float) -> tuple[np.ndarray, np.ndarray]:
@@ -234,12 +171,3 @@ def _length(matrix: np.ndarray, weights: np.ndarray) -> float:
 
 def _objective(matrix: np.ndarray, p: np.ndarray, kappa: float, gamma: np.ndarray) -> float:
     return float(gamma @ matrix @ p) + kappa * _length(matrix, p) * _length(matrix, gamma)
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    length = np.linalg.norm(vector)
-    return vector / length if length > 0 else vector
-
-
-def _within_ball(vector: np.ndarray) -> np.ndarray:
-    return vector / max(1.0, float(np.linalg.norm(vector)))

@@ -13,6 +13,7 @@ import torch
 
 from fdg_plugins.core import Matching, active_set, match, matching, uniform_weights
 from fdg_plugins.core.active_set import minimise
+from fdg_plugins.core.cone_program import ConeProgram
 
 KAPPAS = (1e-3, 0.5, 5.0)
 CERTIFIED = 1e-6
@@ -106,23 +107,23 @@ def by_cone_program(updates: np.ndarray, p: np.ndarray, kappa: float) -> Matchin
 
 @pytest.fixture
 def without_cone_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: matching._Problem) -> None:
+    def refuse(self: ConeProgram) -> None:
         raise AssertionError("the active set gave up")
 
-    monkeypatch.setattr(matching._Problem, "solve", refuse)
+    monkeypatch.setattr(ConeProgram, "solve", refuse)
 
 
 @pytest.fixture
 def cone_programs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of sites of the cone programs solved during the test."""
     sizes: list[int] = []
-    solve = matching._Problem.solve
+    solve = ConeProgram.solve
 
-    def counted(self: matching._Problem) -> tuple[np.ndarray, np.ndarray]:
+    def counted(self: ConeProgram) -> tuple[np.ndarray, np.ndarray]:
         sizes.append(len(self.linear))
         return solve(self)
 
-    monkeypatch.setattr(matching._Problem, "solve", counted)
+    monkeypatch.setattr(ConeProgram, "solve", counted)
     return sizes
 
 
@@ -210,13 +211,13 @@ def test_of_the_two_results_the_better_proven_is_kept(monkeypatch: pytest.Monkey
         assert minimum is not None
         return dataclasses.replace(minimum, bound=minimum.value * (1 - 1e-7))
 
-    def stopped_early(self: matching._Problem) -> tuple[np.ndarray, np.ndarray]:
+    def stopped_early(self: ConeProgram) -> tuple[np.ndarray, np.ndarray]:
         return np.full(4, 0.25), np.zeros(len(self.factor))
 
     updates, p = of_many_lengths(1, 4), np.full(4, 0.25)
     expected = solved(updates, p, 0.5)
     monkeypatch.setattr(matching, "minimise", unproven)
-    monkeypatch.setattr(matching._Problem, "solve", stopped_early)
+    monkeypatch.setattr(ConeProgram, "solve", stopped_early)
     minimum = solved(updates, p, 0.5)
     assert torch.equal(minimum.weights, expected.weights)
     assert minimum.gap == pytest.approx(1e-7, rel=1e-6)

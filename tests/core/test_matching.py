@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import fdg_plugins.core
 from fdg_plugins.core import (
     combine,
+    cone_program,
     gram_matrix,
     invariant_coefficients,
     invariant_direction,
@@ -22,6 +23,7 @@ from fdg_plugins.core import (
     matching,
     matching_objective,
 )
+from fdg_plugins.core.cone_program import ConeProgram
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
 KAPPAS = (0.01, 0.1, 0.5, 1.0, 2.0, 10.0)
@@ -275,12 +277,12 @@ def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
     gram = gram_matrix(updates)
     gamma, dual = on_simplex(seed, len(p)), normal(seed, len(np.linalg.eigvalsh(gram.numpy())))
 
-    def stopped(problem: matching._Problem) -> tuple[np.ndarray, np.ndarray]:
+    def stopped(problem: ConeProgram) -> tuple[np.ndarray, np.ndarray]:
         return gamma.numpy(), dual.numpy()[: len(problem.factor)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matching, "minimise", lambda *problem: None)
-        patch.setattr(matching._Problem, "solve", stopped)
+        patch.setattr(ConeProgram, "solve", stopped)
         solved = match(gram, p, kappa)
     distance = solved.objective - brute_force(gram.numpy(), p.numpy(), kappa)
     assert solved.objective == pytest.approx(matching_objective(gram, p, kappa, gamma), rel=1e-6, abs=1e-6)
@@ -291,7 +293,7 @@ def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
 
 def test_a_solver_that_finds_nothing_is_an_error_with_the_number_of_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "minimise", lambda *problem: None)
-    monkeypatch.setattr(matching, "_solved", lambda problem, tolerance: False)
+    monkeypatch.setattr(cone_program, "_solved", lambda problem, tolerance: False)
     with pytest.raises(ArithmeticError, match="matching problem of 3 sites"):
         match(gram_matrix(independent(0, 3)), on_simplex(0, 3), 0.5)
 
