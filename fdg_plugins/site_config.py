@@ -3,7 +3,8 @@
 
 The file is keyed by site name, because all sites of a simulator share one: ``{"photo": {"data_root":
 "/data", "device": "cuda:0"}}``. A field that it leaves out comes from the environment of the site's
-process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_ISOLATE``), else from the default.
+process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_COMPILE``,
+``FDG_ISOLATE``), else from the default.
 """
 
 import os
@@ -45,6 +46,9 @@ class SiteConfig(pydantic.BaseModel):
     device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
     threads: int | None = pydantic.Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
+    compile: bool = pydantic.Field(
+        False, description="train by code that torch compiles here: faster after the first minutes, other rounding"
+    )
     isolate: bool | None = pydantic.Field(
         None, description="work in a process beside FLARE's; default: yes, except under FLARE's simulator"
     )
@@ -75,7 +79,7 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
     """Return the config of ``site`` from the file at ``path`` (None: there is none) and the environment."""
     values: dict[str, Any] = {
         field: environment[variable]
-        for field in ("data_root", "device", "workers", "threads", "isolate")
+        for field in ("data_root", "device", "workers", "threads", "compile", "isolate")
         if environment.get(variable := f"FDG_{field.upper()}", "").strip()
     }
     if "data_root" in values:
