@@ -3,6 +3,7 @@
 
     python benchmarks/gpu.py                       # ResNet-50, 224 px, batch 32
     python benchmarks/gpu.py --network resnet18 --to FILE.md
+    python benchmarks/gpu.py --compile             # compiled training as well; needs Triton and a C compiler
 
 A round is two evaluations and one pass of training, over random images that wait in pinned memory, as a site's loader
 hands them over. The plain loop computes in float32, as torch's defaults are. The first rounds of each way, in which
@@ -23,6 +24,7 @@ from cases.measure import MIB
 from cases.plain_loop import evaluate_plainly, train_plainly
 from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 
+from fdg_plugins.executors.compiling import BACKEND
 from fdg_plugins.executors.training import Arithmetic, evaluate, train_locally
 from fdg_plugins.methods.erm import LocalCrossEntropy
 from fdg_plugins.models import ExtractorClassifier, build_model
@@ -34,7 +36,7 @@ COLUMNS = ("a round", "images/s", "s per round", "of the plain loop", "peak memo
 
 class Way(NamedTuple):
     """How a site computes: autocast to bfloat16, convolutions with channels last, one kernel per optimizer step,
-    an extractor that was compiled."""
+    training by a compiled extractor."""
 
     bfloat16: bool = False
     channels_last: bool = False
@@ -46,7 +48,8 @@ class Way(NamedTuple):
         return ", ".join(["a site", *chosen] if self.bfloat16 else ["a site", "float32", *chosen])
 
 
-WAYS = (Way(), Way(fused=True), Way(bfloat16=True), Way(True, True), Way(True, True, True), Way(True, True, True, True))
+WAYS = (Way(), Way(fused=True), Way(bfloat16=True), Way(True, True), Way(True, True, True))
+COMPILED_WAYS = (Way(compiled=True), Way(True, True, True, True))
 
 
 class Measured(NamedTuple):
@@ -72,7 +75,7 @@ def our_round(size: Size, way: Way, device: torch.device) -> Callable[[], object
     arithmetic = Arithmetic(device, way.bfloat16, way.channels_last)
     model = arithmetic.place(build_model(size.network, CLASSES, seed=0))
     if way.compiled:
-        model.extractor.compile()
+        model.compile_for_training(BACKEND)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, fused=way.fused)
     training, validation = _images(size, device)
 
@@ -150,6 +153,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--batches", type=int, default=64, help="of a pass")
     parser.add_argument("--rounds", type=int, default=5, help="that count")
+    parser.add_argument("--compile", action="store_true", help="compiled training too; its first rounds take minutes")
     parser.add_argument("--to", type=Path, metavar="FILE", help="write the table to this file as well")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
@@ -159,7 +163,8 @@ def main(arguments: list[str] | None = None) -> None:
     size = Size(options.network, options.pixels, options.batch_size, options.batches, options.rounds)
     what = f"- {size.network}, {size.pixels} px, {size.batches} batches of {size.batch_size}, from scratch"
     where = f"- {torch.cuda.get_device_name(device)}, torch {importlib.metadata.version('torch')}"
-    text = "\n".join([*table(size, device), "", what, where]) + "\n"
+    ways = (*WAYS, *(COMPILED_WAYS if options.compile else ()))
+    text = "\n".join([*table(size, device, ways), "", what, where]) + "\n"
     print(text, end="")  # noqa: T201
     if options.to:
         options.to.write_text(text)

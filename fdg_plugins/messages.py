@@ -85,6 +85,7 @@ class CensusReply(Checked):
     role: Literal["source", "held_out"] | None = None
     allowed_reports: tuple[str, ...] | None = None
     device: str
+    compiled: bool = False  # whether it trains by code that torch compiles there
     versions: dict[str, str]
 
 

@@ -25,6 +25,7 @@ OTHER_VARIABLES = {
     "FDG_WORKERS": "processes that read images at a site; 0 reads in the training process; a site's own config wins",
     "FDG_THREADS": "threads of a site's CPU arithmetic; default: one per core; a site's own config wins",
     "FDG_IMAGE_MEMORY": "GiB of decoded images that a site keeps in memory; 0: none; a site's own config wins",
+    "FDG_COMPILE": "`yes` or `no`: a site trains by code that torch compiles there; a site's own config wins over it",
     "FDG_ISOLATE": "`yes` or `no`: a site works in a process beside FLARE's; default: except in the simulator",
     "FDG_PRETRAINED_FILE": "file with ImageNet weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",

@@ -3,8 +3,8 @@
 
 The file is keyed by site name, because all sites of a simulator share one: ``{"photo": {"data_root":
 "/data", "device": "cuda:0"}}``. A field that it leaves out comes from the environment of the site's
-process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_IMAGE_MEMORY``, ``FDG_ISOLATE``),
-else from the default.
+process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_IMAGE_MEMORY``, ``FDG_COMPILE``,
+``FDG_ISOLATE``), else from the default.
 """
 
 import os
@@ -52,6 +52,9 @@ class SiteConfig(pydantic.BaseModel):
         le=4096,
         description="GiB of decoded images that the site keeps in memory; 0: it decodes them each time",
     )
+    compile: bool = pydantic.Field(
+        False, description="train by code that torch compiles here: faster after the first minutes, other rounding"
+    )
     isolate: bool | None = pydantic.Field(
         None, description="work in a process beside FLARE's; default: yes, except under FLARE's simulator"
     )
@@ -82,7 +85,7 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
     """Return the config of ``site`` from the file at ``path`` (None: there is none) and the environment."""
     values: dict[str, Any] = {
         field: environment[variable]
-        for field in ("data_root", "device", "workers", "threads", "isolate", "image_memory")
+        for field in ("data_root", "device", "workers", "threads", "image_memory", "compile", "isolate")
         if environment.get(variable := f"FDG_{field.upper()}", "").strip()
     }
     if "data_root" in values:

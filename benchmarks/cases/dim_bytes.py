@@ -5,6 +5,7 @@ import torch
 
 from cases.measure import Goal, Row
 from cases.rounds import state_bytes
+from fdg_plugins.methods import see
 from fdg_plugins.methods.dim import InsightObjective
 from fdg_plugins.models import build_model
 
@@ -17,7 +18,7 @@ def rows(quick: bool = False) -> list[Row]:
     network = "resnet18" if quick else "resnet50"
     model = build_model(network, CLASSES, seed=0)
     batches = [(torch.zeros(CLASSES, 3, PIXELS, PIXELS), torch.arange(CLASSES))]  # a sample of each class
-    report = state_bytes(InsightObjective().report_trained(model, batches, CLASSES))
+    report = state_bytes(InsightObjective().report_trained(model, see(model, batches), CLASSES))
     insight = CLASSES * model.last_layer.in_features * CLASSES * 4  # float32
     what = f"FedDIM report, OfficeHome, {network}"
     return [

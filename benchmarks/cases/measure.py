@@ -99,11 +99,24 @@ def process_peak() -> int:
 
     Not ``getrusage``, whose maximum a new process takes over from the one that started it.
     """
+    return _status("VmHWM")
+
+
+def added_peak(task: Callable[[], object]) -> int:
+    """Return the most bytes that ``task`` had resident at one time, beyond those that were there before."""
+    Path("/proc/self/clear_refs").write_text("5")  # Linux counts the peak anew from here
+    before = _status("VmRSS")
+    task()
+    return process_peak() - before
+
+
+def _status(quantity: str) -> int:
+    """Return a quantity in bytes of this process, as Linux gives it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
-        if name == "VmHWM":
+        if name == quantity:
             return int(value.split()[0]) * 1024
-    raise OSError("/proc/self/status has no VmHWM, expected the peak memory of the process, as Linux gives it.")
+    raise OSError(f"/proc/self/status has no {quantity}, expected the memory of the process, as Linux gives it.")
 
 
 def in_new_process(task: Callable[..., Any], *arguments: Any) -> Any:

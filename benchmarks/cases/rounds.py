@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A round of updates as FLARE delivers them, and the two aggregators that take them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -22,6 +22,8 @@ from fdg_plugins.models import build_model
 
 State = dict[str, torch.Tensor]
 Form = Literal["tensors", "arrays"]
+
+STEP = 1e-3  # of a parameter, in each of the two parts of an update
 
 
 def network_state(quick: bool) -> State:
@@ -50,12 +52,12 @@ def context_of(state: State, form: Form = "tensors") -> FLContext:
 
 
 def arrivals(state: State, sites: int, form: Form = "tensors") -> Iterator[Shareable]:
-    """Yield each site's update of ``state``, made when it is asked for: a part common to all and one of its own."""
-    common = _noise(state, seed=0)
+    """Yield each site's update of ``state``, made when it is asked for: a part common to all and one of its own.
+
+    Nothing but what is yielded is held, and nothing else is made on the way: no memory but the update's own is taken.
+    """
     for site in range(sites):
-        own = _noise(state, seed=site + 1)
-        update = {name: value.add_(common[name]) for name, value in own.items()}
-        yield _message(_in_form(update, form), f"site-{site + 1:04}", samples=10 + site % 7)
+        yield _message(_in_form(_update(state, seed=site + 1), form), f"site-{site + 1:04}", samples=10 + site % 7)
 
 
 def fedomg(kappa: float = 0.5, weighting: str = "uniform") -> FedOMGAggregator:
@@ -72,11 +74,12 @@ def flare_mean(context: FLContext, sites: int) -> InTimeAccumulateWeightedAggreg
     return aggregator
 
 
-def accept_all(aggregator: Aggregator, messages: Iterator[Shareable] | list[Shareable], context: FLContext) -> None:
+def accept_all(aggregator: Aggregator, messages: Iterable[Shareable], context: FLContext) -> None:
     """Let ``aggregator`` accept each message; a refusal would make the measurement one of nothing."""
     for message in messages:
         if not aggregator.accept(message, context):
             raise RuntimeError(f"{type(aggregator).__name__} refused an update, expected it to accept all.")
+        del message  # before the next one is made
 
 
 def step_of(result: Shareable) -> dict[str, Any]:
@@ -84,10 +87,11 @@ def step_of(result: Shareable) -> dict[str, Any]:
     return from_shareable(result).data
 
 
-def _noise(state: State, seed: int) -> State:
+def _update(state: State, seed: int) -> State:
+    """Return an update that has the same cosine, one half, with that of any other seed."""
     generator = torch.Generator().manual_seed(seed)
     return {
-        name: torch.randn(value.shape, generator=generator) * 1e-3
+        name: torch.randn(value.shape, generator=generator).add_(1.0).mul_(STEP)
         if value.is_floating_point()
         else torch.full(value.shape, seed, dtype=value.dtype)
         for name, value in state.items()

@@ -1,76 +1,154 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a server step grows with the sites U and the parameters P, of FedOMG and of FLARE's weighted mean.
 
-The slopes are those of a line through ``(log size, log seconds)``: one means proportional, two quadratic.
+Seconds, and the most bytes that a step takes beyond the global model, messages included: they arrive one by one, and
+the server drops a message once it was accepted. The slopes are those of a line through ``(log size, log value)``: one
+means proportional, two quadratic.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.abstract.aggregator import Aggregator
 
-from cases.measure import Row, interleave, lap
+from cases.measure import Row, added_peak, in_new_process, interleave, lap
 from cases.rounds import accept_all, arrivals, context_of, fedomg, flare_mean, vector_state
 
 FEW_PARAMETERS = 100_000
 SITES = (3, 4, 8, 16, 32, 100, 300, 1000)
-MANY_SITES = 100  # a step of more takes long: once, without a warm-up
-FIXED_SITES = 8
-PARAMETERS = (100_000, 1_000_000, 10_000_000)
+MANY_SITES = 100  # a step of more takes seconds
+FEW_SITES = 3
+PARAMETERS = (100_000, 1_000_000, 10_000_000, 100_000_000)
+
+Side = Literal["ours", "reference"]
 
 
-class Seconds(NamedTuple):
-    """Seconds of one step."""
+class Cost(NamedTuple):
+    """What one step of ``sites`` updates of a vector ``[parameters]`` takes: median seconds, and bytes."""
 
-    ours: float
-    reference: float
+    sites: int
+    parameters: int
+    seconds: float
+    reference_seconds: float
+    bytes: float
+    reference_bytes: float
+
+
+class Growth(NamedTuple):
+    """The costs of sizes that differ in one number: its field in :class:`Cost`, and how tables name it."""
+
+    size: Literal["sites", "parameters"]
+    symbol: str
+    costs: Sequence[Cost]
+
+    def values(self, quantity: Literal["seconds", "bytes"], side: Side) -> dict[int, float]:
+        """Return a quantity of one side by size."""
+        field = quantity if side == "ours" else f"reference_{quantity}"
+        return {getattr(cost, self.size): getattr(cost, field) for cost in self.costs}
 
 
 def rows(quick: bool = False) -> list[Row]:
-    """Return a row for each size, and the fitted slopes; ``quick``: 3 to 8 sites, 1e3 and 1e4 parameters."""
-    few, site_counts = (1_000, (3, 4, 8)) if quick else (FEW_PARAMETERS, SITES)
-    fixed, lengths = (3, (1_000, 10_000)) if quick else (FIXED_SITES, PARAMETERS)
-    sizes = dict.fromkeys([*((sites, few) for sites in site_counts), *((fixed, length) for length in lengths)])
-    measured = {size: step_seconds(*size) for size in sizes}
-    by_sites = {sites: measured[sites, few] for sites in site_counts}
-    by_parameters = {length: measured[fixed, length] for length in lengths}
+    """Return the rows of each size, and the fitted slopes; ``quick``: 3 to 8 sites, 1e5 and 1e6 parameters."""
+    costs = measure(quick)
     return [
-        *(_row(*size, seconds) for size, seconds in measured.items()),
-        _slope_row(f"slope in U, {site_counts[0]} to {site_counts[-1]} sites", by_sites),
-        _slope_row(f"slope in P, {lengths[0]:.0e} to {lengths[-1]:.0e} parameters", by_parameters),
+        *(row for cost in costs for row in _rows_of(cost)),
+        *(row for one in growths(costs) for row in _slopes(one)),
     ]
 
 
-def step_seconds(sites: int, parameters: int) -> Seconds:
-    """Return the median seconds of a step of ``sites`` updates of one vector ``[parameters]``."""
+def measure(quick: bool = False) -> list[Cost]:
+    """Measure every size once."""
+    counts, lengths = ((3, 4, 8), (100_000, 1_000_000)) if quick else (SITES, PARAMETERS)
+    sizes = dict.fromkeys(
+        [*((sites, FEW_PARAMETERS) for sites in counts), *((FEW_SITES, length) for length in lengths)]
+    )
+    return [Cost(*size, *step_seconds(*size), *_bytes(*size)) for size in sizes]
+
+
+def growths(costs: Sequence[Cost]) -> tuple[Growth, Growth]:
+    """Return the costs by the number of sites, and by that of parameters."""
+    return (
+        Growth("sites", "U", [cost for cost in costs if cost.parameters == FEW_PARAMETERS]),
+        Growth("parameters", "P", [cost for cost in costs if cost.sites == FEW_SITES]),
+    )
+
+
+def slope(values: Mapping[int, float]) -> float:
+    """Return the exponent ``a`` of the fit ``value = c size^a``."""
+    return float(fit(values)[0])
+
+
+def fit(values: Mapping[int, float]) -> tuple[float, float]:
+    """Return ``a`` and ``log c`` of the fit ``value = c size^a``, by least squares of the logarithms."""
+    exponent, constant = np.polyfit(np.log(list(values)), np.log(list(values.values())), 1)
+    return float(exponent), float(constant)
+
+
+def step_seconds(sites: int, parameters: int) -> tuple[float, float]:
+    """Return the median seconds of a step, of ours and of the reference, which take turns on the same messages."""
     state = vector_state(parameters)
     context, messages = context_of(state), list(arrivals(state, sites))
-    ours, reference = fedomg(), flare_mean(context, sites)
+    ours, reference = (_aggregator(side, context, sites) for side in ("ours", "reference"))
 
-    def step() -> None:
-        accept_all(ours, messages, context)
-        ours.aggregate(context)
+    def step(aggregator: Aggregator) -> Callable[[], None]:
+        def take() -> None:
+            accept_all(aggregator, messages, context)
+            aggregator.aggregate(context)
 
-    def average() -> None:
-        accept_all(reference, messages, context)
-        reference.aggregate(context)
+        return take
 
-    repetitions, warm_ups = (1, 0) if sites > MANY_SITES else (5, 1)
-    seconds = interleave([lambda: lap("ours", step), lambda: lap("reference", average)], repetitions, warm_ups)
-    return Seconds(seconds["ours"], seconds["reference"])
-
-
-def slope(seconds: Mapping[int, float]) -> float:
-    """Return the exponent ``a`` of the fit ``seconds = c size^a``."""
-    sizes, values = np.log(list(seconds)), np.log(list(seconds.values()))
-    return float(np.polyfit(sizes, values, 1)[0])
+    repetitions = 3 if sites > MANY_SITES else 7
+    tasks = [lambda: lap("ours", step(ours)), lambda: lap("reference", step(reference))]
+    seconds = interleave(tasks, repetitions)
+    return seconds["ours"], seconds["reference"]
 
 
-def _row(sites: int, parameters: int, seconds: Seconds) -> Row:
-    return Row(f"server step, U={sites}, P={parameters:.0e}: FedOMG / FLARE's weighted mean", *seconds)
+def step_bytes(side: Side, sites: int, parameters: int) -> int:
+    """Return the most bytes that a step takes beyond the global model; meant for a process of its own."""
+    _one_step(side, FEW_SITES, 1_000)()  # libraries, and what they set up once
+    return added_peak(_one_step(side, sites, parameters))
 
 
-def _slope_row(what: str, seconds: Mapping[int, Seconds]) -> Row:
-    ours = slope({size: value.ours for size, value in seconds.items()})
-    reference = slope({size: value.reference for size, value in seconds.items()})
-    return Row(f"{what}: FedOMG / FLARE's weighted mean", ours, reference, unit="exponent")
+def _bytes(sites: int, parameters: int) -> tuple[int, int]:
+    ours, reference = (in_new_process(step_bytes, side, sites, parameters) for side in ("ours", "reference"))
+    return ours, reference
+
+
+def _one_step(side: Side, sites: int, parameters: int) -> Callable[[], None]:
+    state = vector_state(parameters)
+    context = context_of(state)
+    aggregator = _aggregator(side, context, sites)
+
+    def take() -> None:
+        accept_all(aggregator, arrivals(state, sites), context)
+        aggregator.aggregate(context)
+
+    return take
+
+
+def _aggregator(side: Side, context: FLContext, sites: int) -> Aggregator:
+    return fedomg() if side == "ours" else flare_mean(context, sites)
+
+
+def _rows_of(cost: Cost) -> list[Row]:
+    what = f"U={cost.sites}, P={cost.parameters:.0e}: FedOMG / FLARE's weighted mean"
+    return [
+        Row(f"server step, {what}", cost.seconds, cost.reference_seconds),
+        Row(f"its memory, {what}", cost.bytes, cost.reference_bytes, unit="B"),
+    ]
+
+
+def _slopes(growth: Growth) -> list[Row]:
+    sizes = [getattr(cost, growth.size) for cost in growth.costs]
+    span = f"in {growth.symbol}, {sizes[0]:g} to {sizes[-1]:g} {growth.size}: FedOMG / FLARE's weighted mean"
+    return [
+        Row(
+            f"slope of {quantity} {span}",
+            slope(growth.values(quantity, "ours")),
+            slope(growth.values(quantity, "reference")),
+            unit="exponent",
+        )
+        for quantity in ("seconds", "bytes")
+    ]

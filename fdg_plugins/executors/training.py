@@ -127,17 +127,33 @@ def _step(
     return objective.step(model, compute_gradients, optimizer)
 
 
+class Tally:
+    """Sums over examples, of which a :class:`Score` is the mean. Kept on the device until it is read out."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._count = 0
+
+    @torch.no_grad()
+    def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Count a batch with logits ``[B, Y]``, float32, and labels ``[B]``."""
+        self._loss += cross_entropy(logits, labels, reduction="sum").double()
+        self._correct += (logits.argmax(dim=1) == labels).sum()
+        self._count += len(labels)
+
+    def score(self) -> Score:
+        """Return the score over all that was counted."""
+        return Score(float(self._loss) / self._count, int(self._correct) / self._count, self._count)
+
+
 @torch.inference_mode()
 def evaluate(model: "ExtractorClassifier", batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop) -> Score:
     """Return the score of ``model`` in evaluation mode; raises :class:`Stopped` as training does."""
     model.eval()
-    loss = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
-    correct = torch.zeros((), dtype=torch.int64, device=arithmetic.device)
-    count = 0
+    tally = Tally(arithmetic.device)
     for images, labels in placed(batches, arithmetic, should_stop):
         with arithmetic.autocast():
             logits = model(images).float()
-        loss += cross_entropy(logits, labels, reduction="sum").double()
-        correct += (logits.argmax(dim=1) == labels).sum()
-        count += len(labels)
-    return Score(float(loss) / count, int(correct) / count, count)
+        tally.add(logits, labels)
+    return tally.score()

@@ -23,9 +23,10 @@ At a site, it gives the loss of a batch, which without anything received is the 
     >>> local.loss(model, images, labels).shape
     torch.Size([])
 
-After training it reports, and in the next round there is something to send:
+After training it reports what it sees in its images, and in the next round there is something to send:
 
-    >>> report = objective.report_trained(model, [(images, labels)], num_classes=7)
+    >>> from fdg_plugins.methods import see
+    >>> report = objective.report_trained(model, see(model, [(images, labels)]), num_classes=7)
     >>> {name: list(value.shape) for name, value in report.items()}
     {'class_means': [2, 128], 'class_counts': [7]}
     >>> exchange.accept("photo", report, update={"classifier.weight": torch.zeros(7, 128)})
@@ -42,7 +43,7 @@ from fdg_plugins.methods.erm import CrossEntropy
 from fdg_plugins.methods.exchange import Exchange
 from fdg_plugins.methods.iir import AlignmentObjective, GradientExchange
 from fdg_plugins.methods.network import adapt_model, build_network
-from fdg_plugins.methods.objective import LocalObjective, Objective, SiteRound, Trained
+from fdg_plugins.methods.objective import LocalObjective, Objective, Seen, SiteRound, Trained, see
 
 __all__ = [
     "OBJECTIVES",
@@ -54,6 +55,7 @@ __all__ = [
     "InsightObjective",
     "LocalObjective",
     "Objective",
+    "Seen",
     "SiteRound",
     "Trained",
     "adapt_model",
@@ -61,4 +63,5 @@ __all__ = [
     "make_objective",
     "objective_settings",
     "read_settings",
+    "see",
 ]

@@ -26,7 +26,7 @@ Differences: see ``fdg_plugins.core.insight``. The weights of Eq. 4 are ``global
 the site's own up to the rounding of that difference, and up to what a filter did to the update.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -47,9 +47,9 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.erm import LocalCrossEntropy
 from fdg_plugins.methods.exchange import LARGEST_VALUE, Exchange, Reader, Tensors
 from fdg_plugins.methods.objective import (
-    Batches,
     LocalObjective,
     Objective,
+    Seen,
     SiteRound,
     check_choice,
     check_number,
@@ -102,7 +102,9 @@ class InsightObjective(Objective):
         on_device = GlobalInsight(insight.values.to(weight.device), insight.present.to(weight.device))
         return local_insight(self.strength, self.target, on_device)
 
-    def report_trained(self, model: ExtractorClassifier, batches: Batches, num_classes: int) -> dict[str, torch.Tensor]:
+    def report_trained(
+        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+    ) -> dict[str, torch.Tensor]:
         """Return the mean features float32 ``[K, D]`` of the classes the site has, in order, and counts ``[Y]``.
 
         Of the trained model in evaluation mode over the whole training split, summed in float64.
@@ -111,8 +113,9 @@ class InsightObjective(Objective):
         sums = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64, device=weight.device)
         counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
         with evaluating(model), torch.no_grad():
-            for images, labels in batches:
-                batch_sums, batch_counts = class_sums(model.penultimate(images), labels, num_classes)
+            for batch in seen:
+                read = model.penultimate_of(batch.features)
+                batch_sums, batch_counts = class_sums(read, batch.labels, num_classes)
                 sums += batch_sums
                 counts += batch_counts
         held = counts > 0

@@ -27,7 +27,7 @@ batches by their numbers of samples, and every site counts the same. Reported gr
 evaluation mode, so that a site reports the same whatever its batches; the penalty's are those of training.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -40,9 +40,9 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.erm import LocalCrossEntropy
 from fdg_plugins.methods.exchange import Exchange, Phase, Reader, Tensors
 from fdg_plugins.methods.objective import (
-    Batches,
     LocalObjective,
     Objective,
+    Seen,
     SiteRound,
     check_choice,
     check_number,
@@ -107,7 +107,7 @@ class AlignmentObjective(Objective):
         return WithFrozenBatchNorm(objective) if self.frozen_batchnorm else objective
 
     def report_received(
-        self, model: ExtractorClassifier, batches: Batches, num_classes: int
+        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return the classifier's gradient of the mean cross entropy over the training split, float32.
 
@@ -118,9 +118,7 @@ class AlignmentObjective(Objective):
         sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in parameters.items()}
         count = 0
         with evaluating(model), torch.enable_grad():
-            for images, labels in batches:
-                with torch.no_grad():
-                    features = model.features(images)
+            for _, features, labels in seen:
                 loss = cross_entropy(model.classifier(features).float(), labels, reduction="sum")
                 for name, gradient in classifier_gradient(loss, parameters).items():
                     sums[name] += gradient

@@ -22,6 +22,15 @@ Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ComputeGradients = Callable[[], torch.Tensor]
 
 
+class Seen(NamedTuple):
+    """A batch as reports take it: images ``[B, C, H, W]``, their features ``[B, D]`` by the model that is reported of,
+    in evaluation mode, without autocast and without a graph, and labels ``[B]``; all on the model's device."""
+
+    images: torch.Tensor
+    features: torch.Tensor
+    labels: torch.Tensor
+
+
 @dataclass(frozen=True)
 class SiteRound:
     """Which site trains in which round, counted from 0, and how.
@@ -119,16 +128,19 @@ class Objective(ABC):
         """
 
     def report_received(
-        self, model: ExtractorClassifier, batches: Batches, num_classes: int
+        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return what the site reports of the model as received; empty for most methods.
 
-        It is the answer to the probe task where :attr:`probes`, else it goes with the update. ``batches`` are the
-        whole training split, un-augmented, on the model's device. The model keeps its parameters and modes.
+        It is the answer to the probe task where :attr:`probes`, else it goes with the update. ``seen`` is the whole
+        training split, un-augmented; features are computed as it is read, which can be done once. The model keeps its
+        parameters and modes.
         """
         return {}
 
-    def report_trained(self, model: ExtractorClassifier, batches: Batches, num_classes: int) -> dict[str, torch.Tensor]:
+    def report_trained(
+        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+    ) -> dict[str, torch.Tensor]:
         """Return what the site reports of its own model, with its update; else as :meth:`report_received`."""
         return {}
 
@@ -162,6 +174,14 @@ def evaluating(model: ExtractorClassifier) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def see(model: ExtractorClassifier, batches: Batches) -> Iterator[Seen]:
+    """Yield ``batches``, on the model's device, with the features by ``model`` as it is when each is asked for."""
+    for images, labels in batches:
+        with evaluating(model), torch.no_grad():
+            features = model.features(images)
+        yield Seen(images, features, labels)
 
 
 def to_report(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

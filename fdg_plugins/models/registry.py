@@ -2,8 +2,9 @@
 """Models by name: an extractor of features and a classifier on top, the same bits for the same seed."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -41,6 +42,7 @@ class ExtractorClassifier(nn.Module):
         super().__init__()
         self.extractor = extractor
         self.classifier = classifier
+        self._is_compiled = False
 
     @property
     def feature_size(self) -> int:
@@ -67,22 +69,28 @@ class ExtractorClassifier(nn.Module):
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """Return the features ``[B, D]`` of ``images: [B, C, H, W]``."""
-        return self.extractor(images)
+        with nullcontext() if self.training else self._uncompiled():
+            return self.extractor(images)
 
     def penultimate(self, images: torch.Tensor) -> torch.Tensor:
         """Return what the last layer reads, ``[B, D']``, so that ``last_layer(penultimate(images))`` are the logits."""
-        features = self.features(images)
+        return self.penultimate_of(self.features(images))
+
+    def penultimate_of(self, features: torch.Tensor) -> torch.Tensor:
+        """Return what the last layer reads, ``[B, D']``, of features ``[B, D]``."""
         return self.classifier[:-1](features) if isinstance(self.classifier, nn.Sequential) else features
 
     def feature_map(self, images: torch.Tensor) -> torch.Tensor:
         """Return what the extractor's global average pooling reads of ``images: [B, C, H, W]``, as ``[B, D, H', W']``.
 
-        It takes one pass through the extractor; ``pool(feature_map(images))`` are the features, bit for bit.
+        It takes one pass through the extractor, which is never that of compiled code, for that knows no hooks;
+        ``pool(feature_map(images))`` are the features without it, bit for bit.
         """
         maps: list[torch.Tensor] = []
         hook = self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
         try:
-            self.features(images)
+            with self._uncompiled():
+                self.features(images)
         finally:
             hook.remove()
         return maps[-1]
@@ -94,6 +102,17 @@ class ExtractorClassifier(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits ``[B, Y]`` of ``images: [B, C, H, W]``."""
         return self.classifier(self.features(images))
+
+    def compile_for_training(self, backend: str | Callable[..., Any]) -> None:
+        """Let torch compile the extractor, by ``backend``, for the passes of training mode; names and parameters stay.
+
+        It is compiled in the first such pass, and again for another kind of batch; other passes run as they did.
+        """
+        self.extractor.compile(backend=backend)
+        self._is_compiled = True
+
+    def _uncompiled(self) -> AbstractContextManager[object]:
+        return torch.compiler.set_stance("force_eager") if self._is_compiled else nullcontext()
 
     def _pooling(self) -> nn.AdaptiveAvgPool2d:
         layers = [layer for layer in self.extractor.modules() if isinstance(layer, nn.AdaptiveAvgPool2d)]

@@ -26,7 +26,7 @@ from cases import (
     whole_job,
     wire,
 )
-from cases.measure import MIB, Goal, Row, in_new_process, interleave, lap, process_peak, tensor_peak
+from cases.measure import MIB, Goal, Row, added_peak, in_new_process, interleave, lap, process_peak, tensor_peak
 from cases.released_solver import released_weights
 from cases.rounds import Form, accept_all, arrivals, context_of, fedomg, flare_mean, network_state, step_of
 from cases.training import random_batch, training_step
@@ -161,19 +161,32 @@ def test_the_step_of_fediir_is_that_of_cross_entropy_but_for_its_penalty() -> No
     assert not torch.allclose(strongly, plain)
 
 
-def test_the_scale_case_gives_a_row_for_each_size_and_two_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "step_seconds", lambda sites, parameters: scale.Seconds(sites**2 * parameters, sites))
+def test_the_scale_case_gives_two_rows_for_each_size_and_four_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "step_seconds", lambda sites, parameters: (sites**2 * parameters, sites))
+    monkeypatch.setattr(scale, "in_new_process", lambda task, *arguments: task(*arguments))
+    monkeypatch.setattr(scale, "step_bytes", lambda side, sites, parameters: parameters * sites ** (side == "ours"))
     rows = scale.rows()
     slopes = [row for row in rows if row.unit == "exponent"]
-    assert len({row.case for row in rows}) == len(rows) == len(scale.SITES) + len(scale.PARAMETERS) - 1 + 2
-    assert [row.ours for row in slopes] == pytest.approx([2.0, 1.0])
-    assert [row.reference for row in slopes] == pytest.approx([1.0, 0.0], abs=1e-12)
+    assert_well_formed(rows)
+    assert len(rows) == 2 * (len(scale.SITES) + len(scale.PARAMETERS) - 1) + len(slopes)
+    assert [row.ours for row in slopes] == pytest.approx([2.0, 1.0, 1.0, 1.0])
+    assert [row.reference for row in slopes] == pytest.approx([1.0, 0.0, 0.0, 1.0], abs=1e-12)
     assert all(row.ratio is None for row in slopes)
 
 
-def test_a_step_of_many_sites_is_timed_on_both_sides() -> None:
-    seconds = scale.step_seconds(3, 10)
-    assert min(seconds) > 0
+def test_a_step_is_timed_on_both_sides() -> None:
+    assert min(scale.step_seconds(3, 10)) > 0
+
+
+@needs_linux
+def test_fedomg_holds_every_update_and_flares_mean_does_not() -> None:
+    update = 40 * MIB  # so large that the memory is given back at once, also here, in no process of its own
+    few, many = 3, 6
+    ours, reference = (
+        [scale.step_bytes(side, sites, update // 4) for sites in (few, many)] for side in ("ours", "reference")
+    )
+    assert ours[1] - ours[0] == pytest.approx((many - few) * update, rel=0.2)
+    assert abs(reference[1] - reference[0]) < update / 2
 
 
 # --- how it is measured ---
@@ -215,6 +228,15 @@ def test_the_peak_of_a_process_stays_when_memory_is_given_back() -> None:
     more = torch.ones((before + 64 * MIB) // 4)  # alone more than ever was resident
     del more
     assert before + 64 * MIB <= process_peak() < 2 * before + 128 * MIB
+
+
+@needs_linux
+def test_the_added_peak_is_that_of_the_task_alone() -> None:
+    more = torch.ones(120 * MIB // 4)
+    del more  # an earlier peak
+    kept = torch.ones(80 * MIB // 4)
+    assert added_peak(lambda: torch.ones(40 * MIB // 4)) == pytest.approx(40 * MIB, rel=0.1)
+    assert kept.any()
 
 
 def test_a_new_process_has_the_threads_of_this_one() -> None:

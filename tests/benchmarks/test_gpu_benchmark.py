@@ -15,8 +15,9 @@ TINY = gpu.Size("resnet18", pixels=32, batch_size=4, batches=2, rounds=1)
 CPU = torch.device("cpu")
 
 
-def test_every_way_of_a_round_runs_and_is_a_line_of_the_table() -> None:
-    ways = tuple(way for way in gpu.WAYS if not way.compiled)  # compiling needs a compiler
+def test_every_way_of_a_round_runs_and_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "BACKEND", "eager")  # which needs no compiler
+    ways = (*gpu.WAYS, *gpu.COMPILED_WAYS)
     lines = gpu.table(TINY, CPU, ways)
     assert len(lines) == 2 + 1 + len(ways)
     assert len({line.split("|")[1] for line in lines}) == len(lines)
@@ -34,6 +35,22 @@ def test_a_site_and_the_plain_loop_train_and_judge_alike() -> None:
     for name, value in plain.state_dict().items():
         assert torch.equal(ours.state_dict()[name], value)
     assert evaluate_plainly(plain, batches) == evaluate(ours, batches, Arithmetic(CPU), lambda: False).accuracy
+
+
+def test_what_is_compiled_is_compiled_before_the_rounds_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    monkeypatch.setattr(gpu, "BACKEND", backend)
+    torch.compiler.reset()
+    compute = gpu.our_round(TINY, gpu.Way(compiled=True), CPU)
+    compute()
+    after_one = len(graphs)
+    gpu.measure(compute, TINY, CPU)
+    assert 0 < after_one == len(graphs)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure")

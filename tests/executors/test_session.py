@@ -20,6 +20,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.session import SiteSession, TrainResult
 from fdg_plugins.executors.training import Arithmetic
 from fdg_plugins.messages import Evaluation, TrainReport
+from fdg_plugins.methods import see
 from fdg_plugins.models import build_model
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.site_config import SiteConfig
@@ -335,7 +336,8 @@ def test_class_means_are_reported_of_the_model_after_training() -> None:
     site = digits(objective="dim")
     result = go(site)
     local = {name: value + digits_state()[name] for name, value in result.update.items()}
-    again = site.objective.report_trained(site.load(local), site._training_images(lambda: False), 10)
+    model = site.load(local)
+    again = site.objective.report_trained(model, see(model, site._training_images(lambda: False)), 10)
     assert result.tensors["class_counts"].sum() == len(site.data.train)
     assert torch.allclose(result.tensors["class_means"], again["class_means"], atol=1e-6)
 
@@ -359,6 +361,58 @@ def test_the_gap_can_be_measured_on_the_training_split() -> None:
     assert [score.split for score in report.training_split] == ["train", "train"]
     assert report.training_split[0].count == report.training_split[1].count == 50
     assert go(digits()).report.training_split is None
+
+
+@pytest.mark.parametrize("objective", ["erm", "dim", {"name": "iir", "probe": "previous_round"}])
+def test_a_gap_on_the_training_split_changes_no_bit_of_update_and_reports(objective: Any) -> None:
+    without = go(digits(objective=objective))
+    site = digits(objective=objective, gap_split="train")
+    result = go(site)
+    for mine, other in ((result.update, without.update), (result.tensors, without.tensors)):
+        assert mine.keys() == other.keys()
+        assert all(torch.equal(mine[name], value) for name, value in other.items())
+    assert result.report.training_split is not None
+    assert result.report.training_split[0] == site.evaluate(site.load(digits_state()), "train", lambda: False)
+
+
+# --- compiling --------------------------------------------------------------------------------------
+
+
+def compiling(**settings: Any) -> SiteSession:
+    protocol = Protocol(**{**SETTINGS, **DIGITS, "local_epochs": 1, "max_samples_per_domain": 60, **settings})
+    return SiteSession("angle_30", SiteConfig(device="cpu", compile=True), protocol)
+
+
+def test_a_site_that_compiles_trains_by_it_and_sends_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    monkeypatch.setattr("fdg_plugins.executors.session.BACKEND", backend)
+    plain = go(digits()).update
+    assert graphs == []
+    update = go(compiling()).update
+    assert graphs
+    assert update.keys() == plain.keys()
+    assert all(torch.equal(update[name], value) for name, value in plain.items())
+
+
+def test_the_census_says_whether_a_site_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fdg_plugins.executors.session.check_compiler", lambda device: None)
+    assert compiling().census().compiled
+    assert not digits().census().compiled
+
+
+def test_a_site_without_a_compiler_says_so_at_the_census(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    torch.compiler.reset()
+    with pytest.raises(SettingsError) as refused, torch._inductor.config.patch("cpp.cxx", (None, "/nowhere/g++")):
+        compiling().census()
+    start = "compile is true, but torch cannot compile for 'cpu' on this machine, for which it needs a C++ compiler"
+    assert str(refused.value).startswith(start)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_site_holds_its_part_of_the_domain() -> None:

@@ -27,7 +27,7 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReportFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_REPORT_CHECK, META_SAMPLES, META_SITE_REPORT
-from fdg_plugins.methods import Exchange, make_objective
+from fdg_plugins.methods import Exchange, make_objective, see
 from fdg_plugins.models import build_model
 
 SITES = ("photo", "sketch")
@@ -153,7 +153,7 @@ def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
     exchange.begin_round(STATE)
     batches = [(torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 2, 0, 1, 2]))]
     report = made.report_trained if objective == "dim" else made.report_received
-    return exchange, report(MODEL, batches, 3)
+    return exchange, report(MODEL, see(MODEL, batches), 3)
 
 
 def checked(out: Shareable, exchange: Exchange, fl_ctx: FLContext) -> Shareable:

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.insight import insight_matrix
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods import InsightExchange, InsightObjective
+from fdg_plugins.methods import InsightExchange, InsightObjective, see
 from fdg_plugins.models import ExtractorClassifier, build_model
 
 Y, D = 3, 4
@@ -63,7 +63,7 @@ def test_loss_and_gradients_are_those_of_equation_7_as_printed(
 def test_with_two_layers_the_insight_is_that_of_the_last() -> None:
     model = build_model("convnet", CLASSES, seed=1, head="two_layer")
     exchange = InsightObjective().exchange(model, CLASSES)
-    report = InsightObjective().report_trained(model, make_batches(model), CLASSES)
+    report = InsightObjective().report_trained(model, see(model, make_batches(model)), CLASSES)
     exchange.begin_round(model.state_dict())
     exchange.accept("a", report, {"classifier.2.weight": torch.zeros_like(model.last_layer.weight)})
     exchange.finish(["a"])
@@ -77,7 +77,7 @@ def test_with_two_layers_the_insight_is_that_of_the_last() -> None:
 def test_class_means_are_those_of_all_samples_together_in_evaluation_mode(
     model: ExtractorClassifier, batches: list[Batch]
 ) -> None:
-    report = InsightObjective().report_trained(model, batches, CLASSES)
+    report = InsightObjective().report_trained(model, see(model, batches), CLASSES)
     model.eval()
     with torch.no_grad():
         features = model.penultimate(torch.cat([images for images, _ in batches]))
@@ -90,7 +90,7 @@ def test_class_means_are_those_of_all_samples_together_in_evaluation_mode(
 def test_only_the_classes_that_a_site_has_are_reported_in_their_order(linear_model: ExtractorClassifier) -> None:
     images = make_batches(linear_model)[0][0]
     labels = torch.tensor([4, 1, 4, 4])
-    report = InsightObjective().report_trained(linear_model, [(images, labels)], 6)
+    report = InsightObjective().report_trained(linear_model, see(linear_model, [(images, labels)]), 6)
     linear_model.eval()
     features = linear_model.penultimate(images).detach()
     assert report["class_counts"].tolist() == [0, 1, 0, 0, 3, 0]
@@ -204,7 +204,7 @@ def test_a_site_at_the_global_insight_has_no_penalty(linear_model: ExtractorClas
     objective = InsightObjective(strength=1.0)
     exchange = objective.exchange(linear_model, CLASSES)
     exchange.begin_round(linear_model.state_dict())
-    report = objective.report_trained(linear_model, [(images, labels)], CLASSES)
+    report = objective.report_trained(linear_model, see(linear_model, [(images, labels)]), CLASSES)
     exchange.accept("a", report, {WEIGHT: torch.zeros_like(linear_model.last_layer.weight)})
     exchange.finish(["a"])
     linear_model.eval()

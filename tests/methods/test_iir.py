@@ -8,7 +8,7 @@ import torch
 from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.methods import AlignmentObjective, GradientExchange
+from fdg_plugins.methods import AlignmentObjective, GradientExchange, see
 from fdg_plugins.models import ExtractorClassifier
 
 Gradient = dict[str, torch.Tensor]
@@ -93,7 +93,7 @@ def test_the_report_is_the_gradient_of_the_pooled_mean_loss_for_uneven_batches(
     images = torch.cat([images for images, _ in make_batches(model)])
     labels = torch.arange(13) % CLASSES
     split = list(zip(images.split(list(sizes)), labels.split(list(sizes)), strict=True))
-    report = AlignmentObjective().report_received(model, split, CLASSES)
+    report = AlignmentObjective().report_received(model, see(model, split), CLASSES)
     model.eval()
     names = classifier_names(model)
     loss = cross_entropy(model(images), labels)
@@ -107,14 +107,16 @@ def test_a_report_can_be_made_where_gradients_are_switched_off(
     linear_model: ExtractorClassifier,
 ) -> None:
     batches = make_batches(linear_model)
-    expected = AlignmentObjective().report_received(linear_model, batches, CLASSES)
+    expected = AlignmentObjective().report_received(linear_model, see(linear_model, batches), CLASSES)
     with torch.no_grad():
-        report = AlignmentObjective().report_received(linear_model, batches, CLASSES)
+        report = AlignmentObjective().report_received(linear_model, see(linear_model, batches), CLASSES)
     assert all(torch.equal(report[name], expected[name]) for name in expected)
 
 
 def test_nothing_is_reported_of_the_trained_model(linear_model: ExtractorClassifier) -> None:
-    assert AlignmentObjective().report_trained(linear_model, make_batches(linear_model), CLASSES) == {}
+    assert (
+        AlignmentObjective().report_trained(linear_model, see(linear_model, make_batches(linear_model)), CLASSES) == {}
+    )
 
 
 # --- the server ---
@@ -169,7 +171,7 @@ def test_one_site_without_memory_has_no_penalty_at_the_first_full_batch_step(
     exchange = objective.exchange(model, CLASSES)
     assert exchange is not None
     exchange.begin_round(model.state_dict())
-    exchange.accept("a", objective.report_received(model, batches, CLASSES), None)
+    exchange.accept("a", objective.report_received(model, see(model, batches), CLASSES), None)
     exchange.finish(["a"])
     model.eval()
     loss = objective.local(exchange.down(), model).loss(model, images, labels)

@@ -10,7 +10,7 @@ from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods import OBJECTIVES, Objective, make_objective
+from fdg_plugins.methods import OBJECTIVES, Objective, make_objective, see
 from fdg_plugins.models import ExtractorClassifier
 
 TARGETS = ["insight", "feature", "logit"]
@@ -29,7 +29,9 @@ def received(objective: Objective, model: ExtractorClassifier, seed: int = 7) ->
     exchange = objective.exchange(model, CLASSES)
     if exchange is None:
         return {}
-    report = objective.report_received(model, batches, CLASSES) | objective.report_trained(model, batches, CLASSES)
+    report = objective.report_received(model, see(model, batches), CLASSES) | objective.report_trained(
+        model, see(model, batches), CLASSES
+    )
     exchange.begin_round(model.state_dict())
     exchange.accept("other", report, {name: 0.1 * value for name, value in model.named_parameters()})
     exchange.finish(["other"])
@@ -133,7 +135,8 @@ def test_reports_change_neither_parameters_nor_buffers_nor_modes_nor_gradients(
     before = copy.deepcopy(dict(model.state_dict()))
     modes = [module.training for module in model.modules()]
     first, second = [
-        objective.report_received(model, batches, CLASSES) | objective.report_trained(model, batches, CLASSES)
+        objective.report_received(model, see(model, batches), CLASSES)
+        | objective.report_trained(model, see(model, batches), CLASSES)
         for _ in range(2)
     ]
     assert same(first, second)
@@ -147,7 +150,9 @@ def test_reports_are_plain_dense_tensors_for_the_wire(
     spec: dict[str, Any], model: ExtractorClassifier, batches: list[Batch]
 ) -> None:
     objective = make_objective(spec)
-    report = objective.report_received(model, batches, CLASSES) | objective.report_trained(model, batches, CLASSES)
+    report = objective.report_received(model, see(model, batches), CLASSES) | objective.report_trained(
+        model, see(model, batches), CLASSES
+    )
     for value in report.values():
         assert type(value) is torch.Tensor
         assert value.is_contiguous()
@@ -160,11 +165,11 @@ def test_a_report_is_made_in_float32_also_where_training_is_not(
     spec: dict[str, Any], linear_model: ExtractorClassifier
 ) -> None:
     objective, batches = make_objective(spec), make_batches(linear_model)
-    exact = objective.report_received(linear_model, batches, CLASSES)
-    exact |= objective.report_trained(linear_model, batches, CLASSES)
+    exact = objective.report_received(linear_model, see(linear_model, batches), CLASSES)
+    exact |= objective.report_trained(linear_model, see(linear_model, batches), CLASSES)
     with torch.autocast("cpu", torch.bfloat16):
-        report = objective.report_received(linear_model, batches, CLASSES)
-        report |= objective.report_trained(linear_model, batches, CLASSES)
+        report = objective.report_received(linear_model, see(linear_model, batches), CLASSES)
+        report |= objective.report_trained(linear_model, see(linear_model, batches), CLASSES)
     assert same(report, exact)
 
 
@@ -175,7 +180,7 @@ def test_a_stop_during_a_report_passes_through_and_puts_the_modes_back(linear_mo
 
     for name, method in (("dim", "report_trained"), ("iir", "report_received")):
         with pytest.raises(InterruptedError):
-            getattr(make_objective(name), method)(linear_model, stopping(), CLASSES)
+            getattr(make_objective(name), method)(linear_model, see(linear_model, stopping()), CLASSES)
         assert all(module.training for module in linear_model.modules())
 
 
@@ -187,8 +192,8 @@ def test_cross_entropy_reports_and_exchanges_nothing(linear_model: ExtractorClas
         yield
 
     assert objective.exchange(linear_model, CLASSES) is None
-    assert objective.report_received(linear_model, unread(), CLASSES) == {}
-    assert objective.report_trained(linear_model, unread(), CLASSES) == {}
+    assert objective.report_received(linear_model, see(linear_model, unread()), CLASSES) == {}
+    assert objective.report_trained(linear_model, see(linear_model, unread()), CLASSES) == {}
     with pytest.raises(SettingsError, match="sent for objective 'erm': sent 'insight', expected only nothing"):
         objective.local({"insight": torch.zeros(1)}, linear_model)
 

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch's compiler at a site: which one, and whether it works on this machine."""
+
+import torch
+
+from fdg_plugins.errors import SettingsError
+
+BACKEND = "inductor"
+NEEDS = {"cpu": "a C++ compiler such as g++", "cuda": "Triton and a C compiler such as gcc"}
+
+
+def check_compiler(device: torch.device, backend: str = BACKEND) -> None:
+    """Raise ``SettingsError`` unless ``backend`` can compile for ``device`` here; takes seconds at the first call."""
+    try:
+        torch.compile(_twice, backend=backend)(torch.ones(2, device=device))
+    except Exception as error:  # dozens of classes, all of which mean the same to a user
+        reason = str(error).splitlines()[0] if str(error) else "no message"
+        raise SettingsError(
+            f"compile is true, but torch cannot compile for {device.type!r} on this machine, for which it needs "
+            f"{NEEDS.get(device.type, 'a compiler')}: {type(error).__name__}: {reason}"
+        ) from error
+
+
+def _twice(values: torch.Tensor) -> torch.Tensor:
+    return values + values
