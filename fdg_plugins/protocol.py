@@ -73,6 +73,11 @@ class Protocol(pydantic.BaseModel):
     update_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: updates are rounded to it on their way to the server; needs a job made for it"
     )
+    enable_tensor_disk_offload: bool = Field(
+        False,
+        description="FLARE writes updates to files in the server's temporary folder as they arrive, and they are "
+        "combined from there; without effect in the simulator",
+    )
     channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
     gap_split: Literal["validation", "train"] = Field(
         "validation", description="split on which the generalization gap is measured: `train` as in the GA paper's text"

@@ -2,15 +2,20 @@
 """Fixtures for all tests: a small data set in the layout of PACS, and a process that owes nothing to its user."""
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
+from nvflare.app_opt.pt.tensor_downloader import DiskTensorConsumer
 from nvflare.fuel.utils import fobs
 from PIL import Image
+from safetensors.torch import save
 
 from fdg_plugins.data import PACS
 
@@ -36,6 +41,32 @@ def wire() -> None:
     """FLARE's serializer as the processes of a job have it: FLARE's own types and tensors."""
     flare_decomposers.register()
     fobs.register(TensorDecomposer)
+
+
+@pytest.fixture
+def offload_root(tmp_path: Path) -> Path:
+    """The folder in which FLARE keeps what has arrived, a folder for each message."""
+    root = tmp_path / "offload"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def offload(offload_root: Path) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return a function that hands tensors over as FLARE's tensor disk offload does; all else stays as it is."""
+
+    def hand_over(params: Mapping[str, Any]) -> dict[str, Any]:
+        folder = offload_root / f"message_{len(list(offload_root.iterdir()))}_{os.urandom(4).hex()}"
+        folder.mkdir()
+        tensors = {name: value for name, value in params.items() if isinstance(value, torch.Tensor)}
+        items = {name: f"T{number}" for number, name in enumerate(tensors)}
+        consumer = DiskTensorConsumer(str(folder))
+        chunks = [save({items[name]: value}) for name, value in tensors.items()]
+        found = LazyTensorDict(consumer.consume_items(chunks, None), str(folder))
+        consumer.release()
+        return {**params, **{name: found.make_lazy_ref(item) for name, item in items.items()}}
+
+    return hand_over
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def added_peak(task: Callable[[], object]) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # Linux counts the peak anew from here
     before = _status("VmRSS")
     task()
-    return process_peak() - before
+    return max(0, process_peak() - before)
 
 
 def _status(quantity: str) -> int:

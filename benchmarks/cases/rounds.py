@@ -2,6 +2,7 @@
 """A round of updates as FLARE delivers them, and the two aggregators that take them."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,9 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import InTimeAccumulateWeightedAggregator
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
+from nvflare.app_opt.pt.tensor_downloader import DiskTensorConsumer
+from safetensors.torch import save
 from torchvision.models import resnet18
 
 from fdg_plugins.aggregators import FedOMGAggregator
@@ -58,6 +62,24 @@ def arrivals(state: State, sites: int, form: Form = "tensors") -> Iterator[Share
     """
     for site in range(sites):
         yield _message(_in_form(_update(state, seed=site + 1), form), f"site-{site + 1:04}", samples=10 + site % 7)
+
+
+def write_arrivals(folder: Path, state: State, sites: int) -> None:
+    """Write each site's update of ``state`` to a folder of its own, as FLARE's disk offload does: a file per tensor."""
+    for message in arrivals(state, sites):
+        site = folder / message.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
+        site.mkdir()
+        consumer = DiskTensorConsumer(str(site))
+        consumer.consume_items([save({name: value}) for name, value in step_of(message).items()], None)
+        consumer.release()
+
+
+def arrivals_in_files(folder: Path, state: State) -> Iterator[Shareable]:
+    """Yield the updates that were written to ``folder``, as FLARE hands them over; their files go with the messages."""
+    for site in sorted(folder.iterdir()):
+        files = {name: (str(site / f"chunk_{number}.safetensors"), name) for number, name in enumerate(state)}
+        found = LazyTensorDict(files, str(site))
+        yield _message({name: found.make_lazy_ref(name) for name in state}, site.name, samples=10)
 
 
 def fedomg(kappa: float = 0.5, weighting: str = "uniform") -> FedOMGAggregator:

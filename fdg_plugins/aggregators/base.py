@@ -19,6 +19,7 @@ from fdg_plugins.aggregators.contributions import Contribution, read_contributio
 from fdg_plugins.aggregators.weightings import RoundOf, Weighting, make_weighting
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
+from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SITE
 from fdg_plugins.peers import authenticated_site
@@ -53,6 +54,7 @@ class UpdateAggregator(ModelAggregator):
     """
 
     excludes: ClassVar[Mapping[str, str]] = {}  # objectives that contradict the direction, and why
+    reads_parts: ClassVar[bool] = False  # whether updates may stay in files: ``core``'s functions alone read them
 
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:
         super().__init__()
@@ -165,7 +167,7 @@ class UpdateAggregator(ModelAggregator):
 
     def accept_model(self, model: FLModel) -> None:
         """Take one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
-        contribution = read_contribution(model, self._layout or self._reference())
+        contribution = read_contribution(model, self._layout or self._reference(), in_files=self.reads_parts)
         site = contribution.site
         if self._sites is not None and site not in self._sites:
             raise ContributionError(f"site {site}: sent an update but does not train in this round.")
@@ -199,7 +201,7 @@ class UpdateAggregator(ModelAggregator):
         self.reset_stats()
         return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
 
-    def accepted_updates(self) -> dict[str, dict[str, torch.Tensor]]:
+    def accepted_updates(self) -> dict[str, dict[str, Values]]:
         """Return the updates accepted in this round, by site; none once they were aggregated."""
         return {site: contribution.update for site, contribution in sorted(self._contributions.items())}
 
@@ -220,10 +222,11 @@ class UpdateAggregator(ModelAggregator):
                 step[name] = combine(weights, values)
             else:
                 # torch finds no maximum of the wider unsigned integers
-                step[name] = torch.stack([value.to(torch.int64) for value in values]).amax(dim=0).to(entry.dtype)
+                counters = torch.stack([whole(value).to(torch.int64) for value in values])
+                step[name] = counters.amax(dim=0).to(entry.dtype)
         return step
 
-    def trainable(self, contribution: Contribution) -> dict[str, torch.Tensor]:
+    def trainable(self, contribution: Contribution) -> dict[str, Values]:
         """Return the part of an update that is matched: the trainable parameters."""
         return {name: contribution.update[name] for name in self._round_layout.names(ParameterKind.TRAINABLE)}
 
@@ -268,7 +271,7 @@ def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> lis
     )
 
 
-def norm(update: Mapping[str, torch.Tensor]) -> float:
+def norm(update: Mapping[str, Values]) -> float:
     """Return the Euclidean length of an update."""
     return inner_product(update, update) ** 0.5
 

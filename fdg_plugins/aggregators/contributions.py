@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's contribution to a round, and the checks that an untrusted one must pass."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from safetensors import SafetensorError
 
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.core.stored import Values
+from fdg_plugins.errors import ContributionError, DataError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE, TrainReport, shorten
+from fdg_plugins.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
 
+CHECKED_AT_A_TIME = 1 << 20  # elements of a tensor in a file that are in memory while it is checked
 MOST_SAMPLES = 2**53  # beyond it a float64 weight no longer counts single samples
 LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overflows
 
@@ -22,24 +24,25 @@ LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overfl
 class Contribution:
     """A checked update, local minus global, with the number of training samples behind it (None: not said).
 
-    ``arrays`` says that the update came as arrays, none of it as tensors; ``reports`` holds what the server's
-    filters checked of what the site reported beside it; ``training`` is what it says of its local training (None: it
-    trains with an executor that says nothing).
+    Parameters that FLARE wrote to files as they arrived may stay there. ``arrays`` says that the update came as arrays,
+    none of it as tensors; ``reports`` holds what the server's filters checked of what the site reported beside it;
+    ``training`` is what it says of its local training (None: it trains with an executor that says nothing).
     """
 
     site: str
-    update: dict[str, torch.Tensor]
+    update: dict[str, Values]
     num_samples: int | None
     arrays: bool = False
     reports: Mapping[str, Any] = field(default_factory=dict)
     training: TrainReport | None = None
 
 
-def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contribution:
+def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool = False) -> Contribution:
     """Return the contribution in ``model``; raise ``ContributionError`` with one sentence naming site and parameter.
 
     ``layout`` is that of the global model; without one (a stock workflow that does not show its model)
-    the update is checked against itself only.
+    the update is checked against itself only. ``in_files``: parameters that lie in files are checked part by part, and
+    stay there.
     """
     meta = model.meta if isinstance(model.meta, Mapping) else {}
     site = meta.get(META_SITE)
@@ -49,12 +52,12 @@ def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contributio
         raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
     if not isinstance(model.params, Mapping) or not model.params:
         raise ContributionError(f"site {site}: sent an update without parameters.")
-    values = {str(name): _loaded(site, name, value) for name, value in model.params.items()}
+    values = {str(name): _loaded(site, name, value, in_files) for name, value in model.params.items()}
     update = {name: _as_tensor(site, name, value) for name, value in values.items()}
     layout = layout if layout is not None else ModelLayout.of(update)
     _check_names(site, update, layout)
     checked = {name: _checked(site, name, update[name], entry) for name, entry in layout.items()}
-    arrays = not any(isinstance(value, torch.Tensor) for value in values.values())
+    arrays = not any(isinstance(value, torch.Tensor | StoredTensor) for value in values.values())
     reports = meta.get(META_CHECKED_REPORTS)
     samples = _read_samples(site, meta.get(META_SAMPLES))
     report = meta.get(META_REPORT)
@@ -62,17 +65,19 @@ def read_contribution(model: FLModel, layout: ModelLayout | None) -> Contributio
     return Contribution(site, checked, samples, arrays, reports if isinstance(reports, Mapping) else {}, training)
 
 
-def _loaded(site: str, name: object, value: Any) -> Any:
+def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:
     # With disk offload FLARE hands over references that load on demand.
-    if not hasattr(value, "materialize"):
+    if not is_reference(value):
         return value
     try:
-        return value.materialize()
-    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
+        return open_reference(value) if in_files else value.materialize()
+    except UNREADABLE as error:
         raise ContributionError(f"site {site}: parameter {shorten(name)} cannot be loaded: {error}.") from error
 
 
-def _as_tensor(site: str, name: object, value: Any) -> torch.Tensor:
+def _as_tensor(site: str, name: object, value: Any) -> Values:
+    if isinstance(value, StoredTensor):
+        return value
     if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type != "meta":
         if not (value.is_quantized or value.is_nested):
             return value.detach().cpu()
@@ -83,7 +88,7 @@ def _as_tensor(site: str, name: object, value: Any) -> torch.Tensor:
     raise ContributionError(f"site {site}: parameter {shorten(name)} is a {kind}, expected a dense array of numbers.")
 
 
-def _check_names(site: str, update: Mapping[str, torch.Tensor], layout: ModelLayout) -> None:
+def _check_names(site: str, update: Mapping[str, Values], layout: ModelLayout) -> None:
     if missing := sorted(layout.keys() - update.keys()):
         raise ContributionError(f"site {site}: parameter {missing[0]!r} is missing ({len(missing)} in all).")
     if extra := sorted(update.keys() - layout.keys()):
@@ -92,24 +97,41 @@ def _check_names(site: str, update: Mapping[str, torch.Tensor], layout: ModelLay
         )
 
 
-def _checked(site: str, name: str, value: torch.Tensor, entry: Entry) -> torch.Tensor:
+def _checked(site: str, name: str, value: Any, entry: Entry) -> Values:
     if tuple(value.shape) != entry.shape:
         raise ContributionError(
             f"site {site}: parameter {name!r} has shape {list(value.shape)}, expected {list(entry.shape)}."
         )
     if entry.kind is ParameterKind.INTEGER_BUFFER:
-        if value.is_floating_point() or value.is_complex():
+        if value.dtype.is_floating_point or value.dtype.is_complex:
             raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
         return value.to(entry.dtype)
-    if not value.is_floating_point():
+    if not value.dtype.is_floating_point:
         raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
     value = value.to(entry.dtype)  # before the check: a large float64 becomes infinite here
-    if not _all_finite(value):
-        count = int((~torch.isfinite(value)).sum())
+    try:
+        _check_values(site, name, value)
+    except DataError as error:
+        raise ContributionError(f"site {site}: parameter {name!r} cannot be loaded: {error}") from error
+    return value.contiguous() if isinstance(value, torch.Tensor) else value
+
+
+def _check_values(site: str, name: str, value: Values) -> None:
+    if not all(_all_finite(part) for part in _parts(value)):
+        count = sum(int((~torch.isfinite(part)).sum()) for part in _parts(value))
         raise ContributionError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
-    if value.dtype == torch.float64 and bool((value.abs() > LARGEST_VALUE).any()):
+    if value.dtype == torch.float64 and any(bool((part.abs() > LARGEST_VALUE).any()) for part in _parts(value)):
         raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_VALUE:g}.")
-    return value.contiguous()
+
+
+def _parts(value: Values) -> Iterator[torch.Tensor]:
+    """Yield all elements of a tensor: at once if they are in memory, else a part after the other."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    length = value.shape.numel()
+    for start in range(0, length, CHECKED_AT_A_TIME):
+        yield value.read(start, min(start + CHECKED_AT_A_TIME, length))
 
 
 def _all_finite(value: torch.Tensor) -> bool:

@@ -11,6 +11,7 @@ samples, not of steps as in FLARE's own FedAvg when sites report steps.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 
@@ -26,6 +27,8 @@ class FedAvgAggregator(UpdateAggregator):
         weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
         server_lr: eta_g > 0, the factor of the mean update; one is FedAvg.
     """
+
+    reads_parts: ClassVar[bool] = True
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return p as the coefficients; report the updates' lengths and cosines with their mean."""

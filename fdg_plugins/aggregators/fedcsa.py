@@ -30,6 +30,7 @@ from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
 from fdg_plugins.aggregators.measures import combine_updates, measure_updates
 from fdg_plugins.core.linear import combine
+from fdg_plugins.core.stored import Values, flattened, part_of
 from fdg_plugins.errors import SettingsError
 
 
@@ -97,6 +98,13 @@ def class_weights(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
     return torch.where(as_the_rest, weights[:, None], products / totals)
 
 
-def combine_rows(weights: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def combine_rows(weights: torch.Tensor, tensors: Sequence[Values]) -> torch.Tensor:
     """Return ``sum_u weights[u, k] * tensors[u][k]`` for each row k, from ``[U, Y]`` and U tensors ``[Y, ...]``."""
-    return torch.stack([combine(column, [tensor[row] for tensor in tensors]) for row, column in enumerate(weights.t())])
+    shape = tensors[0].shape
+    flat, size = [flattened(tensor) for tensor in tensors], shape[1:].numel()
+    parts = [slice(row * size, (row + 1) * size) for row in range(shape[0])]
+    rows = [
+        combine(column, [part_of(values, part) for values in flat])
+        for column, part in zip(weights.t(), parts, strict=True)
+    ]
+    return torch.cat(rows).view(shape)

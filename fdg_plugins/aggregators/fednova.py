@@ -36,6 +36,7 @@ class FedNovaAggregator(UpdateAggregator):
         server_lr: eta_g > 0, the factor of the step; one in the paper.
     """
 
+    reads_parts: ClassVar[bool] = True
     excludes: ClassVar[Mapping[str, str]] = {
         "prox": "the proximal term shortens the steps, which the effective steps that the sites report leave out"
     }

@@ -13,7 +13,7 @@ BatchNorm's buffers at their initial values.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -36,6 +36,8 @@ class FedOMGAggregator(UpdateAggregator):
         weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or
             ``{"name": ..., settings}``.
     """
+
+    reads_parts: ClassVar[bool] = True
 
     def __init__(
         self,

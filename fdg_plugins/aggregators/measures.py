@@ -8,8 +8,9 @@ import torch
 
 from fdg_plugins.aggregators.base import cosines, norm
 from fdg_plugins.core.linear import combine, inner_product
+from fdg_plugins.core.stored import Values
 
-Vector = Mapping[str, torch.Tensor]
+Vector = Mapping[str, Values]
 
 
 def combine_updates(coefficients: torch.Tensor, updates: Sequence[Vector]) -> dict[str, torch.Tensor]:

@@ -18,6 +18,7 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.census import Federation, check_min_sites, check_reports, take_census
+from fdg_plugins.controllers.disk_offload import tensors_in_files
 from fdg_plugins.controllers.global_model import initial_model
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.record import InitialWeights, RunRecord
@@ -140,7 +141,10 @@ class FederationController(Messenger):
         self._announce(record)
         if record.rounds:
             self.say(f"run {record.run} goes on after round {len(record.rounds)}")
-        self._train(self._rounds, record)
+        with tensors_in_files(self.engine, plan.protocol.enable_tensor_disk_offload, self._run_id) as files:
+            if files is not None:
+                self.say(f"updates are written to {files} as they arrive")
+            self._train(self._rounds, record)
 
     @property
     def _run_id(self) -> str:
@@ -177,12 +181,15 @@ class FederationController(Messenger):
     def _train(self, rounds: Rounds, record: RunRecord) -> None:
         tracker = Tracker(self, prefix="STAND-IN/" if record.stand_in else "")
         idle = record.idle_rounds()
-        for number in range(len(record.rounds) + 1, record.protocol.rounds + 1):
+        first = len(record.rounds) + 1
+        for number in range(first, record.protocol.rounds + 1):
             self._tell_widgets(number, rounds)
             finished, evaluation = rounds.run_round(number)
             self.say(round_line(record, finished, evaluation))
             tracker.evaluation(evaluation, self.fl_ctx)
             tracker.round(finished, self.fl_ctx)
+            if number == first and finished.sites and not finished.bytes_in_files:
+                self._say_that_updates_came_in_memory(record)
             if self.stop_order is not None:
                 raise FDGError(self.stop_order)
             idle = 0 if finished.aggregation else idle + 1
@@ -195,6 +202,13 @@ class FederationController(Messenger):
         tracker.evaluation(last, self.fl_ctx)
         self.say(f"finished\n{final_table(record)}")
         self.say(f"record, models and TensorBoard events: {rounds.folder}")
+
+    def _say_that_updates_came_in_memory(self, record: RunRecord) -> None:
+        if record.protocol.enable_tensor_disk_offload:
+            self.warning(
+                "enable_tensor_disk_offload has no effect: the updates came in memory, as they do in FLARE's simulator "
+                "and from filters that make arrays of tensors."
+            )
 
     def _tell_widgets(self, number: int, rounds: Rounds) -> None:
         """Tell FLARE's widgets that a round starts, in the way FLARE's own workflows do."""

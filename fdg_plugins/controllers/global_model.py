@@ -4,18 +4,20 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import FDGError
 from fdg_plugins.methods import Exchange, adapt_model, make_objective
 from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.run_files import LOCAL_FOLDER
 from fdg_plugins.storage import save_tensors, user_path
+from fdg_plugins.stored_tensor import size_of
 
 
 class GlobalModel:
@@ -49,12 +51,12 @@ class GlobalModel:
 def save_local_models(
     folder: Path,
     received: Mapping[str, torch.Tensor],
-    updates: Mapping[str, Mapping[str, torch.Tensor]],
+    updates: Mapping[str, Mapping[str, Values]],
     description: Mapping[str, str],
 ) -> None:
     """Write each site's own model, received plus update, to ``<folder>/local_models/<site>.safetensors``."""
     for site, update in updates.items():
-        local = {name: value + update[name].to(value.dtype) for name, value in received.items()}
+        local = {name: value + whole(update[name]).to(value.dtype) for name, value in received.items()}
         save_tensors(folder / LOCAL_FOLDER / f"{site}.safetensors", local, {**description, "site": site})
 
 
@@ -88,6 +90,6 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     return Start(GlobalModel(model.state_dict(), parameter_kinds(model)), record, exchange, model.last_layer_names)
 
 
-def count_bytes(tensors: Mapping[str, torch.Tensor | np.ndarray]) -> int:
-    """Return the bytes of the elements of tensors or arrays."""
-    return sum(value.nbytes for value in tensors.values())
+def count_bytes(tensors: Mapping[str, Any]) -> int:
+    """Return the bytes of the elements of tensors or arrays, in memory or in files."""
+    return sum(size_of(value) for value in tensors.values())

@@ -83,7 +83,8 @@ class RoundRecord(Recorded):
     """One round. ``drawn`` are the sources that were asked to train, ``sites`` those whose update was used.
 
     ``failures`` are the sites without a usable answer, with the reason; ``refused_reports`` those whose report beside
-    the update was refused. ``aggregation`` is None if the model was left as it was; ``reason`` then says why. In a
+    the update was refused. ``bytes_in_files`` is how much of the updates FLARE wrote to files as they arrived.
+    ``aggregation`` is None if the model was left as it was; ``reason`` then says why. In a
     centralised run, a round is the steps before an evaluation, and both are None.
     """
 
@@ -99,6 +100,7 @@ class RoundRecord(Recorded):
     aggregation_seconds: float
     bytes_down: int
     bytes_up: int
+    bytes_in_files: int = 0
 
 
 class EvaluationRecord(Recorded):

@@ -34,6 +34,7 @@ from fdg_plugins.protocol import Protocol
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import keep_file, write_bytes, write_json
+from fdg_plugins.stored_tensor import is_reference, size_of
 
 STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
@@ -47,6 +48,7 @@ class Answers:
     local: dict[str, LocalRecord] = field(default_factory=dict)
     refused_reports: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
+    bytes_in_files: int = 0
     unchecked: str | None = None
 
 
@@ -122,6 +124,7 @@ class Rounds:
             aggregation_seconds=ended - aggregating,
             bytes_down=bytes_down + (self.model.num_bytes * len(drawn) if self._probes else 0),
             bytes_up=answers.bytes_up,
+            bytes_in_files=answers.bytes_in_files,
         )
         record.rounds.append(finished)
         self.save()
@@ -239,6 +242,14 @@ class Rounds:
 
     def _on_update(self, answers: Answers) -> Callable[[str, FLModel], None]:
         def on_update(site: str, answer: FLModel) -> None:
+            try:
+                take_update(site, answer)
+            finally:
+                # FLARE's context keeps the last answer until the next one comes, and with it its files.
+                if self.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
+                    answer.params.clear()
+
+        def take_update(site: str, answer: FLModel) -> None:
             self._take_report(TASK_TRAIN, site, answer, answers)
             report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
             if report.received is not None:
@@ -255,6 +266,7 @@ class Rounds:
                 seconds=report.seconds,
             )
             answers.bytes_up += self._bytes_on_the_wire(answer)
+            answers.bytes_in_files += sum(size_of(value) for value in answer.params.values() if is_reference(value))
 
         return on_update
 
@@ -297,6 +309,12 @@ class Rounds:
                 f"the job's server config needs GapCheckFilter for the task {TASK_TRAIN!r}."
             )
         self.exchanger.forget(set(drawn) - answers.local.keys())
+        try:
+            return self._move(answers)
+        finally:
+            self.aggregator.reset_stats()  # also where no step was taken: updates may lie in files
+
+    def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         needed = self.record.protocol.min_sites
         received = self.model.state
         updates = self.aggregator.accepted_updates() if self._keeps_local_models else {}

@@ -15,7 +15,7 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
 from fdg_plugins.messages import REPORT_LOCAL_MODEL, shorten
-from fdg_plugins.methods import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.methods import OBJECTIVES, Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.models import check_model_name, input_channels
 from fdg_plugins.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
 
@@ -106,10 +106,23 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
             f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: objective {objective.name!r} is defined "
             "for plain SGD."
         )
+    if protocol.enable_tensor_disk_offload:
+        _check_offload(objective, aggregator)
     if aggregator.needs_training_loss and protocol.gap_split != "train":
         raise SettingsError(
             f"gap_split (FDG_GAP_SPLIT) is {protocol.gap_split!r}, expected 'train': the weighting follows from the "
             "loss on the training split."
+        )
+
+
+def _check_offload(objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for parts of a method that have whole updates of all sites in memory."""
+    setting = "enable_tensor_disk_offload (FDG_ENABLE_TENSOR_DISK_OFFLOAD) is true, expected false:"
+    if not aggregator.reads_parts:
+        raise SettingsError(f"{setting} aggregator {type(aggregator).__name__} reads updates in memory only.")
+    if objective.reports_parameters:
+        raise SettingsError(
+            f"{setting} objective {objective.name!r} keeps a number for each parameter and site in memory."
         )
 
 

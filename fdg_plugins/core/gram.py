@@ -3,7 +3,8 @@
 
 Parameters are cut into segments whose length depends on nothing but theirs. A segment is widened to float64 panel by
 panel, small enough for a core's cache, and each panel is one product of matrices, computed by one thread; threads take
-segments, whose Gram matrices are added in order. So the result has the same bits for any number of threads.
+segments, whose Gram matrices are added in order. So the result has the same bits for any number of threads. What is
+stored elsewhere is read some panels at a time; how many changes no bit either.
 """
 
 from collections import deque
@@ -15,8 +16,10 @@ from typing import NamedTuple
 import torch
 
 from fdg_plugins.core.linear import Update, aligned
+from fdg_plugins.core.stored import Values, flattened, part_of
 
 PANEL = 1 << 12  # terms of a product of matrices
+LOADED = 1 << 20  # terms of all updates that one thread has in memory of those that are stored elsewhere, about
 SEGMENT = PANEL << 6  # terms that one thread takes at a time, at least
 MOST_SEGMENTS = 64  # of one parameter: each may have to wait as a matrix [U, U]
 
@@ -24,7 +27,7 @@ MOST_SEGMENTS = 64  # of one parameter: each may have to wait as a matrix [U, U]
 class _Segment(NamedTuple):
     """Where a part of one parameter lies: its values at all sites, flat, and the first and last term."""
 
-    values: Sequence[torch.Tensor]
+    values: Sequence[Values]
     start: int
     stop: int
 
@@ -53,8 +56,8 @@ def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
     if not updates:
         return
     for first, others in aligned(updates[0], updates[1:]):
-        values = [tensor.detach().reshape(-1) for tensor in (first, *others)]
-        length = len(values[0])
+        values = [flattened(tensor) for tensor in (first, *others)]
+        length = first.shape.numel()
         step = max(SEGMENT, -(-length // MOST_SEGMENTS))
         for start in range(0, length, step):
             yield _Segment(values, start, min(start + step, length))
@@ -63,11 +66,19 @@ def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
 def _gram_of(segment: _Segment) -> torch.Tensor:
     count = len(segment.values)
     total = torch.zeros(count, count, dtype=torch.float64)
-    for start in range(segment.start, segment.stop, PANEL):
-        stop = min(start + PANEL, segment.stop)
-        panel = torch.stack([values[start:stop] for values in segment.values]).to(torch.float64)
-        total.addmm_(panel, panel.T)
+    for loaded in _loaded(segment):
+        for start in range(0, len(loaded[0]), PANEL):
+            panel = torch.stack([values[start : start + PANEL] for values in loaded]).to(torch.float64)
+            total.addmm_(panel, panel.T)
     return total
+
+
+def _loaded(segment: _Segment) -> Iterator[list[torch.Tensor]]:
+    """Yield the values of a segment in memory, whole panels at a time; of tensors that are there no copy is made."""
+    step = PANEL * max(1, LOADED // (PANEL * len(segment.values)))
+    for start in range(segment.start, segment.stop, step):
+        part = slice(start, min(start + step, segment.stop))
+        yield [part_of(values, part) for values in segment.values]
 
 
 def _in_order(pool: ThreadPoolExecutor, threads: int, segments: Iterator[_Segment]) -> Iterator[torch.Tensor]:

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from fdg_plugins.core.stored import Stored, Values
+
 FLOAT_BUFFER_SUFFIXES = ("running_mean", "running_var", "normalization.amplitude")
 
 
@@ -43,7 +45,9 @@ class ModelLayout(dict[str, Entry]):
     @classmethod
     def of(cls, state: Mapping[str, Any], kinds: Mapping[str, str] | None = None) -> "ModelLayout":
         """Return the layout of ``state`` (tensors or arrays); without ``kinds``, by dtype and BatchNorm's names."""
-        tensors = {name: torch.as_tensor(value) for name, value in state.items()}
+        tensors = {
+            name: value if isinstance(value, Stored) else torch.as_tensor(value) for name, value in state.items()
+        }
         return cls(
             (
                 name,
@@ -59,8 +63,8 @@ class ModelLayout(dict[str, Entry]):
         return sorted(name for name, entry in self.items() if entry.kind is kind)
 
 
-def guess_kind(name: str, value: torch.Tensor) -> ParameterKind:
+def guess_kind(name: str, value: Values) -> ParameterKind:
     """Return the kind of an entry of which only name and value are known."""
-    if not value.is_floating_point():
+    if not value.dtype.is_floating_point:
         return ParameterKind.INTEGER_BUFFER
     return ParameterKind.FLOAT_BUFFER if name.endswith(FLOAT_BUFFER_SUFFIXES) else ParameterKind.TRAINABLE

@@ -4,7 +4,8 @@
 Every sum of many terms is taken in float64 over blocks of fixed length, and the blocks' sums are
 added exactly. The result therefore has the same bits for any number of threads and for any order in
 which the updates arrived, which BLAS does not promise. All operands are widened to float64 a chunk at a
-time, small enough to stay in a core's cache: the memory is read once, and never written.
+time, small enough to stay in a core's cache: the memory is read once, and never written. What is stored
+elsewhere is read a chunk at a time too, with the same bits.
 """
 
 import math
@@ -12,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-Update = torch.Tensor | Mapping[str, torch.Tensor]
+from fdg_plugins.core.stored import Stored, Values, flattened, part_of
+
+Update = Values | Mapping[str, Values]
 
 BLOCK = 1 << 14  # terms added into one float64 sum
 CHUNK = BLOCK << 1  # terms widened to float64 at a time, for each thread: 256 KiB per operand
@@ -29,23 +32,24 @@ def inner_product(first: Update, second: Update) -> float:
     return math.fsum(torch.cat(sums).tolist()) if sums else 0.0
 
 
-def combine(coefficients: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tensor:
     """Return ``sum_u coefficients[u] * tensors[u]``, accumulated in float64 in the order given, in their dtype."""
     first = tensors[0]
     if any(tensor.shape != first.shape for tensor in tensors):
         raise ValueError(f"Tensors to be combined have shapes {sorted({tuple(tensor.shape) for tensor in tensors})}.")
-    flat = [tensor.detach().reshape(-1) for tensor in tensors]
-    total = torch.empty_like(flat[0])
+    flat = [flattened(tensor) for tensor in tensors]
+    device = first.device if isinstance(first, torch.Tensor) else None
+    total = torch.empty(first.shape.numel(), dtype=first.dtype, device=device)
     for part in _chunks(len(total)):
-        accumulated = torch.zeros(len(total[part]), dtype=torch.float64, device=first.device)
+        accumulated = torch.zeros(len(total[part]), dtype=torch.float64, device=device)
         widened = torch.empty_like(accumulated)
         for coefficient, values in zip(coefficients.tolist(), flat, strict=True):
-            accumulated.add_(widened.copy_(values[part]), alpha=coefficient)
+            accumulated.add_(widened.copy_(part_of(values, part)), alpha=coefficient)
         total[part] = accumulated
     return total.view(first.shape)
 
 
-def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
+def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, list[Values]]]:
     """Yield each parameter of ``update``, by name in sorted order, with that of all ``others``.
 
     Raises ``ValueError`` if two have different names or shapes.
@@ -53,7 +57,7 @@ def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[torch.Te
     if any(isinstance(update, Mapping) != isinstance(other, Mapping) for other in others):
         raise ValueError("Of two updates, one is a mapping of parameters and the other is one tensor.")
     if not isinstance(update, Mapping):
-        yield _of_one_shape(torch.as_tensor(update), [torch.as_tensor(other) for other in others])
+        yield _of_one_shape(_single(update), [_single(other) for other in others])
         return
     mappings = [other for other in others if isinstance(other, Mapping)]
     for other in mappings:
@@ -64,17 +68,21 @@ def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[torch.Te
         yield _of_one_shape(update[name], [other[name] for other in mappings])
 
 
-def _of_one_shape(tensor: torch.Tensor, others: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _single(update: Update) -> Values:
+    return update if isinstance(update, Stored) else torch.as_tensor(update)
+
+
+def _of_one_shape(tensor: Values, others: list[Values]) -> tuple[Values, list[Values]]:
     for other in others:
         if tensor.shape != other.shape:
             raise ValueError(f"Two updates differ in shape: {list(tensor.shape)} and {list(other.shape)}.")
     return tensor, others
 
 
-def _block_sums(left: torch.Tensor, right: torch.Tensor) -> Iterator[torch.Tensor]:
-    left, right = left.detach().reshape(-1), right.detach().reshape(-1)
-    for part in _chunks(len(left)):
-        product = left[part].to(torch.float64) * right[part].to(torch.float64)
+def _block_sums(left: Values, right: Values) -> Iterator[torch.Tensor]:
+    length, left, right = left.shape.numel(), flattened(left), flattened(right)
+    for part in _chunks(length):
+        product = part_of(left, part).to(torch.float64) * part_of(right, part).to(torch.float64)
         whole = len(product) // BLOCK * BLOCK
         # A sum along the inner dimension stays within one thread; a sum over everything would not.
         if whole:

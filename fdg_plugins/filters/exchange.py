@@ -10,8 +10,6 @@ The exchange of the round is a property that the workflow sets; no filter keeps 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import torch
 from nvflare.apis.dxo import DataKind
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey
@@ -23,6 +21,7 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
 from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT, shorten
 from fdg_plugins.peers import authenticated_site
+from fdg_plugins.stored_tensor import size_of
 
 if TYPE_CHECKING:
     from fdg_plugins.methods import Exchange
@@ -108,4 +107,4 @@ def _hand_over(message: Packed, current: ExchangeRound, site: str) -> None:
 
 def _count_bytes(tensors: Any) -> int:
     values = tensors.values() if isinstance(tensors, Mapping) else ()
-    return sum(value.nbytes for value in values if isinstance(value, torch.Tensor | np.ndarray))
+    return sum(size_of(value) for value in values)

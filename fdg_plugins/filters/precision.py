@@ -19,6 +19,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters.wire import read_message, with_main
 from fdg_plugins.messages import HEADER_REASON, META_UPDATE_BYTES, shorten
+from fdg_plugins.stored_tensor import size_of
 
 
 class RoundedUpdateSendFilter(Filter):
@@ -44,7 +45,8 @@ class RoundedUpdateSendFilter(Filter):
 class RoundedUpdateReceiveFilter(Filter):
     """At the server, on the result of ``train``, before all other filters: makes bfloat16 float32.
 
-    What does not come as bfloat16 is left to the aggregator, which refuses what it cannot use.
+    What does not come as bfloat16 is left to the aggregator, which refuses what it cannot use, and so is what FLARE
+    wrote to files: it is made float32 where it is read.
     """
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -52,7 +54,7 @@ class RoundedUpdateReceiveFilter(Filter):
         message = read_message(shareable)
         if message is None or message.main.data_kind != DataKind.WEIGHT_DIFF:
             return shareable
-        came = sum(value.nbytes for value in message.main.data.values() if isinstance(value, torch.Tensor | np.ndarray))
+        came = sum(size_of(value) for value in message.main.data.values())
         widened = {name: _widened(value) for name, value in message.main.data.items()}
         # Set in any case: a site's own word does not count.
         meta = {**message.main.meta, META_UPDATE_BYTES: came}

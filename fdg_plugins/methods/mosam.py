@@ -63,6 +63,7 @@ class MomentumSharpnessAwareObjective(Objective):
 
     name: ClassVar[str] = "mosam"
     report: ClassVar[str | None] = STEP_LENGTH
+    reports_parameters: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True
 
     radius: float = 0.6

@@ -106,6 +106,7 @@ class Objective(ABC):
 
     name: ClassVar[str]
     report: ClassVar[str | None] = None
+    reports_parameters: ClassVar[bool] = False  # whether the server keeps a number per parameter and site
     plain_sgd: ClassVar[bool] = False  # whether the method is defined for SGD without momentum alone
 
     @property

@@ -50,6 +50,7 @@ class ControlVariatesObjective(Objective):
 
     name: ClassVar[str] = "scaffold"
     report: ClassVar[str | None] = "control_variate"
+    reports_parameters: ClassVar[bool] = True
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the cross entropy with steps corrected by the c received and the site's own c_u; zero if not yet."""

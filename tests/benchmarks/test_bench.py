@@ -95,13 +95,21 @@ def test_a_round_in_which_an_update_is_refused_is_not_measured() -> None:
 @needs_linux
 def test_the_peak_of_a_step_is_counted_beyond_that_of_holding_the_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     model = {"weight": torch.zeros(MIB)}
-    peaks = {memory.peak_of_step: 900 * MIB, memory.peak_of_holding: 897 * MIB}
+    peaks = {
+        memory.peak_of_step: 900 * MIB,
+        memory.peak_of_holding: 897 * MIB,
+        memory.write_updates: None,
+        memory.peak_of_step_with_offload: 17 * MIB,
+    }
     monkeypatch.setattr(memory, "in_new_process", lambda task, *_: peaks[task])
     monkeypatch.setattr(memory, "network_state", lambda quick: model)
     rows = memory.rows(quick=True)
     assert_well_formed(rows)
-    assert [(row.ours, row.reference) for row in rows] == [(11 * MIB, 8 * MIB)] * len(memory.FORMS)
+    in_memory = rows[: len(memory.FORMS)]
+    assert [(row.ours, row.reference) for row in in_memory] == [(11 * MIB, 8 * MIB)] * len(memory.FORMS)
     assert rows[0].reached  # 8.8 MiB and one model of 4 MiB are allowed
+    assert [(row.ours, row.reference) for row in rows[len(memory.FORMS) :]] == [(17 * MIB, 4 * MIB)] * 2
+    assert not rows[-1].reached  # four models of 4 MiB are allowed
 
 
 @needs_linux

@@ -132,6 +132,19 @@ def round_record(number: int, **changes: Any) -> RoundRecord:
 # --- FLARE ------------------------------------------------------------------------------------------
 
 
+class Cell:
+    """The part of FLARE's end of the network in which it is told how to take what arrives."""
+
+    def __init__(self) -> None:
+        self.context: dict[str, Any] = {}
+
+    def get_fobs_context(self) -> dict[str, Any]:
+        return dict(self.context)
+
+    def update_fobs_context(self, changes: Mapping[str, Any]) -> None:
+        self.context.update(changes)
+
+
 class Engine:
     """The part of FLARE's server engine that a workflow uses; ``events`` are those fired, with their data."""
 
@@ -140,10 +153,14 @@ class Engine:
         self.sites = sites
         self.components = components or {}
         self.events: list[tuple[str, Any]] = []
+        self.cell = Cell()
         self.contexts = FLContextManager(self, "server", "job", public_stickers={}, private_stickers={})
 
     def get_workspace(self) -> SimpleNamespace:
         return SimpleNamespace(get_run_dir=lambda job_id: str(self.folder), get_root_dir=lambda: str(self.folder))
+
+    def get_cell(self) -> Cell:
+        return self.cell
 
     def get_clients(self) -> list[Client]:
         return [Client(site, "token") for site in self.sites]

@@ -20,6 +20,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.app_event_type import AppEventType
+from nvflare.fuel.utils.fobs import FOBSContextKey
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins.aggregators import FedOMGAggregator
@@ -185,6 +186,60 @@ def test_two_runs_of_one_seed_give_the_same_bits_also_with_a_new_process_for_eve
         evaluations.append(job.record.evaluations)
     assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
     assert evaluations[0] == evaluations[1]
+
+
+class OffloadedJob(Job):
+    """A job to whose server updates come as FLARE's disk offload hands them over."""
+
+    def __init__(self, folder: Path, offload: Callable[[Any], Any], **arguments: Any) -> None:
+        super().__init__(folder, **arguments)
+        self.offload = offload
+
+    def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
+        reply = super()._answer(site, task, request)
+        if task != TASK_TRAIN or reply is None:
+            return reply
+        dxo = from_shareable(reply)
+        dxo.data = self.offload(dxo.data)
+        return dxo.update_shareable(reply)
+
+
+OFFLOADED = {**PROTOCOL, "enable_tensor_disk_offload": True}
+
+
+@pytest.mark.usefixtures("real_data")
+def test_updates_in_files_give_the_bits_of_those_in_memory_and_leave_no_file(
+    tmp_path: Path, offload: Callable[[Any], Any], offload_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for name in ("files", "memory"):
+        (tmp_path / name).mkdir()
+    offloaded, plain = OffloadedJob(tmp_path / "files", offload, protocol=OFFLOADED), Job(tmp_path / "memory")
+    offloaded.run()
+    assert "updates are written to " in caplog.text
+    assert "has no effect" not in caplog.text
+    plain.run()
+    models = [load_tensors(tmp_path / name / LAST_FILE) for name in ("files", "memory")]
+    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+    assert offloaded.record.evaluations == plain.record.evaluations
+    assert [finished.bytes_in_files for finished in plain.record.rounds] == [0, 0]
+    assert [finished.bytes_in_files for finished in offloaded.record.rounds] == [
+        finished.bytes_up for finished in plain.record.rounds
+    ]
+    assert list(offload_root.iterdir()) == []
+
+
+@pytest.mark.usefixtures("real_data")
+def test_disk_offload_without_effect_is_said_once_and_its_folder_goes_with_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    job = Job(tmp_path, protocol=OFFLOADED)
+    job.run()
+    assert job.record.status == "finished"
+    assert caplog.text.count("enable_tensor_disk_offload has no effect: the updates came in memory") == 1
+    assert not list(tmp_path.glob("nvflare_tensor_offload_*"))
+    assert not job.engine.cell.context[FOBSContextKey.TENSOR_DISK_OFFLOAD]
 
 
 @pytest.mark.usefixtures("no_data")

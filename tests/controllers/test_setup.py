@@ -7,10 +7,23 @@ from typing import Any
 import pytest
 from federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 
-from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.aggregators import (
+    AGGREGATORS,
+    FedAvgAggregator,
+    FedOMGAggregator,
+    UpdateAggregator,
+    make_aggregator,
+)
 from fdg_plugins.controllers.census import Federation
 from fdg_plugins.controllers.record import InitialWeights
-from fdg_plugins.controllers.setup import Plans, check_update_filters, make_plans, method_in_force, new_record
+from fdg_plugins.controllers.setup import (
+    Plans,
+    check_settings,
+    check_update_filters,
+    make_plans,
+    method_in_force,
+    new_record,
+)
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.protocol import Protocol
@@ -92,6 +105,35 @@ def test_a_job_that_rounds_updates_is_refused_where_the_protocol_says_float32() 
     with pytest.raises(SettingsError, match=r"is 'float32', but the job's configs have the filters that round updates"):
         check_update_filters(plans(), [RoundedUpdateReceiveFilter()])
     check_update_filters(plans(), [])
+
+
+@pytest.mark.parametrize("layer", ["job", "stand_in", "environment"])
+@pytest.mark.parametrize("name", ["scaffold", "mosam"])
+def test_disk_offload_is_refused_where_reports_would_be_in_memory_as_a_whole(layer: str, name: str) -> None:
+    setting = "FDG_ENABLE_TENSOR_DISK_OFFLOAD" if layer == "environment" else "enable_tensor_disk_offload"
+    layers: dict[str, dict[str, Any]] = {"job": {"objective": name, "momentum": 0}}
+    refused = plans(**{**layers, layer: {**layers.get(layer, {}), setting: "true"}})
+    with pytest.raises(
+        SettingsError, match=rf"^enable_tensor_disk_offload .* expected false: objective '{name}' keeps"
+    ):
+        check_settings(FedAvgAggregator(), refused)
+
+
+def test_disk_offload_is_refused_under_an_aggregator_that_reads_updates_in_memory_only() -> None:
+    class OwnAggregator(UpdateAggregator):
+        """One that has not declared to read updates in parts."""
+
+        def direction(self, weights: Any, contributions: Any) -> Any:
+            raise NotImplementedError
+
+    wanted = plans(job={"enable_tensor_disk_offload": True})
+    with pytest.raises(
+        SettingsError, match=r"expected false: aggregator OwnAggregator reads updates in memory only\.$"
+    ):
+        check_settings(OwnAggregator(), wanted)
+    check_settings(OwnAggregator(), plans())
+    for name in AGGREGATORS:
+        check_settings(make_aggregator(name), wanted)
 
 
 @pytest.mark.parametrize(("stand_in", "data"), [(False, "PACS"), (True, "STAND-IN for PACS")])

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from . import vandal
 from .conftest import Federation, change_protocol
 
@@ -28,11 +30,16 @@ def hostile(federation: Federation, site: str) -> Iterator[None]:
     shutil.rmtree(local / "custom")
 
 
+SPOILT_TENSORS = 14  # the first ways, which are of tensors: where these lie makes no difference to the others
+
+
+@pytest.mark.parametrize(
+    ("in_files", "rounds"), [(False, len(vandal.WAYS)), (True, SPOILT_TENSORS)], ids=["in memory", "in files"]
+)
 def test_every_malformed_update_is_refused_by_name_and_the_others_make_the_step(
-    federation: Federation, job: Path, tmp_path: Path
+    federation: Federation, job: Path, tmp_path: Path, in_files: bool, rounds: int
 ) -> None:
-    rounds = len(vandal.WAYS)
-    change_protocol(job, rounds=rounds)
+    change_protocol(job, rounds=rounds, enable_tensor_disk_offload=in_files)
     with hostile(federation, "photo"):
         record = federation.record_of(federation.session("lead").submit_job(str(job)), tmp_path / "result")
     assert len(record.rounds) == rounds
@@ -42,6 +49,7 @@ def test_every_malformed_update_is_refused_by_name_and_the_others_make_the_step(
         assert finished.sites == ("cartoon", "sketch")
         assert finished.aggregation is not None
         assert finished.aggregation.weights.keys() == {"cartoon", "sketch"}
+        assert (finished.bytes_in_files > 0) is in_files
     assert len({finished.failures["photo"] for finished in record.rounds}) >= rounds // 3, "reasons that tell apart"
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates in half of their bytes: what rounding changes, what it leaves as it is, and what it refuses."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,18 @@ def test_an_update_that_was_not_rounded_is_left_to_the_aggregator() -> None:
     arrived = from_shareable(RoundedUpdateReceiveFilter().process(answer(original), FLContext()))
     assert all(arrived.data[name] is value for name, value in original.items())
     assert arrived.meta[META_UPDATE_BYTES] == sum(value.nbytes for value in original.values())
+
+
+def test_an_update_in_files_is_left_there_and_its_bytes_are_those_with_which_it_came(
+    offload: Callable[[Any], dict[str, Any]],
+) -> None:
+    rounded = RoundedUpdateSendFilter().process(answer(update()), site())
+    narrow = from_shareable(rounded)
+    kept = offload(narrow.data)
+    arrived = RoundedUpdateReceiveFilter().process(DXO(DataKind.WEIGHT_DIFF, data=kept).to_shareable(), FLContext())
+    found = from_shareable(arrived)
+    assert all(found.data[name] is value for name, value in kept.items())
+    assert found.meta[META_UPDATE_BYTES] == sum(value.nbytes for value in narrow.data.values())
 
 
 def test_a_site_cannot_say_how_many_bytes_it_sent() -> None:

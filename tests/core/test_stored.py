@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of tensors that are stored elsewhere: the bits of those in memory, with a small part in memory at a time."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fdg_plugins.core import combine, gram, gram_matrix, inner_product, linear
+from fdg_plugins.core.stored import Stored, part_of, whole
+
+REPEATABLE = settings(derandomize=True, deadline=None)
+PANEL, SEGMENT = 8, 32
+DTYPES = (torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass
+class Shelf(Stored):
+    """A tensor that is handed out in parts, and notes how long these were."""
+
+    values: torch.Tensor
+    lengths: list[int] = field(default_factory=list)
+
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        return self.values.shape
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
+        return self.values.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        self.lengths.append(stop - start)
+        return self.values.reshape(-1)[start:stop].clone()
+
+
+def updates(sizes: list[int], count: int, dtype: torch.dtype, seed: int) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        {f"w{k}": torch.randn(size, generator=generator).to(dtype).view(-1, 1) for k, size in enumerate(sizes)}
+        for _ in range(count)
+    ]
+
+
+def shelved(update: dict[str, torch.Tensor]) -> dict[str, Shelf]:
+    return {name: Shelf(value) for name, value in update.items()}
+
+
+@REPEATABLE
+@given(
+    sizes=st.lists(st.integers(0, 5 * SEGMENT), min_size=1, max_size=4),
+    count=st.integers(1, 5),
+    dtype=st.sampled_from(DTYPES),
+    loaded=st.integers(1, 20 * PANEL),
+    seed=st.integers(0, 2**31),
+)
+def test_sums_of_what_is_stored_have_the_bits_of_those_in_memory(
+    sizes: list[int], count: int, dtype: torch.dtype, loaded: int, seed: int
+) -> None:
+    held = updates(sizes, count, dtype, seed)
+    kept = [shelved(update) for update in held]
+    coefficients = torch.linspace(-0.3, 1.7, count, dtype=torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in (
+            (gram, "PANEL", PANEL),
+            (gram, "SEGMENT", SEGMENT),
+            (gram, "LOADED", loaded),
+            (linear, "BLOCK", PANEL),
+            (linear, "CHUNK", 2 * PANEL),
+        ):
+            patch.setattr(module, name, value)
+        assert torch.equal(gram_matrix(kept), gram_matrix(held))
+        assert torch.equal(gram_matrix([*held[:1], *kept[1:]]), gram_matrix(held))
+        assert inner_product(kept[0], held[-1]) == inner_product(held[0], held[-1])
+        for name in held[0]:
+            total = combine(coefficients, [update[name] for update in kept])
+            expected = combine(coefficients, [update[name] for update in held])
+            assert (total.shape, total.dtype) == (expected.shape, expected.dtype)
+            assert torch.equal(total, expected)
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_a_part_of_what_is_stored_is_in_memory_at_a_time(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram, "LOADED", 64 * gram.PANEL)
+    vector = torch.ones(gram.SEGMENT + 3)
+    rows = [Shelf(vector) for _ in range(count)]
+    gram_matrix([{"w": row} for row in rows])
+    longest = max(length for row in rows for length in row.lengths)
+    assert count * longest <= max(gram.LOADED, count * gram.PANEL)
+    assert all(sum(row.lengths) == len(vector) for row in rows), "read once"
+    for row in rows:
+        row.lengths.clear()
+    combine(torch.ones(count), rows)
+    assert max(length for row in rows for length in row.lengths) <= linear.CHUNK * torch.get_num_threads()
+    assert all(sum(row.lengths) == len(vector) for row in rows), "read once"
+
+
+def test_a_tensor_in_memory_is_not_copied_and_a_stored_one_is_read_as_a_whole() -> None:
+    tensor = torch.arange(6.0).view(2, 3)
+    assert whole(tensor) is tensor
+    assert torch.equal(whole(Shelf(tensor)), tensor)
+    assert whole(Shelf(torch.tensor(3))).item() == 3
+    assert part_of(tensor.view(-1), slice(1, 3)).data_ptr() == tensor.view(-1)[1:].data_ptr()
+
+
+def test_one_vector_may_be_stored_too_and_others_that_do_not_match_are_refused() -> None:
+    assert inner_product(Shelf(torch.ones(3)), torch.ones(3)) == 3.0
+    with pytest.raises(ValueError, match=r"differ in shape: \[3\] and \[4\]"):
+        inner_product(Shelf(torch.ones(3)), Shelf(torch.ones(4)))
+    with pytest.raises(ValueError, match=r"have shapes \[\(1,\), \(2,\)\]"):
+        combine(torch.ones(2), [Shelf(torch.ones(2)), Shelf(torch.ones(1))])
