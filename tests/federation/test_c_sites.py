@@ -96,7 +96,7 @@ def test_data_that_vanish_in_the_middle_of_a_job_are_named_and_the_others_go_on(
     data = tmp_path / "data"
     shutil.copytree(federation.data_root, data)
     content = json.loads(before)
-    content["photo"]["data_root"] = str(data)
+    content["photo"].update(data_root=str(data), image_memory=0)  # kept in memory, they would not be missed
     config.write_text(json.dumps(content), encoding="utf-8")
     try:
         job = federation.session("lead").submit_job(str(long_job))
