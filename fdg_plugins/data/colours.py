@@ -22,6 +22,7 @@ _LUMA = (0.2989, 0.587, 0.114)
 _PLACES = np.array([0, 1 / 3, -1 / 3], dtype=np.float32).reshape(3, 1, 1)  # of red, green and blue on the circle
 _SIGN = np.int32(-(2**31))  # the bit of a float32 that says whether it is negative
 _LARGEST = 255
+_ONE_THREAD = 1 << 15  # torch's own limit
 _GREY_BELOW = np.float32(1e-9)  # a chroma under it has no hue; keeps zero from dividing zero
 
 
@@ -106,4 +107,7 @@ def _copy_sign(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def _clamp_to(image: np.ndarray, largest: float) -> None:
-    torch.from_numpy(image).clamp_(0, largest)  # here torch is the faster one, by three times
+    # Here torch is the faster one, by three times. Parts so small it leaves to one thread: others would have to be woken,
+    # and then wait for work on cores that other sites of this machine need.
+    for part in torch.from_numpy(image).view(-1).split(_ONE_THREAD):
+        part.clamp_(0, largest)
