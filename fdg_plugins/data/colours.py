@@ -107,7 +107,7 @@ def _copy_sign(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def _clamp_to(image: np.ndarray, largest: float) -> None:
-    # Here torch is the faster one, by three times. Parts so small it leaves to one thread: others would have to be woken,
-    # and then wait for work on cores that other sites of this machine need.
+    # Here torch is the faster one, by three times. It leaves parts so small to one thread: others would have to be
+    # woken, and then wait for work on cores that other sites of this machine need.
     for part in torch.from_numpy(image).view(-1).split(_ONE_THREAD):
         part.clamp_(0, largest)
