@@ -18,7 +18,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution
 from fdg_plugins.aggregators.weightings import RoundOf, Weighting, make_weighting
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
-from fdg_plugins.core.linear import combine, inner_product
+from fdg_plugins.core.linear import combine
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SITE
@@ -269,11 +269,6 @@ def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> lis
     return (
         torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()
     )
-
-
-def norm(update: Mapping[str, Values]) -> float:
-    """Return the Euclidean length of an update."""
-    return inner_product(update, update) ** 0.5
 
 
 def _like(name: str, value: Any, current: Any) -> Any:

@@ -17,7 +17,8 @@ import torch
 
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.measures import combine_updates, measure_updates
+from fdg_plugins.aggregators.measures import measures
+from fdg_plugins.core.gram import gram_matrix
 
 
 class FedAvgAggregator(UpdateAggregator):
@@ -32,6 +33,5 @@ class FedAvgAggregator(UpdateAggregator):
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return p as the coefficients; report the updates' lengths and cosines with their mean."""
-        updates = [self.trainable(contribution) for contribution in contributions]
-        mean = combine_updates(weights, updates)
-        return Direction(weights, measure_updates(updates, mean, mean))
+        gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
+        return Direction(weights, measures(gram, weights, weights))

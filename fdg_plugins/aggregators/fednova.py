@@ -24,7 +24,8 @@ import torch
 
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.measures import combine_updates, measure_updates
+from fdg_plugins.aggregators.measures import measures
+from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.errors import ContributionError
 
 
@@ -57,8 +58,8 @@ class FedNovaAggregator(UpdateAggregator):
         """Return ``tau_eff p_u / |a_u|``; report ``|a_u|``, and lengths and cosines as under FedAvg."""
         steps = effective_steps_of(contributions)
         coefficients = normalized_coefficients(weights, steps)
-        updates = [self.trainable(contribution) for contribution in contributions]
-        measured = measure_updates(updates, combine_updates(weights, updates), combine_updates(coefficients, updates))
+        gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
+        measured = measures(gram, weights, coefficients)
         return Direction(coefficients, {**measured, "effective_steps": steps.tolist()})
 
 

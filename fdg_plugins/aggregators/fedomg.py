@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.aggregators.base import Direction, UpdateAggregator, check_number, cosines
+from fdg_plugins.aggregators.base import Direction, UpdateAggregator, check_number
 from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.measures import measures
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.matching import invariant_coefficients, match
 from fdg_plugins.errors import FDGError, SettingsError
@@ -64,16 +65,10 @@ class FedOMGAggregator(UpdateAggregator):
         gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
         matching = match(gram, weights, self.kappa)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale)
-        lengths = gram.diagonal().clamp_min(0).sqrt()
-        mean_norm, direction_norm = (float((c @ gram @ c).clamp_min(0).sqrt()) for c in (weights, coefficients))
         report = {
             "gamma": matching.weights.tolist(),
             "duality_gap": matching.gap,
             "objective": matching.objective,
-            "update_norms": lengths.tolist(),
-            "mean_norm": mean_norm,
-            "direction_norm": direction_norm,
-            "cosines_with_mean": cosines(gram @ weights, lengths, mean_norm),
-            "cosines_with_direction": cosines(gram @ coefficients, lengths, direction_norm),
+            **measures(gram, weights, coefficients),
         }
         return Direction(coefficients, report)

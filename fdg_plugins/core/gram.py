@@ -2,9 +2,9 @@
 """The Gram matrix of updates: half of U squared inner products, by BLAS, at the cost of reading each update once.
 
 Parameters are cut into segments whose length depends on nothing but theirs. A segment is widened to float64 panel by
-panel, small enough for a core's cache, and each panel is one product of matrices, computed by one thread; threads take
-segments, whose Gram matrices are added in order. So the result has the same bits for any number of threads. What is
-stored elsewhere is read some panels at a time; how many changes no bit either.
+panel, whose length depends on the number of updates alone, and each panel is one product of matrices, computed by one
+thread; threads take segments, whose Gram matrices are added in order. So the result has the same bits for any number of
+threads. What is stored elsewhere is read some panels at a time; how many changes no bit either.
 """
 
 from collections import deque
@@ -18,9 +18,11 @@ import torch
 from fdg_plugins.core.linear import Update, aligned
 from fdg_plugins.core.stored import Values, flattened, part_of
 
-PANEL = 1 << 12  # terms of a product of matrices
+PANEL = 1 << 15  # terms of a product of matrices, at most
+PANEL_VALUES = 1 << 19  # of all updates, in float64: 4 MiB
+SHORTEST_PANEL = 1 << 8
 LOADED = 1 << 20  # terms of all updates that one thread has in memory of those that are stored elsewhere, about
-SEGMENT = PANEL << 6  # terms that one thread takes at a time, at least
+SEGMENT = 1 << 18  # terms that one thread takes at a time, at least
 MOST_SEGMENTS = 64  # of one parameter: each may have to wait as a matrix [U, U]
 
 
@@ -64,18 +66,28 @@ def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
 
 
 def _gram_of(segment: _Segment) -> torch.Tensor:
-    count = len(segment.values)
+    count, panel = len(segment.values), panel_length(len(segment.values))
     total = torch.zeros(count, count, dtype=torch.float64)
-    for loaded in _loaded(segment):
-        for start in range(0, len(loaded[0]), PANEL):
-            panel = torch.stack([values[start : start + PANEL] for values in loaded]).to(torch.float64)
-            total.addmm_(panel, panel.T)
+    widened = torch.empty(count, min(panel, segment.stop - segment.start), dtype=torch.float64)
+    for loaded in _loaded(segment, panel):
+        for start in range(0, len(loaded[0]), panel):
+            parts = [values[start : start + panel] for values in loaded]
+            rows = widened[:, : len(parts[0])]
+            for row, part in zip(rows, parts, strict=True):
+                row.copy_(part)
+            total.addmm_(rows, rows.T)
     return total
 
 
-def _loaded(segment: _Segment) -> Iterator[list[torch.Tensor]]:
+def panel_length(count: int) -> int:
+    """Return the terms of a panel of ``count`` updates: few updates need long ones, for every call has its price."""
+    fitting = 1 << max(0, (PANEL_VALUES // count).bit_length() - 1)
+    return min(PANEL, max(SHORTEST_PANEL, fitting))
+
+
+def _loaded(segment: _Segment, panel: int) -> Iterator[list[torch.Tensor]]:
     """Yield the values of a segment in memory, whole panels at a time; of tensors that are there no copy is made."""
-    step = PANEL * max(1, LOADED // (PANEL * len(segment.values)))
+    step = panel * max(1, LOADED // (panel * len(segment.values)))
     for start in range(segment.start, segment.stop, step):
         part = slice(start, min(start + step, segment.stop))
         yield [part_of(values, part) for values in segment.values]

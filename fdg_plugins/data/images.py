@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset, Sampler
-from torchvision.transforms.v2 import functional
 
 from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.domains import DomainData
@@ -88,7 +88,7 @@ class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         chosen = torch.tensor(indices, dtype=torch.int64) % max(len(self.rows), 1)
         images = self.pixels[self.rows[chosen]].unsqueeze(1).float().div_(255.0)
         if images.shape[-1] != self.image_size:
-            images = functional.resize(images, [self.image_size, self.image_size], antialias=True)
+            images = interpolate(images, [self.image_size] * 2, mode="bilinear", antialias=True)
         return images, self.labels[chosen]
 
 

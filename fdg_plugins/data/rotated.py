@@ -14,11 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2 import functional
 
 from fdg_plugins.data.catalogue import RotatedSpec, Sample
-from fdg_plugins.data.mnist import read_mnist
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
 
@@ -57,6 +54,10 @@ def rotate(images: torch.Tensor, angle: int) -> torch.Tensor:
     """Return ``images: uint8 [N, S, S]``, turned counter-clockwise by ``angle`` degrees; what comes in is black."""
     if len(images) == 0:
         return images
+    # torchvision takes longer to import than all else of a site's process, and few sites open these data sets.
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms.v2 import functional
+
     # As the channels of one image, all go through the same grid. Without ``fill``, outside is zero.
     return functional.rotate(images, angle, interpolation=InterpolationMode.BILINEAR)
 
@@ -64,6 +65,8 @@ def rotate(images: torch.Tensor, angle: int) -> torch.Tensor:
 def _load_mnist(data_root: Path | None, spec: RotatedSpec) -> tuple[torch.Tensor, torch.Tensor]:
     if data_root is None:
         raise DataError(f"data set {spec.name} has no data root; expected the folder that holds mnist/MNIST/raw/.")
+    from fdg_plugins.data.mnist import read_mnist  # which needs torchvision
+
     return read_mnist(Path(data_root), spec.size)
 
 

@@ -136,7 +136,10 @@ def test_equal_shares_of_the_classes_are_fedavg_to_the_bit(weighting: Any) -> No
     step, report = run(FedCSAAggregator(weighting=weighting, server_lr=0.7), counts)
     plain, expected = run(FedAvgAggregator(weighting=weighting, server_lr=0.7), counts)
     assert same_bits(step, plain)
-    assert report == expected
+    assert report.keys() == expected.keys()
+    for name, value in report.items():
+        measured = name.endswith("_norm") or name.startswith(("update_norms", "cosines"))  # of a step in float32
+        assert value == (pytest.approx(expected[name], rel=1e-6) if measured else expected[name]), name
 
 
 def test_one_site_gives_its_own_update_back() -> None:
@@ -184,10 +187,11 @@ def test_the_report_measures_the_step_that_is_taken() -> None:
         return torch.cat([params[name].double().flatten() for name in trainable])
 
     assert report["direction_norm"] == pytest.approx(float(flat(step).norm()), rel=1e-6)
-    assert report["mean_norm"] == expected["mean_norm"] == pytest.approx(float(flat(plain).norm()), rel=1e-6)
+    assert report["mean_norm"] == pytest.approx(float(flat(plain).norm()), rel=1e-6)
     cosines = [float(torch.cosine_similarity(flat(UPDATES[site]), flat(step), dim=0)) for site in sorted(SAMPLES)]
     assert report["cosines_with_direction"] == pytest.approx(cosines, rel=1e-5)
-    assert report["cosines_with_mean"] == expected["cosines_with_mean"]
+    assert report["mean_norm"] == pytest.approx(expected["mean_norm"], rel=1e-12)
+    assert report["cosines_with_mean"] == pytest.approx(expected["cosines_with_mean"], rel=1e-12)
 
 
 def test_any_order_of_arrival_gives_the_same_bits_for_arrays_and_tensors() -> None:

@@ -59,3 +59,8 @@ def test_the_process_that_works_loads_the_rest_and_no_solver() -> None:
     loaded = loaded_by("import fdg_plugins.executors.worker, fdg_plugins.executors.session")
     assert {"fdg_plugins.data", "fdg_plugins.models", "fdg_plugins.methods"} <= loaded
     assert not {"cvxpy", "fdg_plugins.controllers", "fdg_plugins.aggregators", "nvflare.recipe"} & loaded
+
+
+@pytest.mark.parametrize("ours", ["executors.worker, fdg_plugins.executors.session", "controllers", "aggregators"])
+def test_only_who_opens_digits_or_builds_a_resnet_loads_torchvision_and_with_it_the_compiler(ours: str) -> None:
+    assert not {"torchvision", "torch._dynamo", "sympy"} & loaded_by(f"import fdg_plugins.{ours}")
