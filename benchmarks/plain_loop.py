@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch.nn.functional import cross_entropy
+from cases.plain_loop import evaluate_plainly, train_plainly
 
 from fdg_plugins.data import (
     DomainData,
@@ -67,18 +67,15 @@ def train(model: ExtractorClassifier, data: DomainData, site: str, round_number:
         momentum=protocol.momentum,
         weight_decay=protocol.weight_decay,
     )
-    model.train()
     for epoch in range(protocol.local_epochs):
-        for images, labels in training_batches(
+        batches = training_batches(
             data,
             image_size=protocol.image_size,
             batch_size=protocol.batch_size,
             seed=protocol.seed,
             scope=(site, round_number, epoch),
-        ):
-            optimizer.zero_grad()
-            cross_entropy(model(images), labels).backward()
-            optimizer.step()
+        )
+        train_plainly(model, batches, optimizer)
 
 
 def mean(states: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
@@ -91,16 +88,10 @@ def mean(states: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     }
 
 
-@torch.inference_mode()
 def accuracy(model: ExtractorClassifier, data: DomainData, samples: Sequence[Sample], protocol: Protocol) -> float:
     """Return the fraction of ``samples`` that ``model`` gets right."""
-    model.eval()
-    correct = count = 0
     batches = evaluation_batches(data, samples, image_size=protocol.image_size, batch_size=EVALUATION_BATCH)
-    for images, labels in batches:
-        correct += int((model(images).argmax(dim=1) == labels).sum())
-        count += len(labels)
-    return correct / count
+    return evaluate_plainly(model, batches)
 
 
 def _data_root() -> Path | None:

@@ -177,12 +177,7 @@ def training_epochs(
     """
     _check_loading(batch_size, workers)
     epochs = [ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope) for scope in scopes]
-    dataset: DomainImages | ArrayImages
-    if isinstance(data.images, ImageArray):
-        dataset = ArrayImages(data.images, data.train, image_size, times=len(epochs))
-    else:
-        views = [TrainingView(image_size, len(data.train), seed=seed, scope=scope) for scope in scopes]
-        dataset = DomainImages(data.images, data.train, views)
+    dataset = _training_images(data, image_size, seed, scopes)
     generator = torch_generator(seed, "workers")
     batches = iter(ImageBatches(dataset, workers, device, batch_sampler=ConsecutiveEpochs(epochs), generator=generator))
     for epoch in epochs:
@@ -206,17 +201,11 @@ def training_batches(
     and need no workers.
     """
     _check_loading(batch_size, workers)
-    dataset: DomainImages | ArrayImages
-    if isinstance(data.images, ImageArray):
-        dataset = ArrayImages(data.images, data.train, image_size)
-    else:
-        view = TrainingView(image_size, len(data.train), seed=seed, scope=scope)
-        dataset = DomainImages(data.images, data.train, [view])
     return ImageBatches(
-        dataset,
+        _training_images(data, image_size, seed, [scope]),
         workers,
         device,
-        batch_sampler=ShuffledBatches(len(dataset), batch_size, seed=seed, scope=scope),
+        batch_sampler=ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope),
         generator=torch_generator(seed, *scope, "workers"),
     )
 
@@ -242,6 +231,16 @@ def evaluation_batches(
         dataset = DomainImages(data.images, samples, [WholeView(image_size)])
     generator = torch_generator(0, "evaluation", "workers")
     return ImageBatches(dataset, workers, device, batch_size=batch_size, generator=generator)
+
+
+def _training_images(
+    data: DomainData, image_size: int, seed: int, scopes: Sequence[Scope]
+) -> DomainImages | ArrayImages:
+    """Return the training images, once for each of ``scopes``."""
+    if isinstance(data.images, ImageArray):
+        return ArrayImages(data.images, data.train, image_size, times=len(scopes))
+    views = [TrainingView(image_size, len(data.train), seed=seed, scope=scope) for scope in scopes]
+    return DomainImages(data.images, data.train, views)
 
 
 def _as_it_is(batch: Any) -> Any:
