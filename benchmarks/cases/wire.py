@@ -16,7 +16,7 @@ from echo_parts import state_of
 
 from cases.flare import Run, federation, simulate, with_custom, without_custom, write_job
 from cases.measure import Goal, Row
-from fdg_plugins.recipes.job import TENSOR_CHUNK
+from fdg_plugins.recipes.job import IN_CHUNKS
 
 SITES = ["cartoon", "photo"]
 COMPONENTS = ("echo_parts.RoundTrips", "echo_parts.Echo")
@@ -78,7 +78,7 @@ def _rows_of(network: str, trips: int, folder: Path, mode: str, run: Callable[[P
 
 def echo_job(folder: Path, network: str, form: str, trips: int) -> Path:
     """Write a job of round trips into ``folder`` and return its path."""
-    chunks: Mapping[str, Any] = {} if form == ARRAYS else TENSOR_CHUNK
+    chunks: Mapping[str, Any] = {} if form == ARRAYS else IN_CHUNKS
     arguments = {"network": network, "arrays": form == ARRAYS, "trips": trips}
     workflow = {"id": "trips", "path": COMPONENTS[0], "args": arguments}
     echo = {"tasks": ["train"], "executor": {"path": COMPONENTS[1], "args": {}}}

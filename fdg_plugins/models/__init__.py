@@ -32,6 +32,7 @@ from fdg_plugins.models.registry import (
     check_head,
     check_model_name,
     input_channels,
+    is_small_model,
     model_names,
     parameter_kinds,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "check_head",
     "check_model_name",
     "input_channels",
+    "is_small_model",
     "load_pretrained",
     "model_names",
     "parameter_kinds",

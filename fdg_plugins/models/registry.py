@@ -17,15 +17,20 @@ from fdg_plugins.randomness import seeded
 
 
 class _Architecture(NamedTuple):
-    """How to build an extractor and its number of features ``D``, and how many channels its images have."""
+    """How to build an extractor and its number of features ``D``, how many channels its images have, and whether its
+    parameters take less than ``SMALL`` bytes."""
 
     build: Callable[[], tuple[nn.Module, int]]
     channels: int = 3
+    small: bool = False
+
+
+SMALL = 2 * 2**20  # bytes of a state dict
 
 
 _ARCHITECTURES: dict[str, _Architecture] = {
-    "convnet": _Architecture(convnet_extractor),
-    "groupnorm_convnet": _Architecture(groupnorm_extractor, channels=1),
+    "convnet": _Architecture(convnet_extractor, small=True),
+    "groupnorm_convnet": _Architecture(groupnorm_extractor, channels=1, small=True),
     "resnet18": _Architecture(partial(resnet_extractor, "resnet18")),
     "resnet50": _Architecture(partial(resnet_extractor, "resnet50")),
 }
@@ -142,6 +147,12 @@ HEADS: tuple[str, ...] = tuple(sorted(_CLASSIFIERS))
 def model_names() -> tuple[str, ...]:
     """Return the names that ``build_model`` knows, sorted."""
     return tuple(sorted(_ARCHITECTURES))
+
+
+def is_small_model(name: str) -> bool:
+    """Return whether the parameters and buffers of a model take less than 2 MiB, with few classes."""
+    check_model_name(name)
+    return _ARCHITECTURES[name].small
 
 
 def check_model_name(name: str) -> None:

@@ -32,12 +32,14 @@ from fdg_plugins.methods import Objective
 PACKAGE = "fdg_plugins"
 APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}
 MIN_CLIENTS = 3  # two sources, below which there is nothing to combine, and the held-out site
-TENSOR_CHUNK = {"tensor_download_chunk_size": 16 * 2**20}  # bytes; measured fastest for models of 45 MB and more
+# How tensors travel: in chunks, of the bytes that were measured fastest for models of 45 MB and more; or, where that
+# takes longer than the model itself, within the message.
+IN_CHUNKS = {"tensor_download_chunk_size": 16 * 2**20}
+IN_MESSAGES = {"tensor_download_chunk_size": 0}
 SERVER_PARAMETERS = {
     "server": {"task_request_interval": 0.05},  # seconds; FLARE's 2 would be most of a short round
     "dead_client_grace_period": 15,  # seconds; above the 10 between two signs of life of a job's process
     "dead_client_check_lead_time": 5,
-    **TENSOR_CHUNK,
 }
 NOTE = """\
 This folder holds no code. Its presence makes the job a "bring your own code" job, for which FLARE's
@@ -124,17 +126,19 @@ def federation_job(
     objective: Objective,
     gap_metric: str | None,
     rounds_updates: bool = False,
+    in_messages: bool = False,
 ) -> FederationJob:
     """Return the job of a method; ``gap_metric`` is None where the weighting needs no gaps of the sites.
 
-    ``rounds_updates``: updates travel as bfloat16.
+    ``rounds_updates``: updates travel as bfloat16. ``in_messages``: models travel within messages, not in chunks.
     """
     job = FederationJob(name, sites)
     job.to_server(controller, id="federation")
     job.to_server(TBAnalyticsReceiver(events=["analytix_log_stats"]), id="tensorboard")
-    job.to_server(SERVER_PARAMETERS)
+    transport = IN_MESSAGES if in_messages else IN_CHUNKS
+    job.to_server({**SERVER_PARAMETERS, **transport})
     job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
-    job.to_clients(TENSOR_CHUNK)
+    job.to_clients(transport)
     if rounds_updates:  # the server's before all others; the sites' comes last, at each export
         job.to_server(RoundedUpdateReceiveFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
     _add_filters(job, objective, gap_metric)

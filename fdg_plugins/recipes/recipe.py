@@ -10,6 +10,7 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from fdg_plugins.composition import parse_method
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.models import is_small_model
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
 
@@ -59,6 +60,8 @@ class FDGRecipe(Recipe):
                 made.objective,
                 made.gap_metric,
                 made.protocol.get("update_precision") == "bfloat16",
+                # FLARE can put into files only what comes in chunks.
+                is_small_model(made.protocol["model"]) and not made.protocol.get("enable_tensor_disk_offload"),
             )
         )
         self._job: FederationJob

@@ -15,6 +15,7 @@ from fdg_plugins.models import (
     build_model,
     check_head,
     input_channels,
+    is_small_model,
     model_names,
     parameter_kinds,
 )
@@ -57,6 +58,11 @@ def test_logits_are_the_classifier_of_the_features(name: str, model: ExtractorCl
     assert model(images).shape == (2, 7)
     expected = features @ model.classifier.weight.T + model.classifier.bias
     torch.testing.assert_close(model(images), expected)
+
+
+def test_small_are_the_models_whose_parameters_take_less_than_2_mib_also_with_the_larger_head(name: str) -> None:
+    state = build_model(name, 65, seed=1, head="two_layer").state_dict()
+    assert is_small_model(name) is (sum(value.nbytes for value in state.values()) < 2 * 2**20)
 
 
 def test_every_entry_has_the_kind_that_its_type_says(model: ExtractorClassifier) -> None:

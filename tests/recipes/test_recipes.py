@@ -141,6 +141,24 @@ def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tm
     assert "fdg_plugins.filters.RoundedUpdateSendFilter" in named, "under the path that sites allow"
 
 
+@pytest.mark.parametrize(
+    ("settings", "chunk"),
+    [
+        ({"model": "convnet"}, 0),
+        ({"model": "convnet", "enable_tensor_disk_offload": True}, 16 * 2**20),
+        ({"model": "resnet50"}, 16 * 2**20),
+        ({}, 16 * 2**20),
+    ],
+)
+def test_small_models_travel_in_messages_at_both_ends_and_others_in_chunks(
+    settings: dict[str, Any], chunk: int, tmp_path: Path
+) -> None:
+    recipe = FedAvgRecipe(**settings)
+    recipe.export(str(tmp_path))
+    for file in ("app_server/config/config_fed_server.json", "app_site/config/config_fed_client.json"):
+        assert config(tmp_path / recipe.name, file)["tensor_download_chunk_size"] == chunk
+
+
 @pytest.mark.parametrize("stem", EXAMPLES)
 def test_an_example_is_short_and_runs_its_method_with_the_sites_of_its_job(
     stem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
