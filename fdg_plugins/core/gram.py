@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Gram matrix of updates: half of U squared inner products, by BLAS, at the cost of reading each update once.
 
-Parameters are cut into segments whose length depends on nothing but theirs. A segment is widened to float64 panel by
-panel, whose length depends on the number of updates alone, and each panel is one product of matrices, computed by one
-thread; threads take segments, whose Gram matrices are added in order. So the result has the same bits for any number of
-threads. What is stored elsewhere is read some panels at a time; how many changes no bit either.
+Parameters are cut into segments whose length depends on nothing but theirs and the number of updates. A segment is
+widened to float64 panel by panel, and each panel is one product of matrices, computed by one thread; threads take
+segments, whose Gram matrices are added in order. So the result has the same bits for any number of threads. What is
+stored elsewhere is read some panels at a time; how many changes no bit either.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ PANEL = 1 << 15  # terms of a product of matrices, at most
 PANEL_VALUES = 1 << 19  # of all updates, in float64: 4 MiB
 SHORTEST_PANEL = 1 << 8
 LOADED = 1 << 20  # terms of all updates that one thread has in memory of those that are stored elsewhere, about
-SEGMENT = 1 << 18  # terms that one thread takes at a time, at least
+PANELS = 8  # that one thread takes at a time, at least
 MOST_SEGMENTS = 64  # of one parameter: each may have to wait as a matrix [U, U]
 
 
@@ -60,7 +60,7 @@ def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
     for first, others in aligned(updates[0], updates[1:]):
         values = [flattened(tensor) for tensor in (first, *others)]
         length = first.shape.numel()
-        step = max(SEGMENT, -(-length // MOST_SEGMENTS))
+        step = max(PANELS * panel_length(len(values)), -(-length // MOST_SEGMENTS))
         for start in range(0, length, step):
             yield _Segment(values, start, min(start + step, length))
 

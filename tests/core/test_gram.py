@@ -20,7 +20,7 @@ AROUND_PANELS = (1, 7, 8, 9, 31, 32, 33, 40, 63, 64, 65, 100)
 @pytest.fixture
 def small_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gram, "PANEL", PANEL)
-    monkeypatch.setattr(gram, "SEGMENT", SEGMENT)
+    monkeypatch.setattr(gram, "PANELS", SEGMENT // PANEL)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_every_element_counts_once_whatever_the_panels(size: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_it_holds_the_product_of_every_pair_in_float64(dtype: torch.dtype) -> None:
-    updates = [100 * vector for vector in vectors(gram.SEGMENT + gram.PANEL + 3, count=4, dtype=dtype)]
+    updates = [100 * vector for vector in vectors(9 * gram.PANEL + 3, count=4, dtype=dtype)]
     product = gram_matrix(updates)
     assert product.dtype == torch.float64
     lengths = product.diagonal().sqrt()
@@ -94,7 +94,7 @@ def test_it_is_symmetric_to_the_bit_and_permutes_with_its_sites(seed: int, count
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("count", [3, 5, 32])
 def test_it_has_the_same_bits_for_any_number_of_threads_and_leaves_that_number(count: int) -> None:
-    updates = [{"a": row, "b": row[:1000]} for row in vectors(2 * gram.SEGMENT + 3, count)]
+    updates = [{"a": row, "b": row[:1000]} for row in vectors(2 * gram.PANELS * gram.panel_length(count) + 3, count)]
     products = []
     for number in (1, 2, 5):
         torch.set_num_threads(number)
@@ -105,7 +105,8 @@ def test_it_has_the_same_bits_for_any_number_of_threads_and_leaves_that_number(c
 
 def test_the_number_of_matrices_that_wait_is_bounded_and_their_order_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = vectors(5000, count=3)
-    monkeypatch.setattr(gram, "SEGMENT", 1)
+    monkeypatch.setattr(gram, "PANEL", 1)
+    monkeypatch.setattr(gram, "PANELS", 1)
     assert len(list(gram._segments(rows))) <= gram.MOST_SEGMENTS
     assert torch.equal(gram_matrix(rows), gram_matrix(rows))
     torch.testing.assert_close(gram_matrix(rows), by_pairs(rows), rtol=1e-13, atol=1e-11)

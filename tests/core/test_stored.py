@@ -65,7 +65,7 @@ def test_sums_of_what_is_stored_have_the_bits_of_those_in_memory(
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
             (gram, "PANEL", PANEL),
-            (gram, "SEGMENT", SEGMENT),
+            (gram, "PANELS", SEGMENT // PANEL),
             (gram, "LOADED", loaded),
             (linear, "BLOCK", PANEL),
             (linear, "CHUNK", 2 * PANEL),
@@ -84,7 +84,7 @@ def test_sums_of_what_is_stored_have_the_bits_of_those_in_memory(
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_a_part_of_what_is_stored_is_in_memory_at_a_time(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gram, "LOADED", 64 * gram.PANEL)
-    vector = torch.ones(gram.SEGMENT + 3)
+    vector = torch.ones(gram.PANELS * gram.PANEL + 3)
     rows = [Shelf(vector) for _ in range(count)]
     gram_matrix([{"w": row} for row in rows])
     longest = max(length for row in rows for length in row.lengths)
