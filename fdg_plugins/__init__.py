@@ -6,6 +6,11 @@ domain that none of them has. See :mod:`fdg_plugins.aggregators`, :mod:`fdg_plug
 :mod:`fdg_plugins.executors` for the FLARE components and :mod:`fdg_plugins.core` for the mathematics.
 """
 
+import os
 from importlib.metadata import version
+
+# How often a thread of torch's arithmetic looks for more work before it sleeps; OpenMP reads it when torch is loaded.
+# By default it looks for milliseconds, which sites on the same cores take from each other; less costs a site alone 2 %.
+os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 __version__ = version("fdg-plugins")

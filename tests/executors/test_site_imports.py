@@ -6,6 +6,7 @@ process at a site stands beside the one that trains: what is imported here is pa
 """
 
 import json
+import os
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 from fdg_plugins.cli.components import COMPONENTS, SITE
 
 TIMEOUT_S = 180
+SPINS = "GOMP_SPINCOUNT"
 HEAVY = (
     *("torchvision", "torch._dynamo", "torch._inductor", "sympy", "cvxpy", "scipy", "sklearn", "PIL", "monai"),
     *("matplotlib", "tensorboard", "typer", "rich", "nvflare.recipe"),
@@ -25,12 +27,22 @@ MODULES = sorted({component.path.rpartition(".")[0] for component in COMPONENTS 
 
 def loaded_by(code: str) -> set[str]:
     """Return the names of all modules that a new interpreter has loaded after ``code``."""
-    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    return set(json.loads(printed_by(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))")))
+
+
+def printed_by(code: str, **environment: str) -> str:
+    """Return the last line that ``code`` prints in a new interpreter with ``environment``, and with no wait set."""
+    inherited = {name: value for name, value in os.environ.items() if name != SPINS}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**inherited, **environment},
     )
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return done.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +76,14 @@ def test_the_process_that_works_loads_the_rest_and_no_solver() -> None:
 @pytest.mark.parametrize("ours", ["executors.worker, fdg_plugins.executors.session", "controllers", "aggregators"])
 def test_only_who_opens_digits_or_builds_a_resnet_loads_torchvision_and_with_it_the_compiler(ours: str) -> None:
     assert not {"torchvision", "torch._dynamo", "sympy"} & loaded_by(f"import fdg_plugins.{ours}")
+
+
+def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise() -> None:
+    lines = f"import fdg_plugins.executors, os; print(os.environ[{SPINS!r}])"
+    assert printed_by(lines) == "30000"
+    assert printed_by(lines, **{SPINS: "7"}) == "7"
+
+
+def test_torch_which_reads_that_when_it_is_loaded_is_not_loaded_before() -> None:
+    assert "torch" not in loaded_by("import nvflare.private.fed.app.simulator.simulator_worker, fdg_plugins")
+    assert "torch" not in loaded_by("import nvflare.private.fed.app.client.worker_process, fdg_plugins")
