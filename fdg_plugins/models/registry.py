@@ -18,14 +18,11 @@ from fdg_plugins.randomness import seeded
 
 class _Architecture(NamedTuple):
     """How to build an extractor and its number of features ``D``, how many channels its images have, and whether its
-    parameters take less than ``SMALL`` bytes."""
+    state dict takes less than 2 MiB."""
 
     build: Callable[[], tuple[nn.Module, int]]
     channels: int = 3
     small: bool = False
-
-
-SMALL = 2 * 2**20  # bytes of a state dict
 
 
 _ARCHITECTURES: dict[str, _Architecture] = {
