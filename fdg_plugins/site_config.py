@@ -53,7 +53,7 @@ class SiteConfig(pydantic.BaseModel):
         description="GiB of decoded images that the site keeps in memory; 0: it decodes them each time",
     )
     compile: bool = pydantic.Field(
-        False, description="train by code that torch compiles here: faster after the first minutes, other rounding"
+        False, description="train by code that torch compiles here first: for GPUs, on a CPU it was slower; other bits"
     )
     isolate: bool | None = pydantic.Field(
         None, description="work in a process beside FLARE's; default: yes, except under FLARE's simulator"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from cases import (
     bare_command,
+    compiled,
     dim_bytes,
     dim_penalty,
     iir_step,
@@ -29,6 +30,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "iir_step": iir_step.rows,
     "images": images.rows,
     "local_step": local_step.rows,
+    "compiled": compiled.rows,
     "scale": scale.rows,
     "round_overhead": round_overhead.rows,
     "wire": wire.rows,

@@ -103,7 +103,10 @@ def process_peak() -> int:
 
 
 def added_peak(task: Callable[[], object]) -> int:
-    """Return the most bytes that ``task`` had resident at one time, beyond those that were there before."""
+    """Return the most bytes that ``task`` had resident at one time, beyond those that were there before.
+
+    In a fresh process: memory that was freed before, and that the process kept, is used again and adds nothing.
+    """
     Path("/proc/self/clear_refs").write_text("5")  # Linux counts the peak anew from here
     before = _status("VmRSS")
     task()

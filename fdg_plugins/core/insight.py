@@ -17,7 +17,7 @@ Two identities make it cheap, and both are exact. W is one for all samples of a 
 ``I_u^(k)[d, y] = W_u[y, d] zbar_{u,k}[d]`` and a site sends class means ``[Y, D]`` in place of ``[Y, D, Y]``. And
 ``|I_i - J|^2 = sum_d z_d^2 s_d - 2 sum_d z_d c_d + |J|^2`` with ``s_d = sum_j W_jd^2`` and
 ``c_d = sum_j W_jd J_dj``, so a step needs one table ``[Y, D]`` and nothing of size ``B x D x Y``. What is left of its
-cost is reading J, once forward and once backward, of the classes in the batch alone.
+cost is reading J, once, of the classes in the batch alone: forward computes the gradients too.
 
 Shapes: features z ``[B, D]``, labels ``[B]``, weight W ``[Y, D]``, an insight matrix ``[D, Y]`` as in the paper
 (classes last), the global insight ``[Y, D, Y]`` with the class of the samples first, present ``[Y]`` bool.
@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,7 @@ def insight_penalty(
     z, w, target = (x.to(_working_dtype(features, weight)) for x in (features, weight, global_insight.detach()))
     with torch.autocast(features.device.type, enabled=False):
         norms = squared_norms(target) if norms is None else norms.to(z.dtype)
-        squared = _SquaredDistances.apply(z, w, labels, target) + norms[labels]  # [B]
-    not_negative = squared + (squared.clamp(min=0) - squared).detach()
-    return _mean_of_present(not_negative, present[labels])
+        return _MeanSquaredDistance.apply(z, w, labels, target, present[labels], norms[labels])
 
 
 def feature_penalty(
@@ -164,43 +163,74 @@ def logit_penalty(
     return feature_penalty(logits, labels, global_logits, present)
 
 
-class _SquaredDistances(torch.autograd.Function):
-    """``|I_i - J^(y_i)|^2 - |J^(y_i)|^2`` of each sample, ``[B]``, by the second identity of the module.
+class _MeanSquaredDistance(torch.autograd.Function):
+    """The penalty, whose gradients forward computes with it: so the insight, which costs the most, is read once."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*inputs)
+        value, *ctx.gradients = _distance_and_gradients(*inputs)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        # Written over, so that there is one of each; who goes backward once more has them computed once more.
+        by_features, by_weight = ctx.gradients or _distance_and_gradients(*ctx.saved_tensors)[1:]
+        ctx.gradients = None
+        return by_features.mul_(grad), by_weight.mul_(grad), None, None, None, None
+
+
+def _distance_and_gradients(
+    z: torch.Tensor,
+    w: torch.Tensor,
+    labels: torch.Tensor,
+    target: torch.Tensor,
+    counted: torch.Tensor,
+    norms: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return ``1/B`` of the sum over samples that are ``counted [B]``, and its gradients ``[B, D]`` and ``[Y, D]``.
+
+    By the second identity of the module; ``norms [B]``: ``|J|^2`` for each sample.
+    """
+    shares = counted.to(z.dtype) / max(len(labels), 1)
+    s = w.square().sum(dim=0)  # [D]
+    if _reads_by_class(z):
+        labels, c, pull = _by_class(z, w, labels, target, shares)
+    else:
+        c = torch.einsum("jd,kdj->kd", w, target)
+        pull = torch.einsum("kd,kdj->jd", _sums_by_row(z, labels, shares, len(target)), target)
+    squared = z.square() @ s - 2 * (z * c[labels]).sum(dim=1) + norms
+    value = torch.where(counted, squared.clamp(min=0), 0.0).sum() / max(len(labels), 1)
+    by_features = (z * s).sub_(c[labels]).mul_(2 * shares.unsqueeze(1))
+    by_weight = pull.mul_(-2).addcmul_(w, 2 * (shares @ z.square()))
+    return value, by_features, by_weight
+
+
+def _by_class(
+    z: torch.Tensor, w: torch.Tensor, labels: torch.Tensor, target: torch.Tensor, shares: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the samples' rows in c, c, and ``sum_i shares_i z_i J^(y_i)`` as ``[Y, D]``.
 
     Class by class over those in the batch: a table of all classes reads matrices that no sample needs, and copying
     those that the batch needs costs more than reading them. An accelerator reads all of them at once in less time
     than it would wait to be told which.
     """
+    classes, labels = labels.unique(return_inverse=True)
+    rows = _sums_by_row(z, labels, shares, len(classes))
+    pull, product = torch.zeros_like(w), torch.empty_like(w)
+    for row, label in zip(rows, classes.tolist(), strict=True):
+        insight = target[label].t()
+        pull.addcmul_(row, insight)
+        torch.mul(w, insight, out=product)
+        torch.sum(product, dim=0, out=row)  # in the place of the sum, which nobody needs any more
+    return labels, rows, pull
 
-    @staticmethod
-    def forward(ctx: Any, z: torch.Tensor, w: torch.Tensor, labels: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        ctx.classes = None
-        if _reads_by_class(z):
-            classes, labels = labels.unique(return_inverse=True)  # from here on, labels are rows of c
-            ctx.classes = classes.tolist()
-            c = w.new_empty(len(classes), w.shape[1])
-            for row, label in zip(c, ctx.classes, strict=True):
-                torch.sum(w * target[label].t(), dim=0, out=row)
-        else:
-            c = torch.einsum("jd,kdj->kd", w, target)
-        s = torch.linalg.vector_norm(w, dim=0).square()  # [D]
-        ctx.save_for_backward(z, w, labels, target, c, s)
-        return z.square() @ s - 2 * (z * c[labels]).sum(dim=1)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
-        z, w, labels, target, c, s = ctx.saved_tensors
-        doubled = 2 * grads[0]
-        by_features = (z * s).sub_(c[labels]).mul_(doubled.unsqueeze(1))
-        by_weight = w * (doubled @ z.square())
-        rows = torch.arange(len(c), device=z.device).unsqueeze(1)
-        sums = ((labels == rows).to(z.dtype) * doubled) @ z  # as c
-        if ctx.classes is None:
-            by_weight -= torch.einsum("kd,kdj->jd", sums, target)
-        else:
-            for row, label in zip(sums, ctx.classes, strict=True):
-                by_weight.addcmul_(row, target[label].t(), value=-1)
-        return by_features, by_weight, None, None
+def _sums_by_row(z: torch.Tensor, labels: torch.Tensor, shares: torch.Tensor, rows: int) -> torch.Tensor:
+    """Return ``sum_i shares_i z_i`` over the samples of each row, ``[rows, D]``."""
+    row = torch.arange(rows, device=z.device).unsqueeze(1)
+    return ((labels == row).to(z.dtype) * shares) @ z
 
 
 def _reads_by_class(features: torch.Tensor) -> bool:

@@ -179,6 +179,17 @@ def test_gradients_agree_with_finite_differences(present: list[bool]) -> None:
     assert torch.autograd.gradcheck(lambda z, w: insight_penalty(z, labels, w, target, torch.tensor(present)), (z, w))
 
 
+def test_going_backward_twice_doubles_the_gradients() -> None:
+    features, labels, weight, target = batch(4)
+    inputs = [features.requires_grad_(), weight.requires_grad_()]
+    penalty = insight_penalty(features, labels, weight, target, ALL)
+    once = [gradient.clone() for gradient in torch.autograd.grad(penalty, inputs, retain_graph=True)]
+    penalty.backward(retain_graph=True)
+    penalty.backward()
+    for tensor, gradient in zip(inputs, once, strict=True):
+        assert torch.equal(tensor.grad, 2 * gradient)
+
+
 def test_samples_of_a_class_nobody_had_cost_nothing_but_count_in_the_batch() -> None:
     features, _, weight, target = batch(5)
     labels, present = torch.tensor([0] * 4 + [1] * 4), torch.tensor([True, False, True])

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's local training by code that torch compiles there (its option ``compile``) against the same uncompiled.
+
+Needs a C++ compiler. The first pass, which compiles, is a row of its own and no part of the other.
+"""
+
+import torch
+import torch.compiler.config
+
+from cases.local_step import CLASSES, our_training
+from cases.measure import Row, interleave, lap
+from cases.training import random_batch
+from fdg_plugins.executors.compiling import BACKEND
+from fdg_plugins.models import build_model
+
+
+def rows(quick: bool = False) -> list[Row]:
+    """Return the rows of ResNet-18, 8 batches of 32 images of 64 px; ``quick``: the convnet, 2 of 4 of 16 px."""
+    network, samples, pixels, count, repetitions = ("convnet", 4, 16, 2, 1) if quick else ("resnet18", 32, 64, 8, 7)
+    batches = [random_batch(samples, pixels, CLASSES)] * count
+    plain, compiled = (build_model(network, CLASSES, seed=0) for _ in range(2))
+    compiled.compile_for_training(BACKEND)
+    plainly, by_compiled_code = our_training(plain, batches), our_training(compiled, batches)
+    with torch.compiler.config.patch(force_disable_caches=True):  # what an earlier run compiled does not help
+        first = interleave(
+            [lambda: lap("compiled", by_compiled_code), lambda: lap("plain", plainly)], repetitions=1, warm_ups=0
+        )
+        seconds = interleave([lambda: lap("compiled", by_compiled_code), lambda: lap("plain", plainly)], repetitions)
+    what = f"local training, {network}, {count} batches of {samples}, {pixels} px: compiled / not"
+    return [
+        Row(what, seconds["compiled"], seconds["plain"]),
+        Row(
+            f"its first pass, which compiles, {what.removeprefix('local training, ')}",
+            first["compiled"],
+            first["plain"],
+        ),
+    ]
