@@ -70,7 +70,7 @@ class FederationController(Messenger):
         aggregator_id: str = "aggregator",
         protocol: dict[str, Any] | None = None,
         stand_in_protocol: dict[str, Any] | None = None,
-        poll: float = 0.02,
+        poll: float = 0.005,
         aggregator: str | dict[str, Any] | None = None,
         resume: str | None = None,
     ) -> None:

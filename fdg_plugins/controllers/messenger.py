@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.workflows.model_controller import ModelController
 
+from fdg_plugins.controllers.held_requests import HeldRequests
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, META_SITE
 
@@ -43,7 +45,7 @@ class Patience:
 class Messenger(ModelController):
     """A ModelController that sends several tasks at once and keeps a reason for every missing answer."""
 
-    def __init__(self, poll: float = 0.02) -> None:
+    def __init__(self, poll: float = 0.005) -> None:
         # No persistor: the workflow keeps its own files. An error reply is an answer like any other: noted, and
         # the round goes on; how many usable ones it needs is this workflow's own rule.
         super().__init__(persistor_id="", ignore_result_error=True)
@@ -53,6 +55,7 @@ class Messenger(ModelController):
         self._answered: set[str] = set()
         self._usable: Counter[str] = Counter()
         self.stop_order: str | None = None  # a site's word that the job must end, with its reason
+        self._requests = HeldRequests()
 
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor look as often as this workflow does; it has no setting for that."""
@@ -69,6 +72,16 @@ class Messenger(ModelController):
             return found
 
         communicator.process_task_check = check
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Run the workflow, and meanwhile hold sites' requests for tasks back until there are some."""
+        runner = fl_ctx.get_prop(FLContextKey.RUNNER)
+        if runner is not None:
+            self._requests.begin(runner)
+        try:
+            super().control_flow(abort_signal, fl_ctx)
+        finally:
+            self._requests.end()
 
     def info(self, msg: str) -> None:
         """Keep the base classes' bookkeeping ("Sending task ...") out of what a person reads."""
@@ -99,6 +112,7 @@ class Messenger(ModelController):
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
+        self._requests.changed()
         given_up = self._wait(patience)
         if self.abort_signal.triggered:
             raise Aborted(
