@@ -112,8 +112,9 @@ class Messenger(ModelController):
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
-        self._requests.changed()
+        self._requests.offer(waiting)
         given_up = self._wait(patience)
+        self._requests.withdraw()
         if self.abort_signal.triggered:
             raise Aborted(
                 f"the job was aborted while it waited for {', '.join(sorted(waiting - self._answered)) or 'nobody'}."
