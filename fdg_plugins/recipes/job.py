@@ -36,8 +36,9 @@ MIN_CLIENTS = 3  # two sources, below which there is nothing to combine, and the
 # takes longer than the model itself, within the message.
 IN_CHUNKS = {"tensor_download_chunk_size": 16 * 2**20}
 IN_MESSAGES = {"tensor_download_chunk_size": 0}
+REQUEST_INTERVAL_S = 0.02  # from a site's answer to its next request for a task; FLARE's 2 is most of a short round
+MOST_REQUESTS = 500  # per second for tasks, of all sites together
 SERVER_PARAMETERS = {
-    "server": {"task_request_interval": 0.05},  # seconds; FLARE's 2 would be most of a short round
     "dead_client_grace_period": 15,  # seconds; above the 10 between two signs of life of a job's process
     "dead_client_check_lead_time": 5,
 }
@@ -136,7 +137,8 @@ def federation_job(
     job.to_server(controller, id="federation")
     job.to_server(TBAnalyticsReceiver(events=["analytix_log_stats"]), id="tensorboard")
     transport = IN_MESSAGES if in_messages else IN_CHUNKS
-    job.to_server({**SERVER_PARAMETERS, **transport})
+    interval = max(REQUEST_INTERVAL_S, len(job.sites) / MOST_REQUESTS)
+    job.to_server({"server": {"task_request_interval": interval}, **SERVER_PARAMETERS, **transport})
     job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
     job.to_clients(transport)
     if rounds_updates:  # the server's before all others; the sites' comes last, at each export

@@ -159,6 +159,13 @@ def test_small_models_travel_in_messages_at_both_ends_and_others_in_chunks(
         assert config(tmp_path / recipe.name, file)["tensor_download_chunk_size"] == chunk
 
 
+@pytest.mark.parametrize(("sites", "seconds"), [(3, 0.02), (10, 0.02), (50, 0.1), (200, 0.4)])
+def test_the_more_sites_the_less_often_each_asks_for_tasks(sites: int, seconds: float, tmp_path: Path) -> None:
+    recipe = FedAvgRecipe(sites=[f"site-{number}" for number in range(sites)])
+    recipe.export(str(tmp_path))
+    assert config(tmp_path / recipe.name)["server"] == {"task_request_interval": seconds}
+
+
 @pytest.mark.parametrize("stem", EXAMPLES)
 def test_an_example_is_short_and_runs_its_method_with_the_sites_of_its_job(
     stem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
