@@ -7,7 +7,8 @@
 Every source domain is divided at random over its sites (FedIIR's Algorithm 2): one site each, then the next to the
 domain with most images per site. The held-out domain has one site. How many sites train in a round is a setting of
 the protocol: ``FDG_SITES_PER_ROUND=5``. With fewer threads than sites FLARE's simulator starts a process for every turn
-of every site, also for those with nothing to do: on 2 cores a round of 50 sites takes minutes.
+of every site, also for those with nothing to do: on 2 cores a round of 50 sites takes minutes. For more than 100 sites,
+the held-out one among them, it wants their number: ``-m 201``.
 """
 
 import argparse
