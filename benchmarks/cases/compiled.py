@@ -22,11 +22,10 @@ def rows(quick: bool = False) -> list[Row]:
     compiled.compile_for_training(BACKEND)
     plainly, by_compiled_code = our_training(plain, batches), our_training(compiled, batches)
     with torch.compiler.config.patch(force_disable_caches=True):  # what an earlier run compiled does not help
-        first = interleave(
-            [lambda: lap("compiled", by_compiled_code), lambda: lap("plain", plainly)], repetitions=1, warm_ups=0
-        )
-        seconds = interleave([lambda: lap("compiled", by_compiled_code), lambda: lap("plain", plainly)], repetitions)
-    what = f"local training, {network}, {count} batches of {samples}, {pixels} px: compiled / not"
+        turns = [lambda: lap("compiled", by_compiled_code), lambda: lap("plain", plainly)]
+        first = interleave(turns, repetitions=1, warm_ups=0)
+        seconds = interleave(turns, repetitions)
+    what = f"local training, {network}, {count} batches of {samples}, {pixels} px: compiled / not compiled"
     return [
         Row(what, seconds["compiled"], seconds["plain"]),
         Row(

@@ -66,11 +66,15 @@ class HeldRequests:
 
         runner.process_task_request = process
 
-    def offer(self, sites: Iterable[str]) -> None:
-        """Say that there are tasks for ``sites`` that were not there before."""
+    def announce(self, sites: Iterable[str]) -> None:
+        """Say that there will be tasks for ``sites``; before them, for a site may fetch its own at once."""
+        with self._change:
+            self._unfetched = set(sites)
+
+    def offer(self) -> None:
+        """Say that there are the tasks that were announced."""
         with self._change:
             self._offers += 1
-            self._unfetched = set(sites)
             self._change.notify_all()
 
     def withdraw(self) -> None:

@@ -109,10 +109,12 @@ class Messenger(ModelController):
         """
         self._failures, self._answered, self._usable = {}, set(), Counter()
         waiting: set[str] = set()
+        requests = list(requests)
+        self._requests.announce(site for request in requests for site in request.sites)
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
-        self._requests.offer(waiting)
+        self._requests.offer()
         given_up = self._wait(patience)
         self._requests.withdraw()
         if self.abort_signal.triggered:

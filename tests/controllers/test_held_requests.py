@@ -53,7 +53,8 @@ class Server:
 
     def offer(self) -> None:
         """Say that there are the runner's tasks."""
-        self.held.offer(self.runner.tasks or ())
+        self.held.announce(self.runner.tasks or ())
+        self.held.offer()
 
 
 @pytest.fixture
@@ -100,7 +101,8 @@ def test_a_task_that_comes_while_the_runner_looks_is_not_missed() -> None:
         found = look(client, fl_ctx)
         if len(runner.asked) == 1:  # it has found nothing, and now there is something
             runner.tasks["photo"] = TASK
-            held.offer(["photo"])
+            held.announce(["photo"])
+            held.offer()
         return found
 
     runner.process_task_request = slow_look  # type: ignore[method-assign]
@@ -124,9 +126,22 @@ def test_nobody_is_held_for_long_while_a_task_waits_for_its_site(pool: ThreadPoo
     server.held.end()
 
 
+def test_a_site_that_fetches_its_task_before_all_are_sent_keeps_nobody_from_waiting(pool: ThreadPoolExecutor) -> None:
+    server = Server(pool)
+    server.held.announce(["sketch"])
+    server.runner.tasks["sketch"] = TASK
+    assert server.ask("sketch").result(LONG_S / 2) is TASK
+    server.held.offer()
+    held = server.ask("photo")
+    time.sleep(2 * GRACE_S)
+    assert not held.done()
+    server.held.end()
+
+
 def test_tasks_that_nobody_fetched_and_that_are_over_keep_nobody_from_waiting(pool: ThreadPoolExecutor) -> None:
     server = Server(pool)
-    server.held.offer(["sketch"])
+    server.held.announce(["sketch"])
+    server.held.offer()
     server.held.withdraw()
     held = server.ask("photo")
     time.sleep(2 * GRACE_S)
