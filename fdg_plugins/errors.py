@@ -1,22 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a user can cause. Each message is one sentence: site, file or parameter, what came, what was expected."""
+"""Errors that a user can cause. Each message is one sentence: site, file or parameter, what came, what was expected.
+
+The text is for the log of whoever meets the error. What a site tells the *server* names no file, path or image, so an
+error has a second text for others, :attr:`FDGError.public`: a category and counts.
+"""
+
+from typing import ClassVar
 
 
 class FDGError(Exception):
-    """Base of everything this package raises for bad input; its text is meant to be shown as it is."""
+    """Base of everything this package raises for bad input; its text is meant to be shown as it is.
+
+    Args:
+        text: one sentence for the log of this participant.
+        public: what other participants may read in its place; ``True`` if that is the text itself, because it holds
+            nothing but what they know (values of the job, names that they sent, counts). By default only the category.
+    """
+
+    category: ClassVar[str] = "it met an error."
+
+    def __init__(self, text: str = "", *, public: str | bool = False) -> None:
+        super().__init__(text)
+        self._public = public
+
+    @property
+    def public(self) -> str:
+        """The sentence that may leave this participant."""
+        if isinstance(self._public, str):
+            return self._public
+        return str(self) if self._public else self.category
+
+    @property
+    def hides(self) -> bool:
+        """Whether the text says more than :attr:`public`."""
+        return self.public != str(self)
 
 
 class SettingsError(FDGError, ValueError):
     """A setting of the job, the environment or a site's own config is unknown or out of range."""
 
+    category = "a setting does not fit."
+
 
 class DataError(FDGError):
     """A data root, a folder, an image or a split is missing, unreadable or not as declared."""
+
+    category = "data or a file of its own cannot be used."
 
 
 class CensusError(FDGError):
     """The sites do not fit together; no round was started."""
 
+    category = "the sites do not fit together."
+
 
 class ContributionError(FDGError, ValueError):
     """One site's contribution cannot be used; the round goes on without it."""
+
+    category = "a contribution cannot be used."

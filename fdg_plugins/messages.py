@@ -42,6 +42,17 @@ HEADER_STOP = "fdg_stop"  # on an error reply: the site will not answer again, a
 
 Message = TypeVar("Message", bound="Checked")
 
+# Bounds on what a site says of itself. Longer is refused: it would be kept in the record, round after round.
+LONGEST_NAME = 200
+MOST_CLASSES = 10_000
+MOST_NAMES = 1_000
+MOST_EPOCHS = 1_000
+MOST_SAMPLES = 2**53  # beyond it a float64 no longer counts single samples
+
+# One line of printable text: no control character, with which it could forge lines of a log.
+Name = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
+Count = Annotated[int, pydantic.Field(ge=0, le=MOST_SAMPLES)]
+
 # A loss may be NaN or infinite. JSON has neither: both are written as null, which is read back as NaN.
 Loss = Annotated[float, pydantic.BeforeValidator(lambda value: math.nan if value is None else value)]
 
@@ -69,24 +80,33 @@ class CensusRequest(Checked):
 
 
 class CensusReply(Checked):
-    """What a site says of itself before round 0."""
+    """What a site says of itself before round 0.
 
-    domain: str
-    dataset: str
+    ``num_skipped`` counts files that are known to be mislabelled, ``num_damaged`` images that the site leaves out since
+    they cannot be read; ``skipped`` names the former where the site's operator allows it (``report_names``).
+    ``num_other_components`` counts entries of the site's ``class_allow_list`` that jobs of this package do not need
+    (None: not known).
+    """
+
+    domain: Name
+    dataset: Name
     stand_in: bool
-    classes: tuple[str, ...]
-    class_counts: tuple[pydantic.NonNegativeInt, ...]
-    num_train: pydantic.NonNegativeInt
-    num_validation: pydantic.NonNegativeInt
-    num_test: pydantic.NonNegativeInt
-    split: str
-    split_hash: str
-    skipped: tuple[str, ...] = ()
+    classes: tuple[Name, ...] = pydantic.Field(max_length=MOST_CLASSES)
+    class_counts: tuple[Count, ...] = pydantic.Field(max_length=MOST_CLASSES)
+    num_train: Count
+    num_validation: Count
+    num_test: Count
+    split: Name
+    split_hash: Name
+    skipped: tuple[Name, ...] = pydantic.Field((), max_length=MOST_NAMES)
+    num_skipped: Count = 0
+    num_damaged: Count = 0
+    num_other_components: Count | None = None
     role: Literal["source", "held_out"] | None = None
-    allowed_reports: tuple[str, ...] | None = None
-    device: str
+    allowed_reports: tuple[Name, ...] | None = pydantic.Field(None, max_length=MOST_NAMES)
+    device: Name
     compiled: bool = False  # whether it trains by code that torch compiles there
-    versions: dict[str, str]
+    versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
 
 
 class TaskRequest(Checked):
@@ -115,11 +135,11 @@ class TrainReport(Checked):
     constant unit gradient, over the learning rate (FedNova's ``||a||_1``).
     """
 
-    domain: str
+    domain: Name
     received: Evaluation | None = None
     local: Evaluation | None = None
     training_split: tuple[Evaluation, Evaluation] | None = None
-    epoch_losses: tuple[Loss, ...] | None = pydantic.Field(None, min_length=1)
+    epoch_losses: tuple[Loss, ...] | None = pydantic.Field(None, min_length=1, max_length=MOST_EPOCHS)
     steps: pydantic.PositiveInt
     effective_steps: float = pydantic.Field(ge=1)
     learning_rate: pydantic.PositiveFloat

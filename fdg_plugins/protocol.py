@@ -89,6 +89,21 @@ class Protocol(pydantic.BaseModel):
     keep_local_models: bool = Field(
         False, description="the sites' own models of the last round are kept among the results, for figures"
     )
+    selection: Literal["mean", "median"] = Field(
+        "mean",
+        description="how source validation selects a model: by the mean over domains, or by the median over sites, "
+        "which one site's false score moves little",
+    )
+    outlier_ratio: float = Field(
+        10.0,
+        ge=0,
+        description="an update or report this many times as long as the round's median is refused; 0: never",
+    )
+    clip_to_median: float | None = Field(
+        None,
+        gt=0,
+        description="updates longer than this many medians of the round are shortened to it; unset or `none`: never",
+    )
     min_sites: int = Field(2, ge=1, description="usable updates below which a round leaves the model as it is")
     patience: float | None = Field(
         None, ge=0, description="seconds that a round waits for the rest once `min_sites` updates have come"
@@ -108,7 +123,7 @@ class Protocol(pydantic.BaseModel):
                 raise ValueError(f"it is not valid JSON: {error}") from error
         return {"name": value} if isinstance(value, str) else value
 
-    @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", mode="before")
+    @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", "clip_to_median", mode="before")
     @classmethod
     def _none_as_text(cls, value: Any) -> Any:
         # The environment knows only text, and must be able to lift a limit that the job sets.

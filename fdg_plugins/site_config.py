@@ -58,6 +58,15 @@ class SiteConfig(pydantic.BaseModel):
     isolate: bool | None = pydantic.Field(
         None, description="work in a process beside FLARE's; default: yes, except under FLARE's simulator"
     )
+    report_names: bool = pydantic.Field(
+        False, description="reasons and the census may name the site's files and folders to the server"
+    )
+    max_image_pixels: int = pydantic.Field(
+        50_000_000, ge=1, le=2**31, description="pixels of the largest image that the site opens"
+    )
+    damaged_images: Literal["stop", "leave_out"] = pydantic.Field(
+        "stop", description="an image that cannot be read stops the site, or is left out and counted in the census"
+    )
 
     @pydantic.field_validator("data_root")
     @classmethod
