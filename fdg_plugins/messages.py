@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 from nvflare.apis.dxo import MetaKey
+from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import FDGError
 from fdg_plugins.protocol import Protocol
@@ -48,13 +49,25 @@ MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
 MOST_EPOCHS = 1_000
 MOST_SAMPLES = 2**53  # beyond it a float64 no longer counts single samples
+LONGEST_S = 1e9  # seconds of a training, thirty years
+LONGEST_QUOTE = 200  # characters of what a site says, in a sentence of the server's
+LONGEST_REASON = 400
 
 # One line of printable text: no control character, with which it could forge lines of a log.
 Name = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
 Count = Annotated[int, pydantic.Field(ge=0, le=MOST_SAMPLES)]
 
+
+def _check_loss(value: float) -> float:
+    if value < 0:
+        raise PydanticCustomError("loss", "a loss should be at least 0")
+    return value
+
+
 # A loss may be NaN or infinite. JSON has neither: both are written as null, which is read back as NaN.
-Loss = Annotated[float, pydantic.BeforeValidator(lambda value: math.nan if value is None else value)]
+# A site's training loss is that of its objective, which may be negative.
+TrainingLoss = Annotated[float, pydantic.BeforeValidator(lambda value: math.nan if value is None else value)]
+Loss = Annotated[TrainingLoss, pydantic.AfterValidator(_check_loss)]
 
 
 class Checked(pydantic.BaseModel):
@@ -124,7 +137,7 @@ class Evaluation(Checked):
     split: Literal["train", "validation", "test"]
     loss: Loss
     accuracy: float = pydantic.Field(ge=0, le=1)
-    count: pydantic.PositiveInt
+    count: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
 
 
 class TrainReport(Checked):
@@ -139,17 +152,17 @@ class TrainReport(Checked):
     received: Evaluation | None = None
     local: Evaluation | None = None
     training_split: tuple[Evaluation, Evaluation] | None = None
-    epoch_losses: tuple[Loss, ...] | None = pydantic.Field(None, min_length=1, max_length=MOST_EPOCHS)
-    steps: pydantic.PositiveInt
-    effective_steps: float = pydantic.Field(ge=1)
-    learning_rate: pydantic.PositiveFloat
-    seconds: pydantic.NonNegativeFloat
+    epoch_losses: tuple[TrainingLoss, ...] | None = pydantic.Field(None, min_length=1, max_length=MOST_EPOCHS)
+    steps: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
+    effective_steps: float = pydantic.Field(ge=1, allow_inf_nan=False)
+    learning_rate: float = pydantic.Field(gt=0, allow_inf_nan=False)
+    seconds: float = pydantic.Field(ge=0, le=LONGEST_S)
 
 
 def first_problem(error: pydantic.ValidationError) -> str:
     """Return pydantic's first complaint as one sentence: field, what came, what was expected."""
     detail = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in detail["loc"]) or "value"
+    field = one_line(".".join(str(part) for part in detail["loc"]) or "value", LONGEST_QUOTE)
     if detail["type"] == "extra_forbidden":
         return f"unknown field {field!r}."
     if detail["type"] == "missing":
@@ -159,8 +172,23 @@ def first_problem(error: pydantic.ValidationError) -> str:
 
 def shorten(value: Any, limit: int = 80) -> str:
     """Return ``repr(value)``, cut to ``limit`` characters."""
+    if isinstance(value, str | bytes | list | tuple | set | frozenset) and len(value) > 10 * limit:
+        value = value[:limit] if isinstance(value, str | bytes) else f"a {type(value).__name__} of {len(value)}"
     text = repr(value) if not isinstance(value, Mapping) else f"a mapping of {len(value)} keys"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def one_line(text: str, limit: int = LONGEST_REASON) -> str:
+    """Return a text of somebody else's as one printable line of at most ``limit`` characters and how many there were.
+
+    Control characters, line ends and marks that turn the direction of writing are written out (``\\n``, ``\\x1b``), so
+    that a site can forge no line of a log and colour no terminal.
+    """
+    cut = text[:limit]
+    printable = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in cut)
+    if len(text) <= limit and len(printable) <= limit:
+        return printable
+    return f"{printable[:limit]}... ({len(text)} characters)"
 
 
 def _lower_first(text: str) -> str:

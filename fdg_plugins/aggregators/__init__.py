@@ -8,7 +8,7 @@ They run in this package's controller and in FLARE's own FedAvg and ScatterAndGa
 
 from fdg_plugins.aggregators.arfl import RobustWeighting
 from fdg_plugins.aggregators.base import RunFacts, UpdateAggregator
-from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.contributions import Contribution, NotFiniteError
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
 from fdg_plugins.aggregators.fedcsa import FedCSAAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator
@@ -28,6 +28,7 @@ __all__ = [
     "FedNovaAggregator",
     "FedOMGAggregator",
     "GeneralizationAdjustment",
+    "NotFiniteError",
     "RobustWeighting",
     "RoundOf",
     "RunFacts",

@@ -2,8 +2,10 @@
 """The aggregator contract: collect contributions, weigh the sites, take a step; buffers by their own rule."""
 
 import inspect
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,7 +20,8 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution
 from fdg_plugins.aggregators.weightings import RoundOf, Weighting, make_weighting
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
-from fdg_plugins.core.linear import combine
+from fdg_plugins.core.linear import combine, inner_product
+from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SITE
@@ -35,11 +38,16 @@ class Direction(NamedTuple):
 
 
 class RunFacts(NamedTuple):
-    """What a workflow of this package knows of a run: how many images each source has of each class ``[Y]``, as the
-    sites counted them, and the names of the parameters, weight and bias, whose rows are the classes."""
+    """What a workflow of this package knows of a run.
+
+    ``class_counts``: how many images each source has of each class ``[Y]``, as the sites counted them. ``last_layer``:
+    the names of the parameters, weight and bias, whose rows are the classes. ``clip_to_median``: to how many medians of
+    the round updates are shortened (None: never).
+    """
 
     class_counts: Mapping[str, Sequence[int]] = {}
     last_layer: tuple[str, ...] = ()
+    clip_to_median: float | None = None
 
 
 class UpdateAggregator(ModelAggregator):
@@ -185,7 +193,7 @@ class UpdateAggregator(ModelAggregator):
         if not self._contributions:
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
-        contributions = [self._contributions[site] for site in sorted(self._contributions)]
+        contributions, clipping = self._clipped([self._contributions[site] for site in sorted(self._contributions)])
         weights = self._weigh(contributions, self._round_of or self._round_in_context())
         direction = self.direction(weights, contributions)
         step = self._step(weights, direction.coefficients, contributions)
@@ -195,11 +203,40 @@ class UpdateAggregator(ModelAggregator):
             "coefficients": direction.coefficients.tolist(),
             **self._weigh.report(contributions),
             **direction.report,
+            **clipping,
         }
         arrays = all(contribution.arrays for contribution in contributions)
         params = {name: value.numpy() for name, value in step.items()} if arrays else step
         self.reset_stats()
         return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
+
+    def _clipped(self, contributions: Sequence[Contribution]) -> tuple[Sequence[Contribution], dict[str, Any]]:
+        """Return the contributions, long ones shortened to ``clip_to_median`` medians, and for the report the factors.
+
+        Every direction is made of the updates, so that none can be dragged far by a site of which nobody knows that it
+        lies. Buffers stay as they are.
+        """
+        if self.facts.clip_to_median is None:
+            return contributions, {}
+        lengths = [math.sqrt(inner_product(self.trainable(one), self.trainable(one))) for one in contributions]
+        factors = clip_factors(lengths, self.facts.clip_to_median)
+        shortened = [
+            one if factor == 1.0 else self._scaled(one, factor)
+            for one, factor in zip(contributions, factors, strict=True)
+        ]
+        return shortened, {"clip_factors": factors}
+
+    def _scaled(self, contribution: Contribution, factor: float) -> Contribution:
+        scaled = {name: whole(value) * factor for name, value in self.trainable(contribution).items()}
+        return replace(contribution, update={**contribution.update, **scaled})
+
+    def accepted(self) -> dict[str, Contribution]:
+        """Return the contributions accepted in this round, by site; none once they were aggregated."""
+        return dict(sorted(self._contributions.items()))
+
+    def drop(self, site: str) -> None:
+        """Leave out what a site contributed to this round; without effect if there is nothing."""
+        self._contributions.pop(site, None)
 
     def accepted_updates(self) -> dict[str, dict[str, Values]]:
         """Return the updates accepted in this round, by site; none once they were aggregated."""

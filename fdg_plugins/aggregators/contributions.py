@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's contribution to a round, and the checks that an untrusted one must pass."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +13,23 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.core.stored import Values
 from fdg_plugins.errors import ContributionError, DataError
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE, TrainReport, shorten
+from fdg_plugins.messages import (
+    META_CHECKED_REPORTS,
+    META_REPORT,
+    META_SAMPLES,
+    META_SITE,
+    MOST_SAMPLES,
+    TrainReport,
+    shorten,
+)
 from fdg_plugins.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
 
 CHECKED_AT_A_TIME = 1 << 20  # elements of a tensor in a file that are in memory while it is checked
-MOST_SAMPLES = 2**53  # beyond it a float64 weight no longer counts single samples
 LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overflows
+
+
+class NotFiniteError(ContributionError):
+    """An update has values that are NaN or infinite: the site's training failed, or it lies."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,7 @@ class Contribution:
     Parameters that FLARE wrote to files as they arrived may stay there. ``arrays`` says that the update came as arrays,
     none of it as tensors; ``reports`` holds what the server's filters checked of what the site reported beside it;
     ``training`` is what it says of its local training (None: it trains with an executor that says nothing).
+    ``length``: roughly (to 1 %) the L2 length of the trainable parameters, for a first look at what stands out.
     """
 
     site: str
@@ -35,6 +48,7 @@ class Contribution:
     arrays: bool = False
     reports: Mapping[str, Any] = field(default_factory=dict)
     training: TrainReport | None = None
+    length: float = 0.0
 
 
 def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool = False) -> Contribution:
@@ -56,13 +70,26 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
     update = {name: _as_tensor(site, name, value) for name, value in values.items()}
     layout = layout if layout is not None else ModelLayout.of(update)
     _check_names(site, update, layout)
-    checked = {name: _checked(site, name, update[name], entry) for name, entry in layout.items()}
+    checked: dict[str, Values] = {}
+    squared_lengths: list[float] = []
+    for name, entry in layout.items():
+        checked[name], squared_length = _checked(site, name, update[name], entry)
+        if entry.kind is ParameterKind.TRAINABLE:
+            squared_lengths.append(squared_length)
     arrays = not any(isinstance(value, torch.Tensor | StoredTensor) for value in values.values())
     reports = meta.get(META_CHECKED_REPORTS)
     samples = _read_samples(site, meta.get(META_SAMPLES))
     report = meta.get(META_REPORT)
     training = None if report is None else TrainReport.read(report, f"site {site}: report", ContributionError)
-    return Contribution(site, checked, samples, arrays, reports if isinstance(reports, Mapping) else {}, training)
+    return Contribution(
+        site=site,
+        update=checked,
+        num_samples=samples,
+        arrays=arrays,
+        reports=reports if isinstance(reports, Mapping) else {},
+        training=training,
+        length=math.sqrt(math.fsum(squared_lengths)),
+    )
 
 
 def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:
@@ -97,7 +124,8 @@ def _check_names(site: str, update: Mapping[str, Values], layout: ModelLayout) -
         )
 
 
-def _checked(site: str, name: str, value: Any, entry: Entry) -> Values:
+def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, float]:
+    """Return a parameter as the model has it, and roughly its squared length; of a counter the latter is zero."""
     if tuple(value.shape) != entry.shape:
         raise ContributionError(
             f"site {site}: parameter {name!r} has shape {list(value.shape)}, expected {list(entry.shape)}."
@@ -105,23 +133,31 @@ def _checked(site: str, name: str, value: Any, entry: Entry) -> Values:
     if entry.kind is ParameterKind.INTEGER_BUFFER:
         if value.dtype.is_floating_point or value.dtype.is_complex:
             raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
-        return value.to(entry.dtype)
+        return value.to(entry.dtype), 0.0
     if not value.dtype.is_floating_point:
         raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
     value = value.to(entry.dtype)  # before the check: a large float64 becomes infinite here
     try:
-        _check_values(site, name, value)
+        squared_length = math.fsum(_checked_part(site, name, part) ** 2 for part in _parts(value))
     except DataError as error:
         raise ContributionError(f"site {site}: parameter {name!r} cannot be loaded: {error}") from error
-    return value.contiguous() if isinstance(value, torch.Tensor) else value
+    return value.contiguous() if isinstance(value, torch.Tensor) else value, squared_length
 
 
-def _check_values(site: str, name: str, value: Values) -> None:
-    if not all(_all_finite(part) for part in _parts(value)):
-        count = sum(int((~torch.isfinite(part)).sum()) for part in _parts(value))
-        raise ContributionError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
-    if value.dtype == torch.float64 and any(bool((part.abs() > LARGEST_VALUE).any()) for part in _parts(value)):
+def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
+    """Return the length of a part; refuse one that has values that are not finite, or too large to be squared.
+
+    One pass over finite values: their length, in float32 at least, is finite. If it is not, they are looked at again.
+    """
+    narrow = part.dtype in (torch.float16, torch.bfloat16)
+    length = float(torch.linalg.vector_norm(part, dtype=torch.float32 if narrow else None))
+    if length <= LARGEST_VALUE:  # which neither NaN nor infinity is
+        return length
+    if count := int((~torch.isfinite(part)).sum()):
+        raise NotFiniteError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
+    if bool((part.double().abs() > LARGEST_VALUE).any()):
         raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_VALUE:g}.")
+    return float(torch.linalg.vector_norm(part, dtype=torch.float64))
 
 
 def _parts(value: Values) -> Iterator[torch.Tensor]:
@@ -132,11 +168,6 @@ def _parts(value: Values) -> Iterator[torch.Tensor]:
     length = value.shape.numel()
     for start in range(0, length, CHECKED_AT_A_TIME):
         yield value.read(start, min(start + CHECKED_AT_A_TIME, length))
-
-
-def _all_finite(value: torch.Tensor) -> bool:
-    """Return whether no value is NaN or infinite, in one pass over them and without a mask as long as they are."""
-    return value.numel() == 0 or all(bool(torch.isfinite(end)) for end in torch.aminmax(value))
 
 
 def _read_samples(site: str, value: Any) -> int | None:

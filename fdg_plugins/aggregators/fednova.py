@@ -43,15 +43,18 @@ class FedNovaAggregator(UpdateAggregator):
     }
 
     def check(self, contribution: Contribution) -> None:
-        """Refuse a contribution that does not say how far its steps went, or says that they went infinitely far."""
-        training = contribution.training
+        """Refuse a contribution that does not say how far its steps went, or says farther than any momentum takes them.
+
+        With momentum towards one, tau steps go ``1 + 2 + ... + tau`` far; no momentum below one goes farther.
+        """
+        site, training = contribution.site, contribution.training
         if training is None:
+            raise ContributionError(f"site {site}: did not say how far its steps went, by which its update is divided.")
+        farthest = training.steps * (training.steps + 1) / 2
+        if not training.steps <= training.effective_steps <= farthest:
             raise ContributionError(
-                f"site {contribution.site}: did not say how far its steps went, by which its update is divided."
-            )
-        if not math.isfinite(training.effective_steps):
-            raise ContributionError(
-                f"site {contribution.site}: effective_steps is {training.effective_steps}, expected a finite number."
+                f"site {site}: effective_steps is {training.effective_steps:g} after {training.steps} steps, "
+                f"expected from {training.steps} to {farthest:g}."
             )
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:

@@ -13,7 +13,7 @@ from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.messages import META_REPORT_CHECK
-from fdg_plugins.methods import Exchange
+from fdg_plugins.methods import Exchange, SiteFacts
 from fdg_plugins.storage import save_tensors
 
 TENSORS_FILE = "server_state.safetensors"
@@ -27,10 +27,15 @@ class Exchanger:
         self.exchange = exchange
         self._unchecked: tuple[str, str] | None = None
 
-    def begin(self, round_number: int, state: Mapping[str, torch.Tensor]) -> None:
-        """Start a round, counted from 0: drop the reports of the last one, and let the filters know."""
+    def begin(
+        self, round_number: int, state: Mapping[str, torch.Tensor], facts: Mapping[str, SiteFacts] | None = None
+    ) -> None:
+        """Start a round, counted from 0: drop the reports of the last one, and let the filters know.
+
+        ``facts``: what is known of each site in it.
+        """
         if self.exchange is not None:
-            self.exchange.begin_round(state)
+            self.exchange.begin_round(state, facts)
             current = ExchangeRound(self.exchange, round_number)
             self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, current, private=True, sticky=True)
 

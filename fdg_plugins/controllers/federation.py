@@ -125,7 +125,7 @@ class FederationController(Messenger):
             plan.protocol, len(federation.classes), len(federation.sources)
         )
         counts = {site: federation.replies[site].class_counts for site in federation.sources}
-        aggregator.begin_run(RunFacts(counts, last_layer))
+        aggregator.begin_run(RunFacts(counts, last_layer, plan.protocol.clip_to_median))
         record = new_record(
             federation,
             plan.protocol,
@@ -180,7 +180,6 @@ class FederationController(Messenger):
 
     def _train(self, rounds: Rounds, record: RunRecord) -> None:
         tracker = Tracker(self, prefix="STAND-IN/" if record.stand_in else "")
-        idle = record.idle_rounds()
         first = len(record.rounds) + 1
         for number in range(first, record.protocol.rounds + 1):
             self._tell_widgets(number, rounds)
@@ -190,10 +189,8 @@ class FederationController(Messenger):
             tracker.round(finished, self.fl_ctx)
             if number == first and finished.sites and not finished.bytes_in_files:
                 self._say_that_updates_came_in_memory(record)
-            if self.stop_order is not None:
-                raise FDGError(self.stop_order)
-            idle = 0 if finished.aggregation else idle + 1
-            if idle == MAX_IDLE_ROUNDS:
+            idle = record.idle_rounds()
+            if idle >= MAX_IDLE_ROUNDS:
                 raise FDGError(f"{idle} rounds in a row left the model as it was; the last because {finished.reason}")
         last = rounds.evaluate_last()
         record.status = "finished"

@@ -16,7 +16,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.controllers.held_requests import HeldRequests
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, META_SITE
+from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, LONGEST_QUOTE, META_SITE, one_line
 
 
 class Aborted(Exception):  # noqa: N818 - an order that was obeyed, not an error
@@ -54,7 +54,7 @@ class Messenger(ModelController):
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
         self._usable: Counter[str] = Counter()
-        self.stop_order: str | None = None  # a site's word that the job must end, with its reason
+        self.departed: dict[str, str] = {}  # sites that said that they take no further part, with the reason
         self._requests = HeldRequests()
 
     def set_communicator(self, communicator: Any) -> None:
@@ -165,6 +165,8 @@ class Messenger(ModelController):
         )
 
     def _fail(self, site: str, reason: str) -> None:
+        """Note why a site gave nothing; the reason may quote the site, so it becomes one short line."""
+        reason = one_line(reason)
         self._failures[site] = reason
         self.warning(f"site {site}: {reason}")
 
@@ -178,9 +180,11 @@ class Messenger(ModelController):
         self._answered.add(client_name)
         code = result.get_return_code(ReturnCode.OK)
         if code != ReturnCode.OK:
-            reason = str(result.get_header(HEADER_REASON, f"answered with the error {code}."))
-            self._fail(client_name, reason.removeprefix(f"site {client_name}: "))
+            reason = result.get_header(HEADER_REASON)
+            if not isinstance(reason, str):
+                reason = f"answered with the error {one_line(str(code), LONGEST_QUOTE)}."
+            self._fail(client_name, one_line(reason.removeprefix(f"site {client_name}: "), LONGEST_QUOTE))
             if result.get_header(HEADER_STOP) is True:
-                self.stop_order = f"site {client_name} takes no further part: {self._failures[client_name]}"
+                self.departed[client_name] = self._failures[client_name]
             return False
         return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))

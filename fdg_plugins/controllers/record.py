@@ -6,12 +6,13 @@ model. Accuracies are fractions, losses mean cross entropies, sizes bytes of ten
 A loss that is not finite is null.
 """
 
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import pydantic
 
-from fdg_plugins.messages import CensusReply, Checked, Evaluation, Loss
+from fdg_plugins.messages import CensusReply, Checked, Evaluation, TrainingLoss
 from fdg_plugins.protocol import Protocol
 
 SCHEMA_VERSION = 1
@@ -45,7 +46,7 @@ class LocalRecord(Recorded):
     Losses and ``local`` are None where the site withholds them.
     """
 
-    epoch_losses: tuple[Loss, ...] | None
+    epoch_losses: tuple[TrainingLoss, ...] | None
     local: Evaluation | None
     steps: int
     learning_rate: float
@@ -69,6 +70,7 @@ class AggregationRecord(Recorded):
     direction_norm: float
     objective: float | None = None
     duality_gap: float | None = None
+    clip_factors: dict[str, float] | None = None
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any]) -> "AggregationRecord":
@@ -84,8 +86,9 @@ class RoundRecord(Recorded):
 
     ``failures`` are the sites without a usable answer, with the reason; ``refused_reports`` those whose report beside
     the update was refused. ``bytes_in_files`` is how much of the updates FLARE wrote to files as they arrived.
-    ``aggregation`` is None if the model was left as it was; ``reason`` then says why. In a
-    centralised run, a round is the steps before an evaluation, and both are None.
+    ``aggregation`` is None if the model was left as it was; ``reason`` then says why. ``undone``: sites could not train
+    on the model that came of it, so that the step was taken back in the next round. In a centralised run, a round is
+    the steps before an evaluation, and both are None.
     """
 
     round: int
@@ -96,6 +99,7 @@ class RoundRecord(Recorded):
     local: dict[str, LocalRecord]
     aggregation: AggregationRecord | None = None
     reason: str | None = None
+    undone: bool = False
     seconds: float
     aggregation_seconds: float
     bytes_down: int
@@ -104,7 +108,10 @@ class RoundRecord(Recorded):
 
 
 class EvaluationRecord(Recorded):
-    """The global model after a round: by site, and as means over domains; ``target`` is None if nobody answered."""
+    """The global model after a round: by site, and as means over domains; ``target`` is None if nobody answered.
+
+    ``undone``: of a model that was taken back, which no rule selects.
+    """
 
     after_round: int
     sites: dict[str, Evaluation]
@@ -112,6 +119,7 @@ class EvaluationRecord(Recorded):
     source_mean: float | None
     source_worst: float | None
     target: float | None
+    undone: bool = False
 
 
 class Choice(Recorded):
@@ -126,12 +134,14 @@ class Choice(Recorded):
 class RunRecord(Recorded):
     """Everything that ``results.json`` holds.
 
-    ``run`` is the id of the job that started the run; ``resumed_after`` the rounds after which another job went on.
+    ``run`` is the id of the job that started the run; ``resumed_after`` the rounds after which another job went on;
+    ``left_out`` the sites that take no further part, with the reason.
     """
 
     schema_version: int = SCHEMA_VERSION
     run: str = ""
     resumed_after: list[int] = pydantic.Field(default_factory=list)
+    left_out: dict[str, str] = pydantic.Field(default_factory=dict)
     status: Literal["running", "finished", "stopped"] = "running"
     stopped_because: str | None = None
     stand_in: bool
@@ -175,7 +185,7 @@ class RunRecord(Recorded):
         """Return how many rounds at the end, one after the other, left the model as it was."""
         count = 0
         for finished in reversed(self.rounds):
-            if finished.aggregation is not None:
+            if finished.aggregation is not None and not finished.undone:
                 break
             count += 1
         return count
@@ -183,7 +193,7 @@ class RunRecord(Recorded):
     def choose(self, files: Mapping[str, str]) -> list[Choice]:
         """Return the choice of each selection rule among the evaluated models, with the file that ``files`` names for
         the rule; the earliest model wins a tie."""
-        judged = [evaluation for evaluation in self.evaluations if evaluation.target is not None]
+        judged = [one for one in self.evaluations if one.target is not None and not one.undone]
         chosen = {
             "last": self.evaluations[-1] if self.evaluations else None,
             "source_validation": self._selected(),
@@ -196,19 +206,32 @@ class RunRecord(Recorded):
         ]
 
     def _selected(self) -> EvaluationRecord | None:
-        """Return the model with the highest mean accuracy over the source domains.
+        """Return the model with the highest accuracy in the middle of the sources: the mean over their domains, or the
+        median over their sites, of an even number the lower one.
 
-        For a domain that did not judge a model its last known accuracy counts: a site that misses a round does not
-        decide it, and one that is gone for good does not end the selection.
+        For a domain, or site, that did not judge a model its last known accuracy counts: a site that misses a round
+        does not decide it, and one that is gone for good does not end the selection.
         """
         known: dict[str, float] = {}
+        centre = statistics.median_low if self.protocol.selection == "median" else mean
         best: tuple[float, EvaluationRecord | None] = (-1.0, None)
         for evaluation in self.evaluations:
-            sources = {domain: value for domain, value in evaluation.domains.items() if domain != self.protocol.target}
+            sources = {} if evaluation.undone else self._source_scores(evaluation)
             known.update(sources)
-            if sources and (mean := sum(known.values()) / len(known)) > best[0]:
-                best = (mean, evaluation)
+            if sources and (value := centre(list(known.values()))) > best[0]:
+                best = (value, evaluation)
         return best[1]
+
+    def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
+        """Return the accuracies by which a model is selected: of domains for the mean, of sites for the median."""
+        if self.protocol.selection == "median":
+            return {site: evaluation.sites[site].accuracy for site in self.sources if site in evaluation.sites}
+        return {domain: value for domain, value in evaluation.domains.items() if domain != self.protocol.target}
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of one or more numbers."""
+    return sum(values) / len(values)
 
 
 def domain_accuracies(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, float]:

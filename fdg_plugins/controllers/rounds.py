@@ -2,19 +2,23 @@
 """Rounds: what is asked of the sites, what becomes of their answers, what is kept."""
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
 from fdg_plugins.controllers.exchanger import Exchanger
+from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.global_model import GlobalModel, count_bytes, save_local_models
+from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Patience, Request
 from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
+from fdg_plugins.controllers.undo import Snapshot, Undo
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
     META_CHECKED_REPORTS,
@@ -42,18 +46,27 @@ FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
 
 @dataclass
 class Answers:
-    """What came of one round's requests: scores of the model sent, local training of the usable updates, bytes."""
+    """What came of one round's requests: scores of the model sent, local training of the usable updates, what the guard
+    refused, the sites for whom the model sent gives no finite loss or update, bytes."""
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
     local: dict[str, LocalRecord] = field(default_factory=dict)
     refused_reports: dict[str, str] = field(default_factory=dict)
+    refused_updates: dict[str, str] = field(default_factory=dict)
+    not_finite: set[str] = field(default_factory=set)
     bytes_up: int = 0
     bytes_in_files: int = 0
     unchecked: str | None = None
 
+    def take_score(self, site: str, score: Evaluation) -> None:
+        """Note a site's score of the model sent."""
+        self.scores[site] = score
+        if not math.isfinite(score.loss):
+            self.not_finite.add(site)
+
 
 def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return the sources that train in round ``number``, counted from 1: all, or as many as the protocol draws."""
+    """Return which of ``sources`` train in round ``number``, counted from 1: all, or as many as the protocol draws."""
     count = protocol.sites_per_round
     if count is None or count >= len(sources):
         return sources
@@ -81,6 +94,9 @@ class Rounds:
         self.folder = folder
         self.exchanger = Exchanger(messenger, exchange)
         self.state = state
+        self.guard = Guard(record, model, record.protocol.outlier_ratio)
+        self.undo = Undo(state)
+        self._expected: Mapping[str, Expected] = {}
         self._started = time.perf_counter()
         self._seconds_before = 0.0
 
@@ -88,34 +104,31 @@ class Rounds:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model it started from."""
         started = time.perf_counter()
         record, answers = self.record, Answers()
-        drawn = draw_sites(record.protocol, record.sources, number)
-        self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds)
-        self.exchanger.begin(number - 1, self.model.state)
+        drawn = draw_sites(record.protocol, self._taking_part(record.sources), number)
+        self._begin(number, drawn)
         failures = self._probe(number, drawn, answers)
-        judges = record.held_out
+        judges = self._taking_part(record.held_out)
         if record.protocol.validate_all:
-            judges = tuple(sorted({*judges, *record.sources} - set(drawn)))
+            judges = tuple(sorted({*judges, *self._taking_part(record.sources)} - set(drawn)))
         requests = [
             Request(TASK_TRAIN, drawn, self._task(number), self._on_update(answers)),
             Request(TASK_EVALUATE, judges, self._task(number), self._on_score(answers)),
         ]
         bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.exchanger.bytes_down * len(drawn)
-        failures = {
-            **failures,
-            **self.messenger.ask(requests, record.protocol.task_timeout, self._patience(TASK_TRAIN)),
-        }
+        failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
         self.exchanger.require_checks()
+        broken = self._is_broken(drawn, answers)
         # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.
-        expected = record.sources if record.protocol.validate_all else drawn
-        evaluation = self._judge(number - 1, answers, expected)
+        expected = self._taking_part(record.sources) if record.protocol.validate_all else drawn
+        evaluation = self._judge(number - 1, answers, expected, undone=broken)
         aggregating = time.perf_counter()
-        aggregation, reason = self._step(drawn, answers)
+        aggregation, reason = (None, self._take_back()) if broken else self._step(drawn, answers)
         ended = time.perf_counter()
         finished = RoundRecord(
             round=number,
             drawn=drawn,
             sites=tuple(sorted(answers.local)),
-            failures=dict(sorted(failures.items())),
+            failures=dict(sorted({**failures, **answers.refused_updates}.items())),
             refused_reports=dict(sorted(answers.refused_reports.items())),
             local=dict(sorted(answers.local.items())),
             aggregation=aggregation,
@@ -127,16 +140,52 @@ class Rounds:
             bytes_in_files=answers.bytes_in_files,
         )
         record.rounds.append(finished)
+        if aggregation is not None and self.state is not None:
+            self.undo.keep(self.state / CHECKPOINT_FILE)
         self.save()
         return finished, evaluation
 
     def evaluate_last(self) -> EvaluationRecord:
         """Let every site judge the model after the last round; return the evaluation."""
         record, answers = self.record, Answers()
-        sites = tuple(sorted((*record.sources, *record.held_out)))
+        sources = self._taking_part(record.sources)
+        sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
+        self._expected = expectations(record, len(record.rounds))
         request = Request(TASK_EVALUATE, sites, self._task(len(record.rounds)), self._on_score(answers))
-        self.messenger.ask([request], record.protocol.task_timeout)
-        return self._judge(len(record.rounds), answers, record.sources)
+        self._ask([request])
+        if self._is_broken(sources, answers):
+            self._judge(len(record.rounds), answers, sources, undone=True)
+            self._take_back()
+            self.save()
+            return self.evaluate_last()
+        return self._judge(len(record.rounds), answers, sources)
+
+    def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
+        """Tell aggregator and exchange that round ``number``, counted from 1, begins.
+
+        Raises ``FDGError`` if too few sites are left for it.
+        """
+        record = self.record
+        if len(drawn) < record.protocol.min_sites:
+            reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
+            raise FDGError(
+                f"{len(drawn)} sites are left to train, fewer than min_sites {record.protocol.min_sites}: {reasons}"
+            )
+        self._expected = expectations(record, number - 1)
+        self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds)
+        facts = {site: expected.facts for site, expected in self._expected.items()}
+        self.exchanger.begin(number - 1, self.model.state, facts)
+
+    def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(site for site in sites if site not in self.record.left_out)
+
+    def _ask(self, requests: list[Request], patience: Patience | None = None) -> dict[str, str]:
+        """Ask the sites; return the reasons of those that gave nothing, and note those that take no further part."""
+        failures = self.messenger.ask(requests, self.record.protocol.task_timeout, patience)
+        for site, reason in sorted(self.messenger.departed.items()):
+            if site in self.record.census:
+                self.record.left_out.setdefault(site, f"takes no further part: {reason}")
+        return failures
 
     def save(self) -> None:
         """Write the last model, the server's state and the record, each atomically."""
@@ -152,6 +201,7 @@ class Rounds:
     def end(self) -> None:
         """Write the record of the finished run; there is nothing left to go on with."""
         self.save_record()
+        self.undo.forget()
         if self.state is not None:
             (self.state / CHECKPOINT_FILE).unlink(missing_ok=True)
             (self.state / SELECTED_FILE).unlink(missing_ok=True)
@@ -175,17 +225,23 @@ class Rounds:
             raise DataError("the server keeps no state to go on from.")
         found = read_checkpoint(self.state / CHECKPOINT_FILE, self.record.run)
         check_continues(found.record, self.record)
-        self.record = found.record
+        initial = Snapshot.of(*self._parts)
+        self.record = self.guard.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))
-        self.model.state = dict(found.model)
-        self.aggregator.restore(found.aggregator)
-        if self.exchanger.exchange is not None and found.exchange is not None:
-            self.exchanger.exchange.restore(found.exchange, found.exchange_tensors)
+        Snapshot.of_checkpoint(found).put_back(*self._parts)
+        stepped = [one for one in self.record.rounds if one.aggregation is not None]
+        if stepped and not stepped[-1].undone:
+            self.undo.find(self.record.run, initial)
         if (self.state / SELECTED_FILE).exists():
             keep_file(self.state / SELECTED_FILE, self.folder / SELECTED_FILE)
         self._seconds_before = self.record.seconds
         self.save()
         return self.record
+
+    @property
+    def _parts(self) -> tuple[GlobalModel, UpdateAggregator, Exchange | None]:
+        """What a step changes."""
+        return self.model, self.aggregator, self.exchanger.exchange
 
     def save_record(self) -> None:
         """Write ``results.json`` atomically."""
@@ -214,8 +270,9 @@ class Rounds:
             answered.add(site)
 
         request = Request(TASK_PROBE, drawn, self._task(number), on_probe)
-        failures = self.messenger.ask([request], self.record.protocol.task_timeout, self._patience(TASK_PROBE))
+        failures = self._ask([request], self._patience(TASK_PROBE))
         self.exchanger.require_checks()
+        self._refuse_reports(answers)
         self.exchanger.finish(TASK_PROBE, answered)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
 
@@ -252,11 +309,16 @@ class Rounds:
         def take_update(site: str, answer: FLModel) -> None:
             self._take_report(TASK_TRAIN, site, answer, answers)
             report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
+            self._expected[site].check_training(report, answer.meta.get(META_SAMPLES))
             if report.received is not None:
-                answers.scores[site] = report.received
+                answers.take_score(site, report.received)
             if META_CHECKED_REPORTS not in answer.meta:
                 answers.unchecked = site
-            self.aggregator.accept_model(answer)
+            try:
+                self.aggregator.accept_model(answer)
+            except NotFiniteError:
+                answers.not_finite.add(site)
+                raise
             answers.local[site] = LocalRecord(
                 epoch_losses=report.epoch_losses,
                 local=report.local,
@@ -278,15 +340,24 @@ class Rounds:
 
     def _on_score(self, answers: Answers) -> Callable[[str, FLModel], None]:
         def on_score(site: str, answer: FLModel) -> None:
-            answers.scores[site] = Evaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
+            score = Evaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
+            held_out = site in self.record.held_out
+            self._expected[site].check_score(score, "test" if held_out else "validation")
+            answers.take_score(site, score)
 
         return on_score
 
     # --- model ---
 
-    def _judge(self, after_round: int, answers: Answers, expected: Iterable[str]) -> EvaluationRecord:
-        """Record the scores of the model; keep a copy of it if source validation, never the target, prefers it."""
+    def _judge(
+        self, after_round: int, answers: Answers, expected: Iterable[str], undone: bool = False
+    ) -> EvaluationRecord:
+        """Record the scores of the model; keep a copy of it if source validation, never the target, prefers it.
+
+        One whose step is ``undone`` is never chosen.
+        """
         evaluation = self.record.add_evaluation(after_round, answers.scores, expected)
+        evaluation.undone = undone
         self.record.choices = self.record.choose(FILES)
         for choice in self.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
@@ -308,27 +379,74 @@ class Rounds:
                 f"the update of site {answers.unchecked} came without checked reports, from which the weights follow: "
                 f"the job's server config needs GapCheckFilter for the task {TASK_TRAIN!r}."
             )
+        self._refuse_updates(answers)
+        self._refuse_reports(answers)
         self.exchanger.forget(set(drawn) - answers.local.keys())
         try:
             return self._move(answers)
         finally:
             self.aggregator.reset_stats()  # also where no step was taken: updates may lie in files
 
+    def _refuse_updates(self, answers: Answers) -> None:
+        """Leave out of the round the updates that stand out."""
+        try:
+            refused = self.guard.updates(self.aggregator, self._expected)
+        except DataError:  # a file in which an update lay is gone: the step, which needs it, says so
+            return
+        for site, reason in refused.items():
+            self.messenger.warning(f"site {site}: {reason}")
+            self.aggregator.drop(site)
+            answers.refused_updates[site] = reason
+            del answers.local[site]
+
+    def _refuse_reports(self, answers: Answers) -> None:
+        """Leave out of the round the reports for the method that stand out."""
+        exchange = self.exchanger.exchange
+        for site, reason in (self.guard.reports(exchange) if exchange is not None else {}).items():
+            self.messenger.warning(f"site {site}: report refused: {reason}")
+            self.exchanger.forget([site])
+            answers.refused_reports[site] = reason
+
     def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         needed = self.record.protocol.min_sites
-        received = self.model.state
+        before, longest = Snapshot.of(*self._parts), longest_update(self.aggregator)
         updates = self.aggregator.accepted_updates() if self._keeps_local_models else {}
         try:
             if len(answers.local) < needed:
                 raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")
             result = self.aggregator.aggregate_model()
+            self.guard.step(result.params, self.aggregator.server_lr, longest)
             self.model.apply(result.params)
         except (FDGError, ArithmeticError) as error:
+            self.aggregator.restore(before.aggregator)  # weights that followed from the round's reports
             self.messenger.warning(f"The model stays as it was: {error}")
             return None, str(error)
-        save_local_models(self.folder, received, updates, self._description(len(self.record.rounds)))
+        save_local_models(self.folder, before.model, updates, self._description(len(self.record.rounds)))
         self.exchanger.finish(TASK_TRAIN, answers.local)
+        self.undo.snapshot = before
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
+
+    def _is_broken(self, sites: tuple[str, ...], answers: Answers) -> bool:
+        """Return whether a step can be taken back, and the model that came of it gives most of ``sites`` no number."""
+        return self.undo.snapshot is not None and 2 * len(answers.not_finite.intersection(sites)) > len(sites)
+
+    def _take_back(self) -> str:
+        """Go back to before the last step; leave out the site that stood out in it, if one did; return the reason."""
+        assert self.undo.snapshot is not None
+        culprit = self.guard.standing_out()
+        self.undo.snapshot.put_back(*self._parts)
+        self.undo.forget()
+        self.aggregator.reset_stats()
+        undone = next(one for one in reversed(self.record.rounds) if one.aggregation is not None and not one.undone)
+        undone.undone = True
+        reason = f"sites could not train on the model after round {undone.round}, whose step was taken back"
+        if culprit is not None:
+            self.record.left_out.setdefault(
+                culprit, f"stood out in round {undone.round}, whose step had to be taken back."
+            )
+            reason += f"; site {culprit}, which stood out in it, is left out"
+        self.messenger.warning(f"{reason}.")
+        return f"{reason}."
 
     @property
     def _keeps_local_models(self) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from fdg_plugins.core.batching import batches_per_epoch
 from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.image_files import ImageFiles
@@ -135,8 +136,7 @@ class ShuffledBatches(Sampler[list[int]]):
         self.scope = scope
 
     def __len__(self) -> int:
-        whole, left_over = divmod(self.count, self.batch_size)
-        return whole + (left_over > 1 or (left_over == 1 and whole == 0))
+        return batches_per_epoch(self.count, self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         order = torch.randperm(self.count, generator=torch_generator(self.seed, *self.scope, "shuffle")).tolist()

@@ -40,7 +40,7 @@ An objective goes under any weighting and any direction of ``fdg_plugins.aggrega
 from fdg_plugins.methods.catalogue import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.methods.dim import InsightExchange, InsightObjective
 from fdg_plugins.methods.erm import CrossEntropy
-from fdg_plugins.methods.exchange import Exchange
+from fdg_plugins.methods.exchange import Exchange, SiteFacts
 from fdg_plugins.methods.iir import AlignmentObjective, GradientExchange
 from fdg_plugins.methods.network import adapt_model, build_network
 from fdg_plugins.methods.objective import LocalObjective, Objective, Seen, SiteRound, Trained, see
@@ -56,6 +56,7 @@ __all__ = [
     "LocalObjective",
     "Objective",
     "Seen",
+    "SiteFacts",
     "SiteRound",
     "Trained",
     "adapt_model",

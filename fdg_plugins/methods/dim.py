@@ -45,7 +45,7 @@ from fdg_plugins.core.insight import (
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.erm import LocalCrossEntropy
-from fdg_plugins.methods.exchange import LARGEST_VALUE, Exchange, Reader, Tensors
+from fdg_plugins.methods.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
 from fdg_plugins.methods.objective import (
     LocalObjective,
     Objective,
@@ -205,10 +205,14 @@ class InsightExchange(Exchange):
             raise SettingsError(f"parameter {self.weight_name!r} of the model is {came}, expected {list(expected)}.")
         self._weight = weight.detach().cpu().float()
 
-    def read_report(self, reader: Reader, report: Any, update: Tensors | None) -> SiteMeans:
+    def read_report(
+        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> SiteMeans:
         """Return class means, counts and weights; refuse those whose insight would be beyond ``LARGEST_VALUE``."""
         sent = reader.fields(report, (CLASS_MEANS, CLASS_COUNTS))
         counts = reader.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
+        if facts is not None:
+            check_counts(reader, counts, facts)
         held = counts > 0
         rows = reader.numbers(CLASS_MEANS, sent[CLASS_MEANS], (int(held.sum()), self.feature_size))
         if not isinstance(update, Mapping) or self.weight_name not in update:
@@ -220,6 +224,10 @@ class InsightExchange(Exchange):
         if not self._largest(site) <= LARGEST_VALUE:  # which NaN is not either
             reader.refuse(f"{CLASS_MEANS!r} times {self.weight_name!r} has values beyond {LARGEST_VALUE:g}")
         return site
+
+    def sizes(self, report: SiteMeans) -> dict[str, float]:
+        """Return the largest length of a class's mean features, and that of the last layer's weight."""
+        return {CLASS_MEANS: largest_length(report.means), self.weight_name: float(torch.linalg.norm(report.weight))}
 
     def learn(self, reports: Mapping[str, SiteMeans]) -> dict[str, torch.Tensor]:
         """Return the global insight after Eq. 5 and 6, one site's matrices in memory at a time."""
@@ -245,6 +253,19 @@ class InsightExchange(Exchange):
         if self.target == "insight":
             return float((site.weight.abs().amax(dim=0) * site.means.abs()).max())
         return float(self._rebuilt(site).abs().max())
+
+
+def check_counts(reader: Reader, counts: torch.Tensor, facts: SiteFacts) -> None:
+    """Refuse counts ``[Y]`` of a training split that the site's census, of all its images, does not allow."""
+    if int(counts.sum()) != facts.num_train:
+        reader.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
+    if bool((counts > torch.tensor(facts.class_counts)).any()):
+        reader.refuse(f"{CLASS_COUNTS!r} has more samples of a class than the site counted in the census")
+
+
+def largest_length(rows: torch.Tensor) -> float:
+    """Return the length of the longest of ``[Y, D]`` rows."""
+    return float(torch.linalg.norm(rows.double(), dim=1).max())
 
 
 def read_insight(reader: Reader, tensors: Any, target: Target, num_classes: int, feature_size: int) -> GlobalInsight:

@@ -6,23 +6,26 @@ learns from those of the sites that count. A report comes from elsewhere and is 
 refuses whatever is not exactly what was asked for; so does a site that reads what the server sent.
 """
 
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.messages import MOST_SAMPLES, shorten
 
 Tensors = Mapping[str, torch.Tensor]
 Phase = Literal["probe", "train"]
 
 STATE_VERSION = 1
 LARGEST_VALUE = 1e15  # the sum of the squares of 1e8 such values is still finite in float32
-MOST_SAMPLES = 2**53  # as of an update's number of samples
+
+TYPICAL_ROUNDS = 5  # earlier rounds whose reports say what is usual
 
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
@@ -53,7 +56,7 @@ class Reader:
         if missing := [name for name in names if name not in value]:
             self.refuse(f"{missing[0]!r} is missing, expected {wanted}")
         if extra := [name for name in value if name not in names]:
-            self.refuse(f"sent {_shorten(extra[0])}, expected only {wanted}")
+            self.refuse(f"sent {shorten(extra[0])}, expected only {wanted}")
         return value
 
     def numbers(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
@@ -99,6 +102,17 @@ class Reader:
             raise self.error(f"{self.whose}: {name!r} cannot be loaded: {error}.") from error
 
 
+class SiteFacts(NamedTuple):
+    """What the server knows of a site in a round without its word: how it steps, by the protocol (how often, how far,
+    which is FedNova's ``||a||_1``, at which rate), and what data it has, by the census."""
+
+    steps: int
+    effective_steps: float
+    learning_rate: float
+    num_train: int
+    class_counts: tuple[int, ...]
+
+
 class Exchange(ABC):
     """What one method's server learns from reports. Reports are kept by site and read in the sorted order of names.
 
@@ -114,6 +128,8 @@ class Exchange(ABC):
         self.phase: Phase = phase
         self._learned: dict[str, torch.Tensor] = {}
         self._reports: dict[str, Any] = {}
+        self._facts: Mapping[str, SiteFacts] = {}
+        self._typical: dict[str, list[float]] = {}
         self._begun = False
 
     # --- what a method defines ---
@@ -123,8 +139,17 @@ class Exchange(ABC):
         """Return what a state must agree in to be taken back, as a value for JSON."""
 
     @abstractmethod
-    def read_report(self, reader: Reader, report: Any, update: Tensors | None) -> Any:
-        """Return what is kept of one site's report; refuse one that cannot be used."""
+    def read_report(self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None) -> Any:
+        """Return what is kept of one site's report; refuse one that cannot be used.
+
+        ``facts``: what the workflow knows of the site; a report that follows from them, or from them and the update,
+        must be as it follows.
+        """
+
+    def sizes(self, report: Any) -> dict[str, float]:
+        """Return the lengths by which a report that was read is compared with those of other sites and earlier rounds,
+        by the name of the quantity; empty if nothing is left to compare, for the server could compute all of it."""
+        return {}
 
     @abstractmethod
     def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -139,9 +164,11 @@ class Exchange(ABC):
 
     # --- one round ---
 
-    def begin_round(self, state: Tensors) -> None:
-        """Forget the last round's reports; ``state`` is the global model that the round starts from, by name."""
+    def begin_round(self, state: Tensors, facts: Mapping[str, SiteFacts] | None = None) -> None:
+        """Forget the last round's reports; ``state`` is the global model that the round starts from, by name, and
+        ``facts`` what is known of each site."""
         self.read_model(state)
+        self._facts = facts or {}
         self._reports, self._begun = {}, True
 
     def down(self) -> dict[str, torch.Tensor]:
@@ -158,24 +185,44 @@ class Exchange(ABC):
             reader.refuse("sent a report while no round was asking for one")
         if site in self._reports:
             reader.refuse("sent a second report in the same round")
-        self._reports[site] = self.read_report(reader, report, update)
+        self._reports[site] = self.read_report(reader, report, update, self._facts.get(site))
 
     def forget(self, site: str) -> None:
         """Drop a site's report: its update was refused, so its report does not count."""
         self._reports.pop(site, None)
 
+    def lengths(self) -> dict[str, dict[str, float]]:
+        """Return the :meth:`sizes` of the round's reports, by quantity and site."""
+        found: dict[str, dict[str, float]] = {}
+        for site, report in sorted(self._reports.items()):
+            for quantity, size in self.sizes(report).items():
+                found.setdefault(quantity, {})[site] = size
+        return found
+
+    def typical(self, quantity: str) -> list[float]:
+        """Return the medians of a quantity in the last rounds from which was learned."""
+        return list(self._typical.get(quantity, ()))
+
     def finish(self, sites: Iterable[str]) -> None:
         """Learn from the reports of ``sites`` and end the round; without any, what was learned stays as it was."""
-        reports = {site: self._reports[site] for site in sorted(set(sites)) if site in self._reports}
+        counted = set(sites)
+        self._reports = {site: report for site, report in sorted(self._reports.items()) if site in counted}
+        if self._reports:
+            medians = {name: statistics.median(of_site.values()) for name, of_site in self.lengths().items()}
+            self._typical = {name: [*self.typical(name), median][-TYPICAL_ROUNDS:] for name, median in medians.items()}
+            self._learned = self.learn(self._reports)
         self._reports, self._begun = {}, False
-        if reports:
-            self._learned = self.learn(reports)
 
     # --- what survives the round ---
 
     def state(self) -> dict[str, Any]:
         """Return what must survive beside :meth:`tensors`, as a value for JSON."""
-        return {"version": STATE_VERSION, **self.identity(), "tensors": sorted(self._learned)}
+        return {
+            "version": STATE_VERSION,
+            **self.identity(),
+            "tensors": sorted(self._learned),
+            "typical": {name: list(values) for name, values in self._typical.items()},
+        }
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return what has been learned; empty before anything was."""
@@ -188,8 +235,10 @@ class Exchange(ABC):
             reader.refuse(f"is {_kind(state)}, expected a mapping")
         for name, expected in {"version": STATE_VERSION, **self.identity(), "tensors": sorted(tensors)}.items():
             if state.get(name) != expected:
-                reader.refuse(f"{name!r} is {_shorten(state.get(name))}, expected {expected!r}")
+                reader.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
         self._learned = self.read_learned(reader, tensors) if tensors else {}
+        # A state of version 0.1.0 has none.
+        self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
         self._reports, self._begun = {}, False
 
 
@@ -207,8 +256,3 @@ def _kind(value: Any) -> str:
     if value is None:
         return "nothing"
     return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-
-
-def _shorten(value: Any, limit: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."

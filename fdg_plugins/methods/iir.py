@@ -38,7 +38,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.erm import LocalCrossEntropy
-from fdg_plugins.methods.exchange import Exchange, Phase, Reader, Tensors
+from fdg_plugins.methods.exchange import Exchange, Phase, Reader, SiteFacts, Tensors
 from fdg_plugins.methods.objective import (
     LocalObjective,
     Objective,
@@ -188,9 +188,15 @@ class GradientExchange(Exchange):
         """Return the name."""
         return {"exchange": AlignmentObjective.name}
 
-    def read_report(self, reader: Reader, report: Any, update: Tensors | None) -> dict[str, torch.Tensor]:
+    def read_report(
+        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> dict[str, torch.Tensor]:
         """Return the gradients by name in the report."""
         return read_gradient(reader, report, self.shapes)
+
+    def sizes(self, report: Tensors) -> dict[str, float]:
+        """Return the length of each gradient, of weight and of bias."""
+        return {name: float(torch.linalg.norm(value.double())) for name, value in report.items()}
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
         """Return ``v g + (1 - v) mean``, by name in the report."""

@@ -24,6 +24,7 @@ beside the optimiser's own: at a constant gradient it counts 1/beta times. Code 
 10; here nothing is clipped. That the beta of FedOMG's Table 4 is this one is not established.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -34,7 +35,7 @@ from torch import nn
 from fdg_plugins.core.linear import combine
 from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods.exchange import LARGEST_VALUE, Exchange, Reader, Tensors
+from fdg_plugins.methods.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
 from fdg_plugins.methods.objective import (
     ComputeGradients,
     LocalObjective,
@@ -49,6 +50,7 @@ from fdg_plugins.methods.sam import LocalSharpnessAware
 from fdg_plugins.models import ExtractorClassifier
 
 STEP_LENGTH = "step_length"
+FLOAT32_STEP = 2.0**-22  # relative: the length travels as float32
 
 
 @dataclass(frozen=True)
@@ -155,12 +157,18 @@ class MomentumExchange(Exchange):
         """Return the name."""
         return {"exchange": MomentumSharpnessAwareObjective.name}
 
-    def read_report(self, reader: Reader, report: Any, update: Tensors | None) -> SiteDescent:
-        """Return update and step length; refuse those whose quotient would be beyond ``LARGEST_VALUE``."""
+    def read_report(
+        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> SiteDescent:
+        """Return update and step length; refuse a length other than the protocol's, and quotients beyond
+        ``LARGEST_VALUE``."""
         sent = reader.fields(report, (STEP_LENGTH,))
         length = float(reader.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
         if length <= 0:
             reader.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
+        expected = length if facts is None else facts.steps * facts.learning_rate
+        if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
+            reader.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} as of this protocol")
         moved: dict[str, torch.Tensor] = {}
         for name, shape in self.shapes.items():
             if not isinstance(update, Mapping) or name not in update:

@@ -38,10 +38,14 @@ from torch import nn
 from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.erm import LocalCrossEntropy
-from fdg_plugins.methods.exchange import LARGEST_VALUE, Exchange, Reader, Tensors
+from fdg_plugins.methods.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
 from fdg_plugins.methods.objective import ComputeGradients, LocalObjective, Objective, SiteRound, Trained, to_report
 from fdg_plugins.methods.parameters import Shapes, parameter_shapes, read_per_parameter
 from fdg_plugins.models import ExtractorClassifier
+
+ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
+FLOAT_SLACK = 1e-5  # of a value: float32 sums in another order
+TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -161,9 +165,27 @@ class ControlExchange(Exchange):
         """Return the name, and the number of sites over which c is the mean."""
         return {"exchange": ControlVariatesObjective.name, "num_sites": self.num_sites}
 
-    def read_report(self, reader: Reader, report: Any, update: Tensors | None) -> dict[str, torch.Tensor]:
-        """Return the change of a site's control variate."""
-        return read_per_parameter(reader, report, self.shapes)
+    def read_report(
+        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return the change of a site's control variate; refuse one that does not follow from the update."""
+        change = read_per_parameter(reader, report, self.shapes)
+        if facts is not None:
+            self._check_change(reader, change, update, facts)
+        return change
+
+    def _check_change(self, reader: Reader, change: Tensors, update: Tensors | None, facts: SiteFacts) -> None:
+        """Refuse a change other than :func:`control_change` gives, but for the rounding of an update on its way."""
+        control = self._learned or zeros(self.shapes)
+        for name, shape in self.shapes.items():
+            if not isinstance(update, Mapping) or name not in update:
+                reader.refuse(f"the change of {name!r} came without its update, expected both")
+            moved = reader.numbers(name, update[name], shape) / (facts.learning_rate * facts.effective_steps)
+            slack = ROUNDED * moved.abs() + FLOAT_SLACK * control[name].abs()
+            if not bool(((change[name] + control[name] + moved).abs() <= slack + TINY).all()):
+                reader.refuse(
+                    f"the change of {name!r} does not follow from its update, expected -(c + update / length)"
+                )
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
         """Return ``c + 1/N sum_S (c_u+ - c_u)``, summed in float64."""

@@ -193,7 +193,7 @@ def test_under_fedomg_the_weights_are_the_reference() -> None:
     [
         (told("art", math.nan), "the loss of the model received on its training split is nan, expected a finite"),
         (told("art", math.inf), "the loss of the model received on its training split is inf"),
-        (told("art", -0.1), "the loss of the model received on its training split is -0.1"),
+        (told("art", -0.1), "training_split.0.loss is -0.1, but a loss should be at least 0"),
         (told("art", None), "the loss of the model received on its training split is nan"),
         (told("art", "low"), "training_split.0.loss is 'low'"),
         (contribution("art", UPDATES["art"], 100), "did not say the loss of the model received on its training split"),

@@ -141,9 +141,7 @@ def test_weights_of_zero_give_coefficients_of_zero() -> None:
 
 def sites_of(make_update: MakeUpdate, order: tuple[str, ...] = tuple(SITES), tensors: bool = False) -> list[Any]:
     return [
-        contribution(
-            site, make_update(sorted(SITES).index(site), tensors), SITES[site], effective_steps=STEPS[site], steps=2
-        )
+        contribution(site, make_update(sorted(SITES).index(site), tensors), SITES[site], effective_steps=STEPS[site])
         for site in order
     ]
 
@@ -174,8 +172,10 @@ def test_any_order_of_arrival_gives_the_same_bits_for_arrays_and_tensors(make_up
     ("report", "message"),
     [
         ({"said": False}, "did not say how far its steps went, by which its update is divided"),
-        ({"effective_steps": float("inf")}, "effective_steps is inf, expected a finite number"),
+        ({"effective_steps": float("inf")}, "effective_steps is inf"),
         ({"effective_steps": float("nan")}, "effective_steps is nan"),
+        ({"effective_steps": 1e6, "steps": 10}, "effective_steps is 1e\\+06 after 10 steps, expected from 10 to 55"),
+        ({"effective_steps": 9.0, "steps": 10}, "effective_steps is 9 after 10 steps"),
         ({"effective_steps": 0.5}, "effective_steps is 0.5"),
         ({"effective_steps": -3.0}, "effective_steps is -3.0"),
         ({"effective_steps": "many"}, "effective_steps is 'many'"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contributions that say how the site trained, as this package's executor sends them."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,11 +15,15 @@ def evaluation(loss: Any, split: str = "train") -> dict[str, Any]:
     return {"split": split, "loss": loss, "accuracy": 0.5, "count": 10}
 
 
-def training_report(effective_steps: Any = 1.0, steps: int = 1, losses: tuple[Any, Any] | None = None) -> Any:
-    """What a site says of its training; ``losses`` on its training split, of the model received and of its own."""
+def training_report(effective_steps: Any = 1.0, steps: int | None = None, losses: tuple[Any, Any] | None = None) -> Any:
+    """What a site says of its training; ``losses`` on its training split, of the model received and of its own.
+
+    As many steps as may have gone so far, unless they are given.
+    """
+    known = isinstance(effective_steps, float) and 1 <= effective_steps < math.inf
     report = {
         "domain": "photo",
-        "steps": steps,
+        "steps": steps if steps is not None else int(effective_steps) if known else 1,
         "effective_steps": effective_steps,
         "learning_rate": 0.1,
         "seconds": 0.5,

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from federation_stubs import Engine, Line, census_reply, context_of, evaluation, train_report
+from federation_stubs import Engine, Line, census_reply, context_of, evaluation, honest_report
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from fdg_plugins.controllers import FederationController
-from fdg_plugins.messages import META_REPORT, META_SAMPLES, TASK_CENSUS, TASK_EVALUATE
+from fdg_plugins.messages import META_REPORT, META_REQUEST, META_SAMPLES, TASK_CENSUS, TASK_EVALUATE, CensusReply
+from fdg_plugins.protocol import Protocol
 from fdg_plugins.randomness import torch_generator
 
 PROTOCOL: dict[str, Any] = {"model": "convnet", "pretrained": "none", "target": "sketch", "image_size": 16}
@@ -64,15 +65,22 @@ class Crowd:
         """Return what the site answers."""
         domain = self.sites[site]
         if task == TASK_CENSUS:
-            reply = census_reply(domain, classes=tuple("abcdefg"), class_counts=(2,) * 7)
-            return DXO(DataKind.METRICS, data=reply.model_dump(mode="json")).to_shareable()
+            return DXO(DataKind.METRICS, data=counted(domain).model_dump(mode="json")).to_shareable()
         if task == TASK_EVALUATE:
             split = "test" if domain == PROTOCOL["target"] else "validation"
             return DXO(DataKind.METRICS, data=evaluation(0.5, split=split).model_dump()).to_shareable()
         generator = torch_generator(0, site, request.get_header("current_round", 0))
-        meta = {META_SAMPLES: 8, META_REPORT: train_report(domain=domain).model_dump()}
-        update = {name: drawn(value, generator) for name, value in from_shareable(request).data.items()}
+        dxo = from_shareable(request)
+        protocol = Protocol.model_validate(dxo.meta[META_REQUEST]["protocol"])
+        report = honest_report(protocol, counted(domain), request.get_header("current_round", 0))
+        meta = {META_SAMPLES: 8, META_REPORT: report.model_dump()}
+        update = {name: drawn(value, generator) for name, value in dxo.data.items()}
         return DXO(DataKind.WEIGHT_DIFF, data=update, meta=meta).to_shareable()
+
+
+def counted(domain: str) -> CensusReply:
+    """Return what a site of the crowd counts."""
+    return census_reply(domain, classes=tuple("abcdefg"), class_counts=(2,) * 7, num_validation=10)
 
 
 def drawn(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -19,6 +19,7 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.wf_comm_spec import WFCommSpec
 
+from fdg_plugins.controllers.expectations import expected_of
 from fdg_plugins.controllers.record import (
     AggregationRecord,
     InitialWeights,
@@ -77,6 +78,21 @@ def train_report(accuracy: float = 0.5, **changes: Any) -> TrainReport:
         "seconds": 0.5,
     }
     return TrainReport(**{**fields, **changes})
+
+
+def honest_report(protocol: Protocol, reply: CensusReply, round_number: int = 0, **changes: Any) -> TrainReport:
+    """Return a report that says what protocol and census make of a round's training, counted from 0."""
+    known = expected_of("site", protocol, reply, round_number)
+    fields: dict[str, Any] = {
+        "domain": reply.domain,
+        "received": evaluation(0.5, reply.num_validation),
+        "local": evaluation(0.75, reply.num_validation),
+        "epoch_losses": (1.0,) * protocol.local_epochs,
+        "steps": known.facts.steps,
+        "effective_steps": known.facts.effective_steps,
+        "learning_rate": known.facts.learning_rate,
+    }
+    return train_report(**{**fields, **changes})
 
 
 def run_record(*, stand_in: bool = False, label: str = "imagenet", **protocol: Any) -> RunRecord:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federation_stubs import Engine, evaluation, run_record, train_report
+from federation_stubs import DOMAINS, Engine, census_reply, evaluation, honest_report, run_record
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.tensor_downloader import DiskTensorConsumer
 from nvflare.fuel.utils.fobs import FOBSContextKey
@@ -21,12 +21,14 @@ from fdg_plugins.controllers.messenger import Patience, Request
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE, TASK_TRAIN
+from fdg_plugins.protocol import Protocol
 from fdg_plugins.run_files import LOCAL_FOLDER
 from fdg_plugins.storage import load_tensors
 
 Offload = Callable[[Mapping[str, Any]], dict[str, Any]]
 KINDS = {"w": "trainable", "bn.running_mean": "float_buffer", "bn.num_batches_tracked": "integer_buffer"}
 MODEL_BYTES = 20
+PROTOCOL: dict[str, Any] = {"rounds": 2, "enable_tensor_disk_offload": True}
 NAN = float("nan")
 
 
@@ -42,6 +44,7 @@ class Sites:
         self.hand_over, self.values = hand_over, values
         self.answers: list[FLModel] = []
         self.warnings: list[str] = []
+        self.departed: dict[str, str] = {}
 
     def warning(self, text: str) -> None:
         self.warnings.append(text)
@@ -54,10 +57,15 @@ class Sites:
         return failures
 
     def _ask(self, request: Request, site: str, failures: dict[str, str]) -> None:
-        answer = FLModel(metrics=evaluation(0.5).model_dump())
+        reply = census_reply(DOMAINS[site])
+        answer = FLModel(metrics=evaluation(0.5, split="test").model_dump())
         if request.task == TASK_TRAIN:
             params = self.hand_over(update(self.values[site]))
-            meta = {META_SITE: site, META_SAMPLES: 8, META_REPORT: train_report().model_dump()}
+            meta = {
+                META_SITE: site,
+                META_SAMPLES: 8,
+                META_REPORT: honest_report(Protocol(**PROTOCOL), reply).model_dump(),
+            }
             answer = FLModel(params_type=ParamsType.DIFF, params=params, meta=meta)
         self.answers.append(answer)
         try:
@@ -67,7 +75,7 @@ class Sites:
 
 
 def make_rounds(folder: Path, hand_over: Offload, values: Mapping[str, float], **protocol: Any) -> Rounds:
-    record = run_record(enable_tensor_disk_offload=True, **protocol)
+    record = run_record(**{**PROTOCOL, **protocol})
     sites: Any = Sites(hand_over, values)
     return Rounds(sites, FedOMGAggregator(), GlobalModel(update(0.0), KINDS), record, folder)
 

@@ -463,19 +463,40 @@ def test_a_wrong_objective_ends_the_job_in_one_sentence_before_any_site_is_asked
 
 
 @pytest.mark.usefixtures("real_data")
-def test_a_site_that_takes_no_further_part_ends_the_job_after_the_round_with_its_reason(tmp_path: Path) -> None:
+def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on(tmp_path: Path) -> None:
+    job = Job(tmp_path, leaving("photo"))
+    job.run()
+    assert job.panics == []
+    assert [finished.drawn for finished in job.record.rounds] == [
+        ("art_painting", "cartoon", "photo"),
+        ("art_painting", "cartoon"),
+    ]
+    assert job.record.rounds[0].failures == {"photo": "its privacy budget is spent."}
+    assert job.record.left_out == {"photo": "takes no further part: its privacy budget is spent."}
+    assert "photo" not in job.record.evaluations[-1].sites
+    assert job.record.status == "finished"
+
+
+@pytest.mark.usefixtures("real_data")
+def test_the_job_ends_when_too_few_sites_take_further_part(tmp_path: Path) -> None:
+    job = Job(tmp_path, leaving("photo", "cartoon"))
+    job.run()
+    assert len(job.panics) == 1
+    assert job.panics[0].startswith("1 sites are left to train, fewer than min_sites 2: cartoon takes no further part")
+    assert len(job.record.rounds) == 1
+    assert job.record.status == "stopped"
+
+
+def leaving(*sites: str) -> Callable[[str, str, int], Shareable | None]:
+    """Return the script of sites that answer their first training with the wish to leave."""
+
     def meddle(site: str, task: str, count: int) -> Shareable | None:
-        if (site, task) != ("photo", TASK_TRAIN):
+        if site not in sites or task != TASK_TRAIN:
             return None
-        headers = {HEADER_REASON: "site photo: its privacy budget is spent.", HEADER_STOP: True}
+        headers = {HEADER_REASON: f"site {site}: its privacy budget is spent.", HEADER_STOP: True}
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
 
-    job = Job(tmp_path, meddle)
-    job.run()
-    assert job.panics == ["site photo takes no further part: its privacy budget is spent."]
-    assert [finished.sites for finished in job.record.rounds] == [("art_painting", "cartoon")]
-    assert job.record.rounds[0].failures == {"photo": "its privacy budget is spent."}
-    assert (job.record.status, job.record.stopped_because) == ("stopped", job.panics[0])
+    return meddle
 
 
 @pytest.mark.usefixtures("real_data")

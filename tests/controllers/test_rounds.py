@@ -2,150 +2,41 @@
 """Rounds with real aggregators and scripted sites: the step, the selection, the record, and what goes wrong."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from federation_stubs import HELD_OUT, SOURCES, evaluation, run_record, train_report
+from federation_stubs import HELD_OUT, SOURCES, evaluation
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from safetensors import safe_open
+from rounds_stubs import (
+    MODEL_BYTES,
+    SAMPLES,
+    Answer,
+    all_well,
+    description,
+    judged,
+    make_rounds,
+    read_strictly,
+    report_of,
+    run,
+    spoiled,
+    trained,
+    update,
+)
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
-from fdg_plugins.controllers.global_model import GlobalModel
-from fdg_plugins.controllers.messenger import Patience, Request
+from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.controllers.record import RunRecord
-from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import (
-    META_REPORT,
     META_REQUEST,
-    META_SAMPLES,
-    META_SITE,
     META_UPDATE_BYTES,
     TASK_EVALUATE,
     TASK_TRAIN,
     TaskRequest,
 )
-from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
-
-# Two trainable numbers, a running mean and a batch counter: 8 + 4 + 8 bytes.
-KINDS = {"w": "trainable", "bn.running_mean": "float_buffer", "bn.num_batches_tracked": "integer_buffer"}
-MODEL_BYTES = 20
-Answer = FLModel | str | None
-State = dict[str, torch.Tensor]
-
-
-def update(w: Iterable[float], mean: float = 0.0, batches: int = 4) -> State:
-    return {
-        "w": torch.tensor(list(w)),
-        "bn.running_mean": torch.tensor([mean]),
-        "bn.num_batches_tracked": torch.tensor(batches),
-    }
-
-
-def trained(
-    site: str, params: dict[str, Any], *, samples: Any = 8, accuracy: float = 0.5, report: Any = None
-) -> FLModel:
-    report = report if report is not None else train_report(accuracy).model_dump()
-    meta = {META_SITE: site, META_SAMPLES: samples, META_REPORT: report}
-    return FLModel(params_type=ParamsType.DIFF, params=params, meta=meta)
-
-
-def judged(accuracy: float, split: str = "test") -> FLModel:
-    return FLModel(metrics={**evaluation(0.0, split=split).model_dump(), "accuracy": accuracy})
-
-
-class Sites:
-    """A messenger whose sites answer by a script: ``script(task, site, number of the request, model sent)``.
-
-    A text is a failure, None is no answer. Before every request the record on disk is read, as a person might.
-    """
-
-    def __init__(self, folder: Path, script: Callable[[str, str, int, FLModel], Answer], reverse: bool = False) -> None:
-        self.folder = folder
-        self.script = script
-        self.reverse = reverse
-        self.asked: list[list[Request]] = []
-        self.timeouts: list[int] = []
-        self.warnings: list[str] = []
-        self.seen: list[Any] = []
-
-    def warning(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def ask(self, requests: Iterable[Request], timeout: int, patience: Patience | None = None) -> dict[str, str]:
-        number = len(self.asked) + 1
-        self.asked.append(list(requests))
-        self.timeouts.append(timeout)
-        self.seen.append(read_strictly(self.folder) if number > 1 else None)
-        failures = {}
-        pairs = [(request, site) for request in self.asked[-1] for site in request.sites]
-        for request, site in reversed(pairs) if self.reverse else pairs:
-            answer = self.script(request.task, site, number, request.data)
-            if not isinstance(answer, FLModel):
-                failures[site] = answer or "did not answer."
-                continue
-            try:
-                request.on_answer(site, answer)
-            except ContributionError as error:
-                failures[site] = str(error)
-        return failures
-
-
-def read_strictly(folder: Path) -> Any:
-    """Return ``results.json``, in which nothing may stand that JSON does not know."""
-    text = (folder / RESULTS_FILE).read_text()
-    RunRecord.model_validate_json(text)
-    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-
-
-def make_rounds(
-    folder: Path,
-    script: Callable[[str, str, int, FLModel], Answer],
-    aggregator: UpdateAggregator | None = None,
-    *,
-    reverse: bool = False,
-    **protocol: Any,
-) -> tuple[Rounds, Sites]:
-    sites = Sites(folder, script, reverse)
-    model = GlobalModel(update([0.0, 0.0], batches=0), KINDS)
-    record = run_record(**protocol)
-    return Rounds(sites, aggregator or FedAvgAggregator(), model, record, folder), sites  # type: ignore[arg-type]
-
-
-def run(rounds: Rounds, count: int) -> None:
-    for number in range(1, count + 1):
-        rounds.run_round(number)
-    rounds.evaluate_last()
-    rounds.record.status = "finished"
-    rounds.save()
-
-
-UPDATES = {"cartoon": update([1.0, 0.0], 1.0, 2), "photo-1": update([0.0, 4.0], 3.0, 5), "photo-2": update([4.0, 4.0])}
-SAMPLES = {"cartoon": 1, "photo-1": 2, "photo-2": 1}
-
-
-def all_well(source: Callable[[int], float] = lambda n: 0.5, target: Callable[[int], float] = lambda n: 0.5) -> Any:
-    """Return the script of sites that do their work; accuracies are functions of the number of the request."""
-
-    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
-        if task == TASK_TRAIN:
-            return trained(site, UPDATES[site], samples=SAMPLES[site], accuracy=source(number))
-        held_out = site in HELD_OUT
-        return judged(target(number)) if held_out else judged(source(number), "validation")
-
-    return script
-
-
-def description(path: Path) -> dict[str, str]:
-    with safe_open(path, "pt") as file:
-        return dict(file.metadata())
-
-
-# --- a whole run ------------------------------------------------------------------------------------
 
 
 def test_two_rounds_of_federated_averaging_give_the_numbers_done_by_hand(tmp_path: Path) -> None:
@@ -253,22 +144,13 @@ def test_updates_that_a_privacy_filter_turned_into_arrays_are_used_and_counted(t
 # --- what goes wrong --------------------------------------------------------------------------------
 
 
-def spoiled(site: str, spoil: Callable[[FLModel], FLModel]) -> Any:
-    """Return the script in which one source's answer to training is changed by ``spoil``."""
-
-    def script(task: str, name: str, number: int, sent: FLModel) -> Answer:
-        answer = all_well()(task, name, number, sent)
-        return spoil(answer) if task == TASK_TRAIN and name == site else answer
-
-    return script
-
-
 def with_params(**changes: Any) -> Callable[[FLModel], FLModel]:
-    return lambda answer: trained("photo-1", {**answer.params, **changes})
+    return lambda answer: trained("photo-1", {**answer.params, **changes}, samples=2)
 
 
 def with_report(**changes: Any) -> Callable[[FLModel], FLModel]:
-    return lambda answer: trained("photo-1", answer.params, report={**train_report().model_dump(), **changes})
+    report = {**report_of("photo-1").model_dump(), **changes}
+    return lambda answer: trained("photo-1", answer.params, samples=2, report=report)
 
 
 @pytest.mark.parametrize(
@@ -277,10 +159,13 @@ def with_report(**changes: Any) -> Callable[[FLModel], FLModel]:
         (with_params(w=torch.tensor([float("nan"), 0.0])), "parameter 'w' has 1 values that are NaN or infinite"),
         (with_params(w=torch.zeros(3)), r"parameter 'w' has shape \[3\], expected \[2\]"),
         (with_params(more=torch.zeros(1)), "parameter 'more' is not in the global model"),
-        (lambda answer: trained("photo-1", {"w": answer.params["w"]}), r"parameter 'bn\..*' is missing"),
-        (lambda answer: trained("photo-1", answer.params, samples=-1), "number of samples is -1"),
-        (lambda answer: trained("photo-1", answer.params, samples=None), "did not say its number of samples"),
-        (with_report(steps=0), "report: steps is 0, but input should be greater than 0"),
+        (lambda answer: trained("photo-1", {"w": answer.params["w"]}, samples=2), r"parameter 'bn\..*' is missing"),
+        (
+            lambda answer: trained("photo-1", answer.params, samples=-1),
+            "its number of samples is -1, expected 2 as counted in the census",
+        ),
+        (lambda answer: trained("photo-1", answer.params, samples=None), "its number of samples is None, expected 2"),
+        (with_report(steps=0), "report: steps is 0, but input should be greater than"),
         (with_report(epoch_losses=()), r"report: epoch_losses is \(\), but "),
         (with_report(secret=1), "report: unknown field 'secret'"),
         (with_report(received={"accuracy": 1.0}), r"report: field 'received\.split' is missing"),
@@ -340,7 +225,7 @@ def test_a_round_in_which_nobody_answers_is_recorded(tmp_path: Path) -> None:
 def test_a_step_that_is_not_finite_leaves_the_model_and_the_record_says_why(tmp_path: Path) -> None:
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         answer = all_well()(task, site, number, sent)
-        return trained(site, update([3e38, 0.0])) if task == TASK_TRAIN else answer
+        return trained(site, update([3e38, 0.0]), samples=SAMPLES[site]) if task == TASK_TRAIN else answer
 
     rounds, _ = make_rounds(tmp_path, script)
     first, _ = rounds.run_round(1)
@@ -355,15 +240,16 @@ def test_a_step_that_is_not_finite_leaves_the_model_and_the_record_says_why(tmp_
 
 
 def test_the_record_is_valid_after_every_round_and_losses_that_are_not_finite_are_null(tmp_path: Path) -> None:
-    report = train_report(epoch_losses=(1.0, float("nan")), local=evaluation(0.5, loss=float("inf"))).model_dump()
-    script = spoiled("photo-1", lambda answer: trained("photo-1", answer.params, report=report))
+    losses = (*(1.0,) * 4, float("nan"))
+    report = report_of("photo-1", epoch_losses=losses, local=evaluation(0.5, loss=float("inf"))).model_dump()
+    script = spoiled("photo-1", lambda answer: trained("photo-1", answer.params, samples=2, report=report))
     rounds, sites = make_rounds(tmp_path, script)
     run(rounds, 2)
     assert [len(value["rounds"]) for value in sites.seen[1:]] == [1, 2]
     assert {value["status"] for value in sites.seen[1:]} == {"running"}
     value = read_strictly(tmp_path)
     assert value["status"] == "finished"
-    assert value["rounds"][0]["local"]["photo-1"]["epoch_losses"] == [1.0, None]
+    assert value["rounds"][0]["local"]["photo-1"]["epoch_losses"] == [1.0] * 4 + [None]
     assert value["rounds"][0]["local"]["photo-1"]["local"]["loss"] is None
     assert [entry["after_round"] for entry in value["evaluations"]] == [0, 1, 2]
 

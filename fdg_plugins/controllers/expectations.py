@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server knows of a site's answer before it comes: from protocol and census follow counts, steps and rates.
+
+An answer that says otherwise is refused: a method that divides by what a site claims would follow the claim.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fdg_plugins.controllers.record import RunRecord
+from fdg_plugins.core.batching import batches_per_epoch
+from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.messages import CensusReply, Evaluation, TrainReport, shorten
+from fdg_plugins.methods import SiteFacts
+from fdg_plugins.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one site must say of itself in one round, if it does what the protocol asks of the data that it counted."""
+
+    site: str
+    domain: str
+    num_train: int
+    num_validation: int
+    num_test: int
+    epochs: int
+    facts: SiteFacts
+    judges_training: bool
+
+    def check_training(self, report: TrainReport, samples: Any) -> None:
+        """Raise ``ContributionError`` naming the first thing of a site's training that is not as it must be."""
+        self._same("number of samples", samples, self.num_train, "counted in the census")
+        self._same("domain", report.domain, self.domain, "told in the census")
+        self._same("steps", report.steps, self.facts.steps, "of this protocol")
+        self._close("effective_steps", report.effective_steps, self.facts.effective_steps)
+        self._close("learning_rate", report.learning_rate, self.facts.learning_rate)
+        if report.epoch_losses is not None:
+            self._same("number of epoch_losses", len(report.epoch_losses), self.epochs, "of this protocol")
+        for score in (report.received, report.local):
+            if score is not None:
+                self.check_score(score, "validation")
+        if report.training_split is not None and not self.judges_training:
+            self._refuse("sent training_split, which this protocol does not ask for")
+        for score in report.training_split or ():
+            self.check_score(score, "train")
+
+    def check_score(self, score: Evaluation, split: Literal["train", "validation", "test"]) -> None:
+        """Raise ``ContributionError`` for a score of another split, or of another number of images."""
+        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        self._same("split of an evaluation", score.split, split, "asked for")
+        self._same("count of an evaluation", score.count, counts[split], "counted in the census")
+
+    def _same(self, name: str, came: Any, expected: Any, why: str) -> None:
+        if came != expected or isinstance(came, bool):
+            self._refuse(f"its {name} is {shorten(came)}, expected {expected!r} as {why}")
+
+    def _close(self, name: str, came: float, expected: float) -> None:
+        if not math.isclose(came, expected, rel_tol=1e-9):
+            self._refuse(f"its {name} is {came:.6g}, expected {expected:.6g} as of this protocol")
+
+    def _refuse(self, reason: str) -> None:
+        raise ContributionError(f"site {self.site}: {reason}.")
+
+
+def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number: int) -> Expected:
+    """Return what ``site`` must say in a round, counted from 0, by its answer to the census."""
+    steps = protocol.local_epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
+    return Expected(
+        site=site,
+        domain=reply.domain,
+        num_train=reply.num_train,
+        num_validation=reply.num_validation,
+        num_test=reply.num_test,
+        epochs=protocol.local_epochs,
+        facts=SiteFacts(
+            steps=steps,
+            effective_steps=effective_steps(steps, protocol.momentum),
+            learning_rate=protocol.learning_rate_at(round_number),
+            num_train=reply.num_train,
+            class_counts=reply.class_counts,
+        ),
+        judges_training=protocol.gap_split == "train",
+    )
+
+
+def expectations(record: RunRecord, round_number: int) -> Mapping[str, Expected]:
+    """Return what each site of a run must say in a round, counted from 0."""
+    return {
+        site: expected_of(site, record.protocol, reply, round_number) for site, reply in sorted(record.census.items())
+    }

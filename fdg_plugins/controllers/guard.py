@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard before a step: what stands out from the round is refused by name, a step that is far too long not taken.
+
+It looks at lengths, which the round has in any case; only where one stands out roughly it is computed exactly.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+
+import torch
+
+from fdg_plugins.aggregators import Contribution, UpdateAggregator
+from fdg_plugins.controllers.expectations import Expected
+from fdg_plugins.controllers.global_model import GlobalModel
+from fdg_plugins.controllers.record import RunRecord
+from fdg_plugins.core.layout import ParameterKind
+from fdg_plugins.core.linear import inner_product
+from fdg_plugins.core.outliers import MAJORITY, length_ratios
+from fdg_plugins.core.stored import Values, whole
+from fdg_plugins.errors import FDGError
+from fdg_plugins.methods import Exchange
+
+EARLIER_ROUNDS = 5  # whose updates say what is usual
+HARMLESS = 1e-3  # of the model's length: no update so short can ruin it
+HARMLESS_ALONE = 0.1  # likewise, where neither other sites nor earlier rounds say what is usual
+SUSPECT = 0.5  # of the ratio: rough lengths beyond it are looked at exactly
+MOST_COUNTS_PER_STEP = 1000.0  # of a counter buffer; methods pass a batch through the model several times
+
+
+class Guard:
+    """Says who is left out of a round, and why; it changes nothing."""
+
+    def __init__(self, record: RunRecord, model: GlobalModel, ratio: float) -> None:
+        self.record = record
+        self.model = model
+        self.ratio = ratio
+
+    def updates(self, aggregator: UpdateAggregator, expected: Mapping[str, Expected]) -> dict[str, str]:
+        """Return the sites whose accepted updates stand out, each with the reason."""
+        accepted = aggregator.accepted()
+        refused = self._counters(accepted, expected)
+        if not self.ratio or not accepted:
+            return refused
+        steps = {site: expected[site].facts.steps for site in accepted}
+        rough = self._beyond({site: one.length for site, one in accepted.items()}, steps, SUSPECT * self.ratio)
+        if rough:
+            parts = {site: aggregator.trainable(one) for site, one in accepted.items()}
+            lengths = {site: math.sqrt(inner_product(part, part)) for site, part in parts.items()}
+            for site, times in self._beyond(lengths, steps, self.ratio).items():
+                refused[site] = f"its update is {_times(times)} as long as is usual in this round, {self._limit}."
+        for site, times in self._buffers(accepted).items():
+            refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.")
+        return refused
+
+    def reports(self, exchange: Exchange) -> dict[str, str]:
+        """Return the sites whose reports for the method stand out, each with the reason."""
+        refused: dict[str, str] = {}
+        if self.ratio:
+            for quantity, lengths in exchange.lengths().items():
+                for site, times in length_ratios(lengths, exchange.typical(quantity)).items():
+                    if times > self.ratio:
+                        reason = f"{quantity!r} is {_times(times)} as long as is usual in this round, {self._limit}."
+                        refused.setdefault(site, reason)
+        return refused
+
+    def step(self, step: Mapping[str, torch.Tensor], server_lr: float, longest: float) -> None:
+        """Raise ``FDGError`` for a step far longer than ``longest``, the longest update of which it was made."""
+        if not self.ratio:
+            return
+        parts = [torch.as_tensor(step[name]) for name in self._names(ParameterKind.TRAINABLE)]
+        rough = math.hypot(*(float(torch.linalg.vector_norm(part)) for part in parts)) / server_lr
+        if rough <= SUSPECT * self.ratio * longest:
+            return
+        length = math.sqrt(math.fsum(map(_squared_length, parts))) / server_lr
+        reference = max(longest, HARMLESS * self._model_length())
+        if not length <= self.ratio * reference:
+            raise FDGError(
+                f"the step, over server_lr, would be {_times(length / reference)} as long as the longest update, "
+                f"{self._limit}."
+            )
+
+    def standing_out(self) -> str | None:
+        """Return the site whose update stands out most in the last round that stepped; None if no site clearly does."""
+        stepped = [one for one in self.record.rounds if one.aggregation is not None and not one.undone]
+        norms = stepped[-1].aggregation.update_norms if stepped and stepped[-1].aggregation is not None else {}
+        if len(norms) < MAJORITY:
+            return None
+        ratios = length_ratios(norms)
+        first, second = sorted(ratios, key=lambda site: ratios[site], reverse=True)[:2]
+        return first if ratios[first] > 2 * ratios[second] else None
+
+    @property
+    def _limit(self) -> str:
+        return f"expected at most {self.ratio:g} times (outlier_ratio)"
+
+    def _beyond(self, lengths: Mapping[str, float], steps: Mapping[str, float], ratio: float) -> dict[str, float]:
+        """Return the sites beyond ``ratio`` in length and in length per step, with how often as long they are.
+
+        A site with many more steps than the others goes farther, and one with far fewer goes farther in each.
+        """
+        earlier = self._earlier()
+        usual = [length for length, _ in earlier]
+        rates = {site: length / steps[site] for site, length in lengths.items()}
+        per_step = length_ratios(rates, [rate for _, rate in earlier])
+        found = {site for site, times in length_ratios(lengths, usual).items() if times > ratio < per_step[site]}
+        if not found:
+            return {}
+        alone = len(lengths) < MAJORITY and not earlier
+        floor = (HARMLESS_ALONE if alone else HARMLESS) * self._model_length()
+        of_length = length_ratios(lengths, usual, floor)
+        return {site: of_length[site] for site in sorted(found) if of_length[site] > ratio}
+
+    def _earlier(self) -> list[tuple[float, float]]:
+        """Return the median length, and length per step, of the updates of the last rounds that stepped."""
+        found: list[tuple[float, float]] = []
+        for finished in self.record.rounds[::-1]:
+            if finished.aggregation is not None and not finished.undone and len(found) < EARLIER_ROUNDS:
+                norms, local = finished.aggregation.update_norms, finished.local
+                rates = [length / local[site].steps for site, length in norms.items()]
+                found.append((statistics.median_low(norms.values()), statistics.median_low(rates)))
+        return found
+
+    def _buffers(self, accepted: Mapping[str, Contribution]) -> dict[str, float]:
+        """Return the sites whose own averaged buffers, which received plus update gives, are beyond the ratio."""
+        names = self._names(ParameterKind.FLOAT_BUFFER)
+        if not names or len(accepted) < 2:
+            return {}
+        own = {site: self._buffer_length(one.update, names) for site, one in accepted.items()}
+        received = math.sqrt(math.fsum(_squared_length(self.model.state[name]) for name in names))
+        unit = math.sqrt(sum(self.model.state[name].numel() for name in names))  # a mean square of one is harmless
+        floor = max(received, unit, min(own.values()) if len(own) < MAJORITY else 0.0)
+        return {site: times for site, times in length_ratios(own, floor=floor).items() if times > self.ratio}
+
+    def _buffer_length(self, update: Mapping[str, Values], names: list[str]) -> float:
+        return math.sqrt(
+            math.fsum(_squared_length(self.model.state[name].double() + whole(update[name]).double()) for name in names)
+        )
+
+    def _counters(self, accepted: Mapping[str, Contribution], expected: Mapping[str, Expected]) -> dict[str, str]:
+        refused = {}
+        for site, one in accepted.items():
+            most = MOST_COUNTS_PER_STEP * expected[site].facts.steps
+            for name in self._names(ParameterKind.INTEGER_BUFFER):
+                counts = whole(one.update[name]).double()
+                if counts.numel() and not (float(counts.min()) >= 0 and float(counts.max()) <= most):
+                    refused[site] = f"counter {name!r} of its update is outside 0 to {most:g}."
+        return refused
+
+    def _names(self, kind: ParameterKind) -> list[str]:
+        return self.model.layout.names(kind)
+
+    def _model_length(self) -> float:
+        names = self._names(ParameterKind.TRAINABLE)
+        return math.sqrt(math.fsum(_squared_length(self.model.state[name]) for name in names))
+
+
+def longest_update(aggregator: UpdateAggregator) -> float:
+    """Return roughly the length of the longest accepted update."""
+    return max((one.length for one in aggregator.accepted().values()), default=0.0)
+
+
+def _squared_length(tensor: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor.double())) ** 2
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g} times" if math.isfinite(ratio) else "infinitely many times"

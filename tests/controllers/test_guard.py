@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One site's message ruins no run: what cannot be true or stands out is refused, and a ruinous step is taken back."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federation_stubs import SOURCES, evaluation
+from nvflare.app_common.abstract.fl_model import FLModel
+from rounds_stubs import (
+    SAMPLES,
+    Answer,
+    all_well,
+    judged,
+    make_rounds,
+    report_of,
+    run,
+    spoiled,
+    trained,
+    update,
+)
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.controllers.expectations import expectations
+from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.controllers.undo import BEFORE_FILE
+from fdg_plugins.errors import FDGError
+from fdg_plugins.messages import TASK_TRAIN
+
+LIAR = "photo-1"
+HONEST = ("cartoon", "photo-2")
+
+
+def of_liar(params: dict[str, Any] | None = None, **changes: Any) -> Callable[[FLModel], FLModel]:
+    """Return what makes the liar's answer of the honest one: other parameters, another report."""
+
+    def lie(answer: FLModel) -> FLModel:
+        report = {**report_of(LIAR).model_dump(), **changes}
+        return trained(LIAR, {**answer.params, **(params or {})}, samples=SAMPLES[LIAR], report=report)
+
+    return lie
+
+
+@pytest.mark.parametrize("aggregator", [FedAvgAggregator, FedOMGAggregator, FedNovaAggregator])
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (of_liar({"w": torch.tensor([3e38, 0.0])}), "its update is .* times as long as is usual in this round"),
+        (of_liar({"w": torch.tensor([3e38, 3e38])}), "its update is .* times as long"),
+        (of_liar({"w": torch.tensor([0.0, 4e3])}), "its update is .* times as long"),
+        (of_liar({"bn.running_mean": torch.tensor([3e38])}), "its buffers are .* times as large as is usual"),
+        (of_liar({"bn.num_batches_tracked": torch.tensor(2**62)}), "counter 'bn.num_batches_tracked' .* is outside 0"),
+        (of_liar({"bn.num_batches_tracked": torch.tensor(-1)}), "counter 'bn.num_batches_tracked' .* is outside 0"),
+        (of_liar(effective_steps=1e6), "its effective_steps is 1e.06, expected .* as of this protocol"),
+        (of_liar(effective_steps=1e300), "its effective_steps is 1e.300"),
+        (of_liar(steps=10**12, effective_steps=1e12), "its steps is 1000000000000, expected 5"),
+        (of_liar(learning_rate=1e-300), "its learning_rate is 1e-300, expected 0.001"),
+        (of_liar(seconds=math.inf), "report: seconds is inf"),
+        (of_liar(epoch_losses=(1.0,) * 6), "its number of epoch_losses is 6, expected 5"),
+        (of_liar(epoch_losses=(1.0,) * 3_000_000), "report: epoch_losses is 'a tuple of 3000000', but"),
+        (of_liar(domain="cartoon"), "its domain is 'cartoon', expected 'photo' as told in the census"),
+        (of_liar(domain="x" * 10**6), "report: domain is"),
+        (of_liar(received=evaluation(1.0, count=10**9).model_dump()), "its count of an evaluation is 1000000000"),
+        (of_liar(received=evaluation(1.0, split="test").model_dump()), "its split of an evaluation is 'test'"),
+        (of_liar(local={**evaluation(1.0).model_dump(), "loss": -1e300}), "report: local.loss is -1e.300, but a loss"),
+        (
+            of_liar(training_split=(evaluation(1.0).model_dump(),) * 2),
+            "sent training_split, which this protocol does not ask for",
+        ),
+        (lambda answer: trained(LIAR, answer.params, samples=10**9), "its number of samples is 1000000000, expected 2"),
+        (lambda answer: trained(LIAR, answer.params, samples=True), "its number of samples is True"),
+    ],
+)
+def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_count(
+    tmp_path: Path, aggregator: type[UpdateAggregator], lie: Callable[[FLModel], FLModel], reason: str
+) -> None:
+    rounds, _ = make_rounds(tmp_path, spoiled(LIAR, lie), aggregator())
+    without, _ = make_rounds(tmp_path / "without", spoiled(LIAR, lambda answer: None), aggregator())  # type: ignore[arg-type, return-value]
+    (tmp_path / "without").mkdir()
+    finished, _ = rounds.run_round(1)
+    assert list(finished.failures) == [LIAR]
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(finished.failures[LIAR])
+    assert len(finished.failures[LIAR]) < 400
+    assert finished.sites == HONEST
+    without.run_round(1)
+    assert all(torch.equal(value, without.model.state[name]) for name, value in rounds.model.state.items())
+
+
+def test_a_ratio_of_zero_switches_the_guard_off(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, spoiled(LIAR, of_liar({"w": torch.tensor([0.0, 4e3])})), outlier_ratio=0.0)
+    assert rounds.run_round(1)[0].failures == {}
+    assert rounds.model.state["w"][1] > 1e3
+
+
+def test_a_site_with_many_more_steps_may_go_farther(tmp_path: Path) -> None:
+    far = {"cartoon": 1.0, "photo-1": 1.0, "photo-2": 300.0}
+    counts = {"cartoon": 16, "photo-1": 16, "photo-2": 16 * 500}
+
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task != TASK_TRAIN:
+            return judged(0.5)
+        report = report_of(site, steps=5 * counts[site] // 16, effective_steps=rates[site].facts.effective_steps)
+        return trained(site, update([far[site], 0.0]), samples=counts[site], report=report.model_dump())
+
+    rounds, _ = make_rounds(tmp_path, script)
+    census = rounds.record.census
+    for site in SOURCES:
+        census[site] = census[site].model_copy(update={"num_train": counts[site]})
+    rates = expectations(rounds.record, 0)
+    assert rounds.run_round(1)[0].failures == {}
+
+
+def test_of_two_sites_the_model_s_own_length_is_the_measure_until_rounds_say_what_is_usual(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task != TASK_TRAIN:
+            return judged(0.5)
+        if site == "photo-2":
+            return None
+        tiny_or_huge = 1e-6 if number == 1 else 1e6
+        w = [tiny_or_huge, 0.0] if site == LIAR else [1.0, 0.0]
+        return trained(site, update(w), samples=SAMPLES[site], report=report_of(site).model_dump())
+
+    rounds, _ = make_rounds(tmp_path, script)
+    rounds.model.state["w"] = torch.tensor([30.0, 40.0])
+    first, second = rounds.run_round(1)[0], rounds.run_round(2)[0]
+    assert list(first.failures) == ["photo-2"]  # the honest one is not blamed for being longer than a lie
+    assert list(second.failures) == ["photo-1", "photo-2"]
+
+
+def test_a_step_far_longer_than_every_update_is_not_taken_and_the_weights_stay(tmp_path: Path) -> None:
+    class Runaway(FedAvgAggregator):
+        def direction(self, weights: torch.Tensor, contributions: Any) -> Any:
+            found = super().direction(weights, contributions)
+            return found._replace(coefficients=found.coefficients * 1e4)
+
+    rounds, _ = make_rounds(tmp_path, all_well(), Runaway())
+    finished, _ = rounds.run_round(1)
+    assert finished.reason is not None
+    assert "the step, over server_lr, would be" in finished.reason
+    assert rounds.model.state["w"].tolist() == [0.0, 0.0]
+
+
+# --- a step that ruined the model -------------------------------------------------------------------
+
+
+def ruined(after: int, **lie: Any) -> Any:
+    """Return the script of sites for which the model is ruined once the liar's update of round 1 is in it."""
+
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        sick = bool(sent.params["w"].abs().max() > after)
+        loss = math.nan if sick else 1.0
+        if task != TASK_TRAIN:
+            split = "validation" if site in SOURCES else "test"
+            return FLModel(metrics=evaluation(0.9 if sick else 0.5, split=split, loss=loss).model_dump())
+        w = [math.nan, 0.0] if sick else [30.0, 0.0] if site == LIAR and number == 1 else [1.0, 0.0]
+        report = report_of(site, received=evaluation(0.9 if sick else 0.5, loss=loss))
+        return trained(site, update(w), samples=SAMPLES[site], report=report.model_dump())
+
+    return script
+
+
+@pytest.mark.parametrize("ratio", [0.0, 100.0])
+def test_a_step_after_which_sites_cannot_train_is_taken_back_and_who_stood_out_is_left_out(
+    tmp_path: Path, ratio: float
+) -> None:
+    rounds, sites = make_rounds(tmp_path, ruined(after=5), outlier_ratio=ratio, rounds=4)
+    run(rounds, 4)
+    first, second, third, _ = rounds.record.rounds
+    assert (first.undone, second.aggregation) == (True, None)
+    assert second.reason is not None
+    assert "sites could not train on the model after round 1, whose step was taken back" in second.reason
+    assert list(rounds.record.left_out) == [LIAR]
+    assert third.drawn == HONEST
+    assert rounds.model.state["w"].tolist() == [2.0, 0.0]  # of rounds 3 and 4
+    assert rounds.record.evaluations[1].undone
+    chosen = {choice.rule: choice.after_round for choice in rounds.record.choices}
+    assert chosen == {"last": 4, "source_validation": 0, "oracle": 0}  # not the ruined one, whose accuracy is best
+    assert any("photo-1, which stood out in it, is left out" in text for text in sites.warnings)
+
+
+def test_a_ruin_in_the_last_round_is_taken_back_too(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, ruined(after=5), outlier_ratio=0.0, rounds=1)
+    run(rounds, 1)
+    assert rounds.record.rounds[0].undone
+    assert rounds.model.state["w"].tolist() == [0.0, 0.0]
+    assert rounds.record.evaluations[-1].source_mean is not None
+
+
+def test_one_site_s_word_takes_no_step_back(tmp_path: Path) -> None:
+    nothing = {"received": evaluation(0.5, loss=math.nan).model_dump()}
+    rounds, _ = make_rounds(tmp_path, spoiled(LIAR, of_liar(**nothing)), rounds=3)
+    run(rounds, 3)
+    assert not any(finished.undone for finished in rounds.record.rounds)
+    assert rounds.record.left_out == {}
+
+
+def test_ruin_that_nobody_stands_out_in_is_taken_back_and_counts_as_rounds_without_a_step(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        sick = bool(sent.params["w"].abs().max() > 5)
+        received = evaluation(0.5, loss=math.nan if sick else 1.0)
+        if task != TASK_TRAIN:
+            return judged(0.5)
+        report = report_of(site, received=received).model_dump()
+        return trained(site, update([10.0, 0.0]), samples=SAMPLES[site], report=report)
+
+    rounds, _ = make_rounds(tmp_path, script, rounds=4)
+    for number in range(1, 5):
+        rounds.run_round(number)
+    assert [one.undone for one in rounds.record.rounds] == [True, False, True, False]
+    assert rounds.record.left_out == {}
+    assert rounds.record.idle_rounds() == 4
+
+
+def test_a_run_that_goes_on_after_a_crash_takes_back_what_an_unbroken_one_does(tmp_path: Path) -> None:
+    def with_state(folder: Path) -> Rounds:
+        folder.mkdir(exist_ok=True)
+        rounds, sites = make_rounds(folder, late_ruin, outlier_ratio=0.0, rounds=5)
+        return Rounds(
+            sites,  # type: ignore[arg-type]
+            rounds.aggregator,
+            rounds.model,
+            rounds.record,
+            folder,
+            state=tmp_path / "state" / folder.name,
+        )
+
+    def late_ruin(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        return ruined(after=20)(task, site, 1 if sent.current_round == 1 else 2, sent)
+
+    unbroken = with_state(tmp_path / "unbroken")
+    for number in range(1, 4):
+        unbroken.run_round(number)
+    broken = with_state(tmp_path / "broken")
+    for number in range(1, 3):
+        broken.run_round(number)
+    assert (tmp_path / "state" / "broken" / BEFORE_FILE).exists()
+    resumed = with_state(tmp_path / "broken")
+    resumed.go_on()
+    resumed.run_round(3)
+    assert resumed.record.rounds[1].undone
+    assert list(resumed.record.left_out) == list(unbroken.record.left_out) == [LIAR]
+    assert torch.equal(resumed.model.state["w"], unbroken.model.state["w"])
+    assert resumed.model.state["w"].tolist() == [1.0, 0.0]
+    assert (tmp_path / "state" / "broken" / CHECKPOINT_FILE).exists()
+    assert not (tmp_path / "state" / "broken" / BEFORE_FILE).exists()
+
+
+def test_too_few_sites_that_are_left_end_the_run_with_their_reasons(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well())
+    rounds.record.left_out = {"cartoon": "has left.", "photo-1": "has left."}
+    with pytest.raises(
+        FDGError, match=r"^1 sites are left to train, fewer than min_sites 2: cartoon has left\.; photo-1"
+    ):
+        rounds.run_round(1)
+
+
+# --- shortened updates ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregator", [FedAvgAggregator, FedOMGAggregator, FedNovaAggregator])
+def test_with_clipping_no_site_drags_any_direction_farther_than_some_medians(
+    tmp_path: Path, aggregator: type[UpdateAggregator]
+) -> None:
+    steps = {}
+    for name, script in (("honest", all_well()), ("lie", spoiled(LIAR, of_liar({"w": torch.tensor([0.0, 30.0])})))):
+        rule = aggregator()
+        rule.begin_run(rule.facts._replace(clip_to_median=1.0))
+        rounds, _ = make_rounds(tmp_path, script, rule)
+        finished, _ = rounds.run_round(1)
+        assert finished.aggregation is not None
+        assert finished.aggregation.clip_factors is not None
+        steps[name] = float(torch.linalg.norm(rounds.model.state["w"]))
+        assert max(finished.aggregation.update_norms.values()) <= 4.0 * math.sqrt(2)
+    assert steps["lie"] <= 2 * steps["honest"]
+
+
+def test_without_clipping_no_bit_changes_and_the_record_has_no_factors(tmp_path: Path) -> None:
+    plain, _ = make_rounds(tmp_path, all_well(), FedOMGAggregator())
+    rule = FedOMGAggregator()
+    rule.begin_run(rule.facts._replace(clip_to_median=1e9))
+    generous, _ = make_rounds(tmp_path, all_well(), rule)
+    finished = [one.run_round(1)[0] for one in (plain, generous)]
+    assert torch.equal(plain.model.state["w"], generous.model.state["w"])
+    assert finished[0].aggregation is not None
+    assert finished[0].aggregation.clip_factors is None
+    assert "clip_factors" in json.loads(finished[0].model_dump_json())["aggregation"]
+
+
+# --- selection --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("selection", "selected"), [("mean", 1), ("median", 2)])
+def test_a_lying_score_moves_the_mean_and_not_the_median(tmp_path: Path, selection: str, selected: int) -> None:
+    """The liar says 1.0 of the model after round 1 and 0.0 of the others; the honest say 0.4, 0.5, 0.6."""
+
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        honest = {1: 0.4, 2: 0.5, 3: 0.6}[number]
+        told = (1.0 if number == 2 else 0.0) if site == "cartoon" else honest
+        if task == TASK_TRAIN:
+            report = report_of(site, received=evaluation(told)).model_dump()
+            return trained(site, update([1.0, 0.0]), samples=SAMPLES[site], report=report)
+        return judged(told, "validation" if site in SOURCES else "test")
+
+    rounds, _ = make_rounds(tmp_path, script, selection=selection)
+    run(rounds, 2)
+    (choice,) = [one for one in rounds.record.choices if one.rule == "source_validation"]
+    assert choice.after_round == selected
