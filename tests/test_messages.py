@@ -110,7 +110,7 @@ def test_a_missing_field_of_a_report_is_refused_by_name(field: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "start"),
     [
-        ({"steps": 0}, "steps is 0, but input should be greater than 0"),
+        ({"steps": 0}, "steps is 0, but input should be greater than or equal to 1"),
         ({"steps": "many"}, "steps is 'many', but input should be a valid integer"),
         ({"epoch_losses": ()}, "epoch_losses is (), but tuple should have at least 1 item"),
         ({"epoch_losses": (1.0, "x")}, "epoch_losses.1 is 'x', but input should be a valid number"),

@@ -5,7 +5,6 @@ It looks at lengths, which the round has in any case; only where one stands out 
 """
 
 import math
-import statistics
 from collections.abc import Mapping
 
 import torch
@@ -16,7 +15,7 @@ from fdg_plugins.controllers.global_model import GlobalModel
 from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.core.linear import inner_product
-from fdg_plugins.core.outliers import MAJORITY, length_ratios
+from fdg_plugins.core.outliers import MAJORITY, length_ratios, usual_length
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import FDGError
 from fdg_plugins.methods import Exchange
@@ -118,7 +117,7 @@ class Guard:
             if finished.aggregation is not None and not finished.undone and len(found) < EARLIER_ROUNDS:
                 norms, local = finished.aggregation.update_norms, finished.local
                 rates = [length / local[site].steps for site, length in norms.items()]
-                found.append((statistics.median_low(norms.values()), statistics.median_low(rates)))
+                found.append((usual_length(list(norms.values())), usual_length(rates)))
         return found
 
     def _buffers(self, accepted: Mapping[str, Contribution]) -> dict[str, float]:

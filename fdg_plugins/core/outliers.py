@@ -36,6 +36,11 @@ def reference_length(lengths: Sequence[float], earlier: Sequence[float] = (), fl
     return max(usual)
 
 
+def usual_length(lengths: Sequence[float]) -> float:
+    """Return what a round's lengths, one or more, say is usual: their median, of two the longer one."""
+    return statistics.median_low(lengths) if len(lengths) >= MAJORITY else max(lengths)
+
+
 def length_ratios(lengths: Mapping[str, float], earlier: Sequence[float] = (), floor: float = 0.0) -> dict[str, float]:
     """Return each site's length over the reference; 0 where both are zero, infinity where only the reference is.
 

@@ -37,6 +37,7 @@ from fdg_plugins.storage import read_json, write_json
 
 GAP_FILE = "fdg_gap.json"
 STATE_VERSION = 2
+LARGEST_GAP = 1e6  # far beyond the cross entropy of any model that is of use
 METRICS = {"loss": loss_gap, "accuracy": accuracy_gap}
 
 
@@ -97,14 +98,31 @@ class GapCheckFilter(Filter):
             return shareable
         gap = dxo.meta.pop(META_GAP, None)
         reports: dict[str, Any] = {}
-        if isinstance(gap, int | float) and not isinstance(gap, bool) and math.isfinite(gap):
+        highest = highest_gap(dxo.meta.get(META_REPORT))
+        is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
+        if is_number and -LARGEST_GAP <= gap <= highest:
             reports[REPORT_GAP] = float(gap)
         elif gap is not None:
             site = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, "without a name")
-            self.log_warning(fl_ctx, f"site {site}: gap is {shorten(gap)}, expected a finite number; its weight stays.")
+            wanted = f"expected a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays."
+            self.log_warning(fl_ctx, f"site {site}: gap is {shorten(gap)}, {wanted}")
         # Set in any case: a site cannot hand in reports that it calls checked.
         dxo.set_meta_prop(META_CHECKED_REPORTS, reports)
         return dxo.update_shareable(shareable)
+
+
+def highest_gap(report: Any) -> float:
+    """Return the largest gap that goes with what a site reports of its training.
+
+    No loss is below zero, so a gap of losses is at most the loss of the model received; one of accuracies is at most 1.
+    """
+    try:
+        told = TrainReport.read(report, "report", DataError)
+    except DataError:
+        return LARGEST_GAP  # whoever reads the report refuses it
+    received = told.training_split[0] if told.training_split else told.received
+    loss = math.inf if received is None or math.isnan(received.loss) else received.loss
+    return min(LARGEST_GAP, max(1.0, loss))
 
 
 class OwnModels:

@@ -6,7 +6,6 @@ learns from those of the sites that count. A report comes from elsewhere and is 
 refuses whatever is not exactly what was asked for; so does a site that reads what the server sent.
 """
 
-import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
+from fdg_plugins.core.outliers import usual_length
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import MOST_SAMPLES, shorten
 
@@ -208,7 +208,7 @@ class Exchange(ABC):
         counted = set(sites)
         self._reports = {site: report for site, report in sorted(self._reports.items()) if site in counted}
         if self._reports:
-            medians = {name: statistics.median(of_site.values()) for name, of_site in self.lengths().items()}
+            medians = {name: usual_length(list(of_site.values())) for name, of_site in self.lengths().items()}
             self._typical = {name: [*self.typical(name), median][-TYPICAL_ROUNDS:] for name, median in medians.items()}
             self._learned = self.learn(self._reports)
         self._reports, self._begun = {}, False

@@ -231,7 +231,7 @@ def test_a_run_that_goes_on_after_a_crash_takes_back_what_an_unbroken_one_does(t
         )
 
     def late_ruin(task: str, site: str, number: int, sent: FLModel) -> Answer:
-        return ruined(after=20)(task, site, 1 if sent.current_round == 1 else 2, sent)
+        return ruined(after=10)(task, site, 1 if sent.current_round == 1 else 2, sent)
 
     unbroken = with_state(tmp_path / "unbroken")
     for number in range(1, 4):

@@ -16,7 +16,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Patience, Request
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import HEADER_REASON, META_SITE, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, META_SITE, TASK_EVALUATE, TASK_TRAIN
 
 Reply = Callable[[str, str, Shareable], Shareable | None]
 
@@ -93,6 +93,39 @@ def test_an_error_reply_is_a_failure_with_the_reason_that_the_site_gives(tmp_pat
         "b": f"answered with the error {ReturnCode.TASK_UNKNOWN}.",
     }
     assert list(answers) == ["c"]
+
+
+HOSTILE = "out of memory\n2030-01-01 INFO site honest: ruined it\x1b[31m\r\u202e" + "x" * 20_000_000
+
+
+@pytest.mark.parametrize("reason", [HOSTILE, 7, ["x" * 10**6], {"a": HOSTILE}, b"\xff" * 10**6])
+def test_whatever_a_site_gives_as_a_reason_becomes_one_short_printable_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, reason: object
+) -> None:
+    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason})
+    failures, _ = ask(tmp_path, lambda site, task, request: reply, "liar")
+    assert failures["liar"].isprintable()
+    assert len(failures["liar"]) < 260
+    assert all(line.isprintable() and len(line) < 500 for line in caplog.text.splitlines())
+    assert len(caplog.text.splitlines()) == 1
+
+
+def test_a_refusal_that_quotes_a_site_is_one_short_printable_line(tmp_path: Path) -> None:
+    messenger, _ = connect(tmp_path, lambda site, task, request: answer())
+
+    def refuse(site: str, model: FLModel) -> None:
+        raise ContributionError(f"site {site}: field {HOSTILE} is wrong.")
+
+    failures = messenger.ask([Request(TASK_TRAIN, ("liar",), data(), refuse)], 9)
+    assert failures["liar"].isprintable()
+    assert len(failures["liar"]) < 460
+
+
+def test_a_site_that_wants_to_leave_is_noted_with_its_reason(tmp_path: Path) -> None:
+    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "site a: no budget.", HEADER_STOP: True})
+    messenger, _ = connect(tmp_path, lambda site, task, request: reply if site == "a" else answer())
+    messenger.ask([Request(TASK_TRAIN, ("a", "b"), data(), lambda site, model: None)], 9)
+    assert messenger.departed == {"a": "no budget."}
 
 
 def test_a_refused_answer_is_a_failure_and_does_not_repeat_the_name_of_the_site(tmp_path: Path) -> None:

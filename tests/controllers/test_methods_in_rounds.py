@@ -182,6 +182,50 @@ def test_a_probe_that_is_garbage_is_refused_and_the_site_trains_with_the_others(
     assert len(job.record.rounds[0].sites) == 5
 
 
+def scaled(factor: float) -> Callable[[dict[str, torch.Tensor]], None]:
+    """Return what makes every floating-point tensor of a report longer."""
+
+    def change(report: dict[str, torch.Tensor]) -> None:
+        report.update({name: value * factor for name, value in report.items() if value.is_floating_point()})
+
+    return change
+
+
+LIES: list[tuple[str, Callable[[dict[str, torch.Tensor]], Any], str]] = [
+    ("dim", scaled(1e4), "'class_means' is .* times as long as is usual in this round, expected at most 10 times"),
+    ("dim", lambda report: report["class_means"][0, :1].fill_(9.9e14), "'class_means' is .* times as long"),
+    (
+        "dim",
+        lambda report: report["class_counts"].mul_(1000),
+        "'class_counts' add up to .*, expected 10 as in the census",
+    ),
+    ("iir", scaled(1e5), "'gradient/classifier.bias' is .* times as long as is usual in this round"),
+    ("scaffold", scaled(1.1), "the change of '.*' does not follow from its update"),
+    (
+        "scaffold",
+        lambda report: next(iter(report.values())).view(-1)[:1].fill_(9.9e14),
+        "does not follow from its update",
+    ),
+    ("mosam", scaled(1e-3), "'step_length' is .*, expected .* as of this protocol"),
+]
+
+
+@pytest.mark.parametrize(("objective", "lie", "reason"), LIES)
+def test_a_lie_beside_an_honest_update_is_refused_by_name_and_has_no_effect(
+    tmp_path: Path, objective: str, lie: Callable[[dict[str, torch.Tensor]], Any], reason: str
+) -> None:
+    settings = {"momentum": 0.0}
+    job = MethodJob(tmp_path / "lie", objective, forge=forging("angle_30", lie), settings=settings).finished()
+    silent = forging("angle_30", lambda report: report.clear())
+    without = MethodJob(tmp_path / "without", objective, forge=silent, settings=settings).finished()
+    for finished in job.record.rounds:
+        assert len(finished.sites) == 5, "its update is used"
+        assert finished.refused_reports.keys() == {"angle_30"}
+        with pytest.raises(AssertionError, match=reason):
+            raise AssertionError(finished.refused_reports["angle_30"])
+    assert same(job, without)
+
+
 def test_a_site_that_is_refused_its_update_leaves_no_report_either(tmp_path: Path) -> None:
     def spoil(site: str, task: str, answer: Shareable) -> None:
         if site == "angle_30":
