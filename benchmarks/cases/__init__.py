@@ -8,6 +8,7 @@ from cases import (
     compiled,
     dim_bytes,
     dim_penalty,
+    guard,
     iir_step,
     images,
     local_step,
@@ -23,6 +24,7 @@ from cases.measure import Row
 
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "server_step": server_step.rows,
+    "guard": guard.rows,
     "memory": memory.rows,
     "solver": solver.rows,
     "dim_penalty": dim_penalty.rows,

@@ -16,7 +16,7 @@ from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.core.linear import inner_product
 from fdg_plugins.core.outliers import MAJORITY, length_ratios, usual_length
-from fdg_plugins.core.stored import Values, whole
+from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import FDGError
 from fdg_plugins.methods import Exchange
 
@@ -125,16 +125,14 @@ class Guard:
         names = self._names(ParameterKind.FLOAT_BUFFER)
         if not names or len(accepted) < 2:
             return {}
-        own = {site: self._buffer_length(one.update, names) for site, one in accepted.items()}
-        received = math.sqrt(math.fsum(_squared_length(self.model.state[name]) for name in names))
-        unit = math.sqrt(sum(self.model.state[name].numel() for name in names))  # a mean square of one is harmless
-        floor = max(received, unit, min(own.values()) if len(own) < MAJORITY else 0.0)
+        received = _flat([self.model.state[name] for name in names])
+        own = {
+            site: float(torch.linalg.vector_norm(received + _flat([whole(one.update[name]) for name in names])))
+            for site, one in accepted.items()
+        }
+        unit = math.sqrt(len(received))  # a mean square of one is harmless
+        floor = max(float(torch.linalg.vector_norm(received)), unit, min(own.values()) if len(own) < MAJORITY else 0.0)
         return {site: times for site, times in length_ratios(own, floor=floor).items() if times > self.ratio}
-
-    def _buffer_length(self, update: Mapping[str, Values], names: list[str]) -> float:
-        return math.sqrt(
-            math.fsum(_squared_length(self.model.state[name].double() + whole(update[name]).double()) for name in names)
-        )
 
     def _counters(self, accepted: Mapping[str, Contribution], expected: Mapping[str, Expected]) -> dict[str, str]:
         refused = {}
@@ -161,6 +159,11 @@ def longest_update(aggregator: UpdateAggregator) -> float:
 
 def _squared_length(tensor: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(tensor.double())) ** 2
+
+
+def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return all values as one vector, float64."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors]).double()
 
 
 def _times(ratio: float) -> str:

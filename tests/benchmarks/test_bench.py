@@ -61,7 +61,7 @@ def test_the_compiled_case_gives_well_formed_rows_and_compiles_in_the_first_pass
     assert first.ours > 10 * later.ours
 
 
-@pytest.mark.parametrize("case", ["server_step", "solver", "iir_step", "local_step"])
+@pytest.mark.parametrize("case", ["server_step", "guard", "solver", "iir_step", "local_step"])
 def test_a_case_gives_well_formed_rows(case: str) -> None:
     assert_well_formed(CASES[case](True))
 

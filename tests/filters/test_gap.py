@@ -173,7 +173,20 @@ def test_the_server_takes_the_gap_off_and_hands_it_on_as_checked(site_context: F
 
 
 def garbage() -> Iterator[Any]:
-    yield from (math.nan, math.inf, -math.inf, 2.5, 1e300, -1e300, 10**400, "0.5", True, [0.5], {"gap": 1.0}, torch.tensor(0.5))
+    yield from (
+        math.nan,
+        math.inf,
+        -math.inf,
+        2.5,
+        1e300,
+        -1e300,
+        10**400,
+        "0.5",
+        True,
+        [0.5],
+        {"gap": 1.0},
+        torch.tensor(0.5),
+    )
 
 
 @pytest.mark.parametrize("gap", list(garbage()), ids=repr)
