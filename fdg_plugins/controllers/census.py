@@ -97,6 +97,13 @@ def _check_own(site: str, reply: CensusReply, role: str) -> None:
         )
     if len(reply.class_counts) != len(reply.classes):
         raise CensusError(f"site {site} counts {len(reply.class_counts)} classes but names {len(reply.classes)}.")
+    if sum(reply.class_counts) != reply.num_test:
+        raise CensusError(f"site {site} counts {sum(reply.class_counts)} images by class, but {reply.num_test} in all.")
+    if reply.num_train + reply.num_validation > reply.num_test:
+        raise CensusError(
+            f"site {site} counts {reply.num_train} images to train and {reply.num_validation} to validate, "
+            f"but {reply.num_test} in all."
+        )
     needed = {"num_test": reply.num_test} if role == "held_out" else {}
     if role == "source":
         needed = {"num_train": reply.num_train, "num_validation": reply.num_validation}

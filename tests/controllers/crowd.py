@@ -68,7 +68,9 @@ class Crowd:
             return DXO(DataKind.METRICS, data=counted(domain).model_dump(mode="json")).to_shareable()
         if task == TASK_EVALUATE:
             split = "test" if domain == PROTOCOL["target"] else "validation"
-            return DXO(DataKind.METRICS, data=evaluation(0.5, split=split).model_dump()).to_shareable()
+            return DXO(
+                DataKind.METRICS, data=evaluation(0.5, 20 if split == "test" else 10, split=split).model_dump()
+            ).to_shareable()
         generator = torch_generator(0, site, request.get_header("current_round", 0))
         dxo = from_shareable(request)
         protocol = Protocol.model_validate(dxo.meta[META_REQUEST]["protocol"])
@@ -80,7 +82,8 @@ class Crowd:
 
 def counted(domain: str) -> CensusReply:
     """Return what a site of the crowd counts."""
-    return census_reply(domain, classes=tuple("abcdefg"), class_counts=(2,) * 7, num_validation=10)
+    counts = (2, 3, 3, 3, 3, 3, 3)
+    return census_reply(domain, classes=tuple("abcdefg"), class_counts=counts, num_validation=10, num_test=sum(counts))
 
 
 def drawn(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

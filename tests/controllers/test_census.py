@@ -110,7 +110,12 @@ def test_a_source_that_does_not_fit_is_refused_by_name(changes: dict[str, Any], 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"num_test": 0}, "site sketch has num_test 0, expected at least one example in the role 'held_out'."),
+        (
+            {"num_test": 0, "num_train": 0, "num_validation": 0, "class_counts": (0, 0)},
+            "site sketch has num_test 0, expected at least one example in the role 'held_out'.",
+        ),
+        ({"num_test": 11}, "site sketch counts 10 images by class, but 11 in all."),
+        ({"num_train": 9}, "site sketch counts 9 images to train and 2 to validate, but 10 in all."),
         (
             {"role": "source"},
             "site sketch accepts only the role 'source', "
