@@ -56,8 +56,11 @@ class Guard:
         """Return the sites whose reports for the method stand out, each with the reason."""
         refused: dict[str, str] = {}
         if self.ratio:
-            for quantity, lengths in exchange.lengths().items():
-                for site, times in length_ratios(lengths, exchange.typical(quantity)).items():
+            of_round = exchange.lengths()
+            floors = exchange.floors(of_round)
+            for quantity, lengths in of_round.items():
+                ratios = length_ratios(lengths, exchange.typical(quantity), floors.get(quantity, 0.0))
+                for site, times in ratios.items():
                     if times > self.ratio:
                         reason = f"{quantity!r} is {_times(times)} as long as is usual in this round, {self._limit}."
                         refused.setdefault(site, reason)

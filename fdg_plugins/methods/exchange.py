@@ -151,6 +151,13 @@ class Exchange(ABC):
         by the name of the quantity; empty if nothing is left to compare, for the server could compute all of it."""
         return {}
 
+    def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Return by quantity the length below which a report never stands out, whatever the others send; default 0.
+
+        ``lengths``: the round's, by quantity and site.
+        """
+        return {}
+
     @abstractmethod
     def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return what is known after the reports of one or more sites, given in sorted order."""

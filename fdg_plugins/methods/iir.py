@@ -27,6 +27,7 @@ batches by their numbers of samples, and every site counts the same. Reported gr
 evaluation mode, so that a site reports the same whatever its batches; the penalty's are those of training.
 """
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -52,6 +53,8 @@ from fdg_plugins.methods.objective import (
 from fdg_plugins.models import ExtractorClassifier
 
 GRADIENT = "gradient/"
+WEIGHT, BIAS = ".weight", ".bias"
+SHORT_BIAS = 0.1  # of a gradient by a bias
 FACTORS = {"paper": 0.5, "released": 1.0}
 PROBES = ("extra_task", "previous_round")
 
@@ -197,6 +200,19 @@ class GradientExchange(Exchange):
     def sizes(self, report: Tensors) -> dict[str, float]:
         """Return the length of each gradient, of weight and of bias."""
         return {name: float(torch.linalg.norm(value.double())) for name, value in report.items()}
+
+    def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Return what is short for a gradient: on images that a site has learned its own vanishes, and others' do not.
+
+        A bias's gradient is a mean of ``softmax - one-hot``, at most sqrt(2) long; a weight's is of that size times the
+        features, which the ratio of the two tells.
+        """
+        floors = {name: SHORT_BIAS for name in lengths if name.endswith(BIAS)}
+        for name in lengths.keys() - floors.keys():
+            biases = lengths.get(name.removesuffix(WEIGHT) + BIAS, {})
+            scales = [length / biases[site] for site, length in lengths[name].items() if biases.get(site)]
+            floors[name] = SHORT_BIAS * statistics.median_low(scales) if scales else 0.0
+        return floors
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
         """Return ``v g + (1 - v) mean``, by name in the report."""

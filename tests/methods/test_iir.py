@@ -8,6 +8,7 @@ import torch
 from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
+from fdg_plugins.core.outliers import length_ratios
 from fdg_plugins.methods import AlignmentObjective, GradientExchange, see
 from fdg_plugins.models import ExtractorClassifier
 
@@ -200,3 +201,44 @@ def test_without_freezing_the_statistics_follow_the_data(linear_model: Extractor
     before = linear_model.state_dict()["extractor.1.running_mean"].clone()
     local = AlignmentObjective().local({}, linear_model)
     assert not torch.equal(train(linear_model, local, make_batches(linear_model))["extractor.1.running_mean"], before)
+
+
+# --- what stands out --------------------------------------------------------------------------------
+
+
+def gradients_of(scale: float) -> Gradient:
+    return {
+        "gradient/classifier.weight": torch.full((2, 3), scale),
+        "gradient/classifier.bias": torch.full((2,), scale),
+    }
+
+
+@pytest.mark.parametrize(("third", "stands_out"), [(0.05, False), (0.3, False), (1e3, True), (1e14, True)])
+def test_a_gradient_of_ordinary_length_never_stands_out_though_those_of_the_others_have_vanished(
+    third: float, stands_out: bool
+) -> None:
+    exchange = GradientExchange(0.0, {"classifier.weight": (2, 3), "classifier.bias": (2,)}, "probe")
+    exchange.begin_round({})
+    for site, scale in (("art", 1e-6), ("cartoon", 1e-6), ("photo", third)):
+        exchange.accept(site, gradients_of(scale), None)
+    lengths = exchange.lengths()
+    floors = exchange.floors(lengths)
+    found = {
+        site
+        for quantity, of_site in lengths.items()
+        for site, times in length_ratios(of_site, exchange.typical(quantity), floors[quantity]).items()
+        if times > 10
+    }
+    assert found == ({"photo"} if stands_out else set())
+
+
+def test_what_was_usual_survives_in_the_state() -> None:
+    exchange = GradientExchange(0.0, {"classifier.weight": (2, 3), "classifier.bias": (2,)}, "probe")
+    for _ in range(7):
+        exchange.begin_round({})
+        exchange.accept("art", gradients_of(2.0), None)
+        exchange.finish(["art"])
+    other = GradientExchange(0.0, {"classifier.weight": (2, 3), "classifier.bias": (2,)}, "probe")
+    other.restore(exchange.state(), exchange.tensors())
+    assert other.typical("gradient/classifier.bias") == [pytest.approx(2.0 * 2**0.5)] * 5
+    assert other.state() == exchange.state()
