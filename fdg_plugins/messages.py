@@ -6,14 +6,14 @@ model on arrival: the receiver never trusts the sender.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 from nvflare.apis.dxo import MetaKey
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.protocol import MOST_EPOCHS, Protocol
+from fdg_plugins.values import shorten as shorten
 
 TASK_CENSUS = "census"
 TASK_PROBE = "probe"
@@ -46,7 +46,6 @@ Message = TypeVar("Message", bound="Checked")
 LONGEST_NAME = 200
 MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
-MOST_EPOCHS = 1_000
 MOST_SAMPLES = 2**53  # beyond it a float64 no longer counts single samples
 
 # One line of printable text: no control character, with which it could forge lines of a log.
@@ -155,12 +154,6 @@ def first_problem(error: pydantic.ValidationError) -> str:
     if detail["type"] == "missing":
         return f"field {field!r} is missing."
     return f"{field} is {shorten(detail['input'])}, but {_lower_first(detail['msg'])}."
-
-
-def shorten(value: Any, limit: int = 80) -> str:
-    """Return ``repr(value)``, cut to ``limit`` characters."""
-    text = repr(value) if not isinstance(value, Mapping) else f"a mapping of {len(value)} keys"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _lower_first(text: str) -> str:
