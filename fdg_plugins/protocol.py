@@ -26,7 +26,7 @@ LARGEST_BATCH = 65_536
 LARGEST_DOMAIN = 100_000_000
 LONGEST_WAIT = 31_536_000  # a year, in seconds
 LARGEST_RATE = 1_000
-SMALLEST_RATE = 1e-12
+SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
 
 SetName = Annotated[str, pydantic.StringConstraints(max_length=200)]

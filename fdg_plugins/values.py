@@ -29,6 +29,15 @@ def shorten(value: Any, limit: int = SHOWN) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def is_utf8(text: str) -> bool:
+    """Return whether ``text`` can be written in UTF-8: file names on Linux, which are bytes, may hold others."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_number(value: Any) -> bool:
     """Return whether ``value`` is an integer or float, no truth value, not NaN, and from -LARGEST to LARGEST."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST

@@ -161,7 +161,9 @@ def stand_in(
     dataset: Annotated[str, typer.Option(help="The data set whose layout the drawings have; only pacs is drawn.")] = (
         "pacs"
     ),
-    images_per_class: Annotated[int, typer.Option(min=1, help="Drawings of each class in each domain.")] = 30,
+    images_per_class: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Drawings of each class in each domain.")
+    ] = 30,
 ) -> None:
     """Draw the STAND-IN for PACS into a folder of its own, in the layout of the data set.
 

@@ -104,7 +104,10 @@ def test_auto_is_the_cpu_where_there_is_no_cuda() -> None:
 def test_auto_is_cuda_where_there_is_one_and_a_name_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert SiteConfig().torch_device() == torch.device("cuda")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert SiteConfig(device="cuda:1").torch_device() == torch.device("cuda:1")
+    with pytest.raises(SettingsError, match="device is 'cuda:2', but this machine has 2 CUDA devices"):
+        SiteConfig(device="cuda:2").torch_device()
     assert SiteConfig(device="cpu").torch_device() == torch.device("cpu")
 
 
