@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of images: the same bits for any order and number of workers, and one sentence for a bad image."""
 
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +171,19 @@ def test_epochs_in_one_go_are_those_one_by_one(data: DomainData, workers: int) -
             assert torch.equal(labels, expected_labels)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nothing_of_an_epoch_is_made_before_its_turn(data: DomainData, workers: int) -> None:
+    epochs = training_epochs(
+        data, image_size=SIZE, batch_size=4, seed=1, scope=("a",), epochs=2_000_000, workers=workers
+    )
+    tracemalloc.start()
+    first = next(iter(next(epochs)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert torch.equal(first[0], next(iter(epoch(data, scope=("a", 0))))[0])
+    assert peak < 2**21, "a table of draws for every epoch would take gigabytes"
+
+
 # --- batches for evaluation -------------------------------------------------------------------------
 
 
@@ -199,6 +213,7 @@ def test_a_bad_image_is_one_sentence_with_or_without_workers(data: DomainData, w
         stacked(epoch(data, workers=workers))
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith("file.")
+    assert caught.value.public == "an image of the split cannot be read."
 
 
 @pytest.mark.parametrize(("batch_size", "workers", "name"), [(0, 0, "batch_size"), (4, -1, "workers")])
