@@ -3,7 +3,9 @@
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from fdg_plugins.protocol import Protocol
 
 MARKER = "Mueller_Erika_1961"
 PER_CLASS = 3
+NOBODY = 65534
 Case = Callable[[Path], SiteConfig]
 
 
@@ -29,7 +32,11 @@ def photo(root: Path) -> Path:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A data root whose own path, and the name of each image in it, hold what nobody else may read."""
-    root = tmp_path / MARKER
+    return fill(tmp_path / MARKER)
+
+
+def fill(root: Path) -> Path:
+    """Write the domain photo below ``root``."""
     for name in PACS.classes:
         (photo(root) / name).mkdir(parents=True)
         for number in range(PER_CLASS):
@@ -266,20 +273,26 @@ def test_a_failure_at_a_site_is_told_without_names(root: Path, case: Case, publi
         assert text.isprintable()
 
 
+@contextmanager
+def an_ordinary_user() -> Iterator[None]:
+    """Work as somebody else, if this is the superuser, who may read everything."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
 @pytest.fixture
-def locked(root: Path) -> Iterator[Callable[[Path], None]]:
-    """Return what makes a file or folder unreadable, until the test ends."""
-    if os.geteuid() == 0:
-        pytest.skip("the superuser may read everything")
-    changed: list[tuple[Path, int]] = []
-
-    def lock(path: Path) -> None:
-        changed.append((path, path.stat().st_mode))
-        path.chmod(0)
-
-    yield lock
-    for path, mode in reversed(changed):
-        path.chmod(mode)
+def anybodys_root() -> Iterator[Path]:
+    """The same data root, where other users may look for it, and may not in the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield fill(Path(folder) / MARKER)
+        for path in Path(folder).rglob("*"):
+            path.chmod(0o700)
 
 
 @pytest.mark.parametrize(
@@ -292,12 +305,10 @@ def locked(root: Path) -> Iterator[Callable[[Path], None]]:
         (f"pacs/photo/dog/{MARKER}-0.png", "of the images of domain 'photo', 1 cannot be read."),
     ],
 )
-def test_what_may_not_be_read_is_told_without_names(
-    root: Path, locked: Callable[[Path], None], part: str, public: str
-) -> None:
-    locked(root / part)
-    with pytest.raises(FDGError) as caught:
-        SiteSession("photo", at(root), Protocol(model="convnet", target="sketch", image_size=16)).census()
+def test_what_may_not_be_read_is_told_without_names(anybodys_root: Path, part: str, public: str) -> None:
+    (anybodys_root / part).chmod(0)
+    with pytest.raises(FDGError) as caught, an_ordinary_user():
+        SiteSession("photo", at(anybodys_root), Protocol(model="convnet", target="sketch", image_size=16)).census()
     assert caught.value.public.startswith(public)
     assert MARKER in str(caught.value)
 
