@@ -14,7 +14,7 @@ import pydantic
 from pydantic import Field
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import check_depth, shorten
+from fdg_plugins.values import LARGEST, check_depth, shorten
 
 PREFIX = "FDG_"
 
@@ -25,7 +25,7 @@ MOST_SITES = 10_000
 LARGEST_BATCH = 65_536
 LARGEST_DOMAIN = 100_000_000
 LONGEST_WAIT = 31_536_000  # a year, in seconds
-LARGEST_RATE = 1_000
+LARGEST_RATE = LARGEST  # of what is only multiplied, as of every factor
 SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
 
