@@ -6,7 +6,6 @@ model on arrival: the receiver never trusts the sender.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
@@ -14,7 +13,8 @@ from nvflare.apis.dxo import MetaKey
 from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.protocol import MOST_EPOCHS, Protocol
+from fdg_plugins.values import shorten as shorten
 
 TASK_CENSUS = "census"
 TASK_PROBE = "probe"
@@ -47,7 +47,6 @@ Message = TypeVar("Message", bound="Checked")
 LONGEST_NAME = 200
 MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
-MOST_EPOCHS = 1_000
 MOST_SAMPLES = 2**53  # beyond it a float64 no longer counts single samples
 LONGEST_S = 1e9  # seconds of a training, thirty years
 LONGEST_QUOTE = 200  # characters of what a site says, in a sentence of the server's
@@ -168,14 +167,6 @@ def first_problem(error: pydantic.ValidationError) -> str:
     if detail["type"] == "missing":
         return f"field {field!r} is missing."
     return f"{field} is {shorten(detail['input'])}, but {_lower_first(detail['msg'])}."
-
-
-def shorten(value: Any, limit: int = 80) -> str:
-    """Return ``repr(value)``, cut to ``limit`` characters."""
-    if isinstance(value, str | bytes | list | tuple | set | frozenset) and len(value) > 10 * limit:
-        value = value[:limit] if isinstance(value, str | bytes) else f"a {type(value).__name__} of {len(value)}"
-    text = repr(value) if not isinstance(value, Mapping) else f"a mapping of {len(value)} keys"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def one_line(text: str, limit: int = LONGEST_REASON) -> str:

@@ -8,14 +8,30 @@ environment of the server, where each field answers to ``FDG_<FIELD IN CAPITALS>
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 from pydantic import Field
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.values import LARGEST, check_depth, shorten
 
 PREFIX = "FDG_"
+
+# Bounds on what decides how much is allocated, sent or waited for; each is far above any plausible use.
+MOST_EPOCHS = 1_000
+MOST_ROUNDS = 100_000
+MOST_SITES = 10_000
+LARGEST_BATCH = 65_536
+LARGEST_DOMAIN = 100_000_000
+LONGEST_WAIT = 31_536_000  # a year, in seconds
+LARGEST_RATE = LARGEST  # of what is only multiplied, as of every factor
+SMALLEST_RATE = 1e-30
+LARGEST_RATIO = 1_000_000
+
+SetName = Annotated[str, pydantic.StringConstraints(max_length=200)]
+LONGEST_GUESS = 60  # characters of a name that somebody made up
+_NUMBERS = (int, float, int | None, float | None)
 
 # Variables that are no field of the protocol: each end reads its own.
 OTHER_VARIABLES = {
@@ -27,6 +43,9 @@ OTHER_VARIABLES = {
     "FDG_IMAGE_MEMORY": "GiB of decoded images that a site keeps in memory; 0: none; a site's own config wins",
     "FDG_COMPILE": "`yes` or `no`: a site trains by code that torch compiles there; a site's own config wins over it",
     "FDG_ISOLATE": "`yes` or `no`: a site works in a process beside FLARE's; default: except in the simulator",
+    "FDG_MAX_IMAGE_PIXELS": "pixels of the largest image that a site opens; a site's own config wins over it",
+    "FDG_DAMAGED_IMAGES": "`stop` or `leave_out`: what a site does about images that cannot be read; its config wins",
+    "FDG_REPORT_NAMES": "`yes` or `no`: a site may name its files and folders to the server; its own config wins",
     "FDG_PRETRAINED_FILE": "file with ImageNet weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
 }
@@ -37,9 +56,9 @@ class Protocol(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    dataset: str = Field("pacs", description="data set, by name")
-    target: str = Field("art_painting", description="held-out domain; all others are sources")
-    model: str = Field(
+    dataset: SetName = Field("pacs", description="data set, by name")
+    target: SetName = Field("art_painting", description="held-out domain; all others are sources")
+    model: SetName = Field(
         "resnet18", description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`"
     )
     head: Literal["linear", "two_layer"] = Field(
@@ -52,21 +71,26 @@ class Protocol(pydantic.BaseModel):
         default_factory=lambda: {"name": "erm"},
         description="what a site minimises: `erm`, `dim`, `iir`, or an object with a name and settings",
     )
-    rounds: int = Field(100, ge=1, description="rounds")
-    local_epochs: int = Field(5, ge=1, description="passes over a site's training data per round")
-    batch_size: int = Field(16, ge=1, description="examples per step")
-    learning_rate: float = Field(1e-3, gt=0, description="learning rate of the sites' SGD")
+    rounds: int = Field(100, ge=1, le=MOST_ROUNDS, description="rounds")
+    local_epochs: int = Field(5, ge=1, le=MOST_EPOCHS, description="passes over a site's training data per round")
+    batch_size: int = Field(16, ge=1, le=LARGEST_BATCH, description="examples per step")
+    learning_rate: float = Field(1e-3, ge=SMALLEST_RATE, le=LARGEST_RATE, description="learning rate of the sites' SGD")
     momentum: float = Field(
         0.9, ge=0, lt=1, description="momentum of the sites' SGD (authors' code; the paper is silent)"
     )
-    weight_decay: float = Field(5e-4, ge=0, description="weight decay of the sites' SGD (authors' code)")
+    weight_decay: float = Field(
+        5e-4, ge=0, le=LARGEST_RATE, description="weight decay of the sites' SGD (authors' code)"
+    )
     lr_decay_at: float = Field(
         0.8, gt=0, le=1, description="fraction of the rounds after which the learning rate falls (authors' code)"
     )
-    lr_decay_factor: float = Field(0.1, gt=0, le=1, description="factor by which it falls (authors' code)")
+    lr_decay_factor: float = Field(0.1, ge=SMALLEST_RATE, le=1, description="factor by which it falls (authors' code)")
     image_size: int = Field(224, ge=16, le=1024, description="side of the square input images, pixels")
     max_samples_per_domain: int | None = Field(
-        None, ge=14, description="seeded, stratified subsample of each domain; unset or `none`: all images"
+        None,
+        ge=14,
+        le=LARGEST_DOMAIN,
+        description="seeded, stratified subsample of each domain; unset or `none`: all images",
     )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast in forward passes")
@@ -83,7 +107,10 @@ class Protocol(pydantic.BaseModel):
         "validation", description="split on which the generalization gap is measured: `train` as in the GA paper's text"
     )
     sites_per_round: int | None = Field(
-        None, ge=1, description="sources drawn at random, by the seed, for each round; unset or `none`: all of them"
+        None,
+        ge=1,
+        le=MOST_SITES,
+        description="sources drawn at random, by the seed, for each round; unset or `none`: all of them",
     )
     validate_all: bool = Field(False, description="sources that were not drawn for a round judge the model in it too")
     keep_local_models: bool = Field(
@@ -97,19 +124,26 @@ class Protocol(pydantic.BaseModel):
     outlier_ratio: float = Field(
         10.0,
         ge=0,
+        le=LARGEST_RATIO,
         description="an update or report this many times as long as the round's median is refused; 0: never",
     )
     clip_to_median: float | None = Field(
         None,
         gt=0,
+        le=LARGEST_RATIO,
         description="updates longer than this many medians of the round are shortened to it; unset or `none`: never",
     )
-    min_sites: int = Field(2, ge=1, description="usable updates below which a round leaves the model as it is")
+    min_sites: int = Field(
+        2, ge=1, le=MOST_SITES, description="usable updates below which a round leaves the model as it is"
+    )
     patience: float | None = Field(
-        None, ge=0, description="seconds that a round waits for the rest once `min_sites` updates have come"
+        None,
+        ge=0,
+        le=LONGEST_WAIT,
+        description="seconds that a round waits for the rest once `min_sites` updates have come",
     )
     task_timeout: int = Field(
-        14400, ge=1, description="seconds after which a site that has not answered is left behind"
+        14400, ge=1, le=LONGEST_WAIT, description="seconds after which a site that has not answered is left behind"
     )
 
     @pydantic.field_validator("objective", mode="before")
@@ -119,9 +153,20 @@ class Protocol(pydantic.BaseModel):
         if isinstance(value, str) and value.lstrip().startswith("{"):
             try:
                 value = json.loads(value)
+            except RecursionError as error:
+                raise ValueError("it is nested in too many levels") from error
             except ValueError as error:
                 raise ValueError(f"it is not valid JSON: {error}") from error
+        check_depth("objective", value)
         return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        """Refuse a truth value where a number is meant, which would count as 0 or 1."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in _NUMBERS:
+            raise ValueError("input should be a number, not a truth value")
+        return value
 
     @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", "clip_to_median", mode="before")
     @classmethod
@@ -162,6 +207,7 @@ def part_settings(
     own, aggregator, objective = Protocol.model_fields, set(aggregator_settings), set(objective_settings)
     parted = Overrides({}, {}, {})
     for name, value in settings.items():
+        check_depth(f"{origin}: {name}", value)
         if name in own:
             parted.protocol[name] = value
         elif name in aggregator:
@@ -170,14 +216,14 @@ def part_settings(
             parted.objective[name] = value
         else:
             raise SettingsError(
-                f"{origin}: there is no setting {name!r}; {_hint(name, {*own, *aggregator, *objective})}"
+                f"{origin}: there is no setting {shorten(name)}; {_hint(name, {*own, *aggregator, *objective})}"
             )
     return parted
 
 
 def _hint(name: str, settings: Iterable[str]) -> str:
     known = sorted([*settings, *(variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)])
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name[:LONGEST_GUESS], known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
 
 
@@ -190,7 +236,8 @@ def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
         return Protocol.model_validate(merged)
     except pydantic.ValidationError as error:
         detail = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in detail["loc"])
+        name = ".".join(str(part) for part in detail["loc"])[:LONGEST_GUESS]
         raise SettingsError(
-            f"setting {name} ({PREFIX}{name.upper()}) is {detail['input']!r}: {detail['msg'].lower()}."
+            f"setting {name} ({PREFIX}{name.upper()}) is {shorten(detail['input'])}: {detail['msg'].lower()}.",
+            public=True,
         ) from error

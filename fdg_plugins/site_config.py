@@ -4,7 +4,7 @@
 The file is keyed by site name, because all sites of a simulator share one: ``{"photo": {"data_root":
 "/data", "device": "cuda:0"}}``. A field that it leaves out comes from the environment of the site's
 process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_IMAGE_MEMORY``, ``FDG_COMPILE``,
-``FDG_ISOLATE``), else from the default.
+``FDG_ISOLATE``, ``FDG_REPORT_NAMES``, ``FDG_MAX_IMAGE_PIXELS``, ``FDG_DAMAGED_IMAGES``), else from the default.
 """
 
 import os
@@ -16,11 +16,25 @@ import pydantic
 import torch
 from nvflare.apis.fl_context import FLContext
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import first_problem
 from fdg_plugins.storage import read_json, user_path
+from fdg_plugins.values import is_utf8
 
 FILE_NAME = "fdg_site.json"
+
+FROM_ENVIRONMENT = (
+    "data_root",
+    "device",
+    "workers",
+    "threads",
+    "image_memory",
+    "compile",
+    "isolate",
+    "report_names",
+    "max_image_pixels",
+    "damaged_images",
+)
 
 AllowedReport = Literal[
     "gap", "training_loss", "class_means", "classifier_gradient", "step_length", "control_variate", "local_model"
@@ -43,7 +57,7 @@ class SiteConfig(pydantic.BaseModel):
     allowed_reports: tuple[AllowedReport, ...] | None = pydantic.Field(
         None, description="what may leave the site beside its update; default: whatever a method needs"
     )
-    device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="where the site computes")
+    device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
     threads: int | None = pydantic.Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
     image_memory: float = pydantic.Field(
@@ -73,6 +87,8 @@ class SiteConfig(pydantic.BaseModel):
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is not None and not value.is_absolute():
             raise ValueError("it must be an absolute path")
+        if value is not None and not is_utf8(str(value)):
+            raise ValueError("it must be a path in UTF-8")
         return value
 
     def part_of_domain(self) -> tuple[int, int] | None:
@@ -86,7 +102,14 @@ class SiteConfig(pydantic.BaseModel):
         """Return the device to compute on."""
         available = torch.cuda.is_available()
         if self.device.startswith("cuda") and not available:
-            raise SettingsError(f"device is {self.device!r}, but this machine has no CUDA device that torch can use.")
+            raise SettingsError(
+                f"device is {self.device!r}, but this machine has no CUDA device that torch can use.", public=True
+            )
+        if self.device.startswith("cuda:") and int(self.device[5:]) >= torch.cuda.device_count():
+            raise SettingsError(
+                f"device is {self.device!r}, but this machine has {torch.cuda.device_count()} CUDA devices.",
+                public=True,
+            )
         return torch.device("cuda" if self.device == "auto" and available else self.device.replace("auto", "cpu"))
 
 
@@ -94,7 +117,7 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
     """Return the config of ``site`` from the file at ``path`` (None: there is none) and the environment."""
     values: dict[str, Any] = {
         field: environment[variable]
-        for field in ("data_root", "device", "workers", "threads", "image_memory", "compile", "isolate")
+        for field in FROM_ENVIRONMENT
         if environment.get(variable := f"FDG_{field.upper()}", "").strip()
     }
     if "data_root" in values:
@@ -104,7 +127,9 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
     try:
         return SiteConfig.model_validate(values)
     except pydantic.ValidationError as error:
-        raise SettingsError(f"site {site}: config {FILE_NAME} or environment: {first_problem(error)}") from error
+        raise SettingsError(
+            f"site {site}: config {FILE_NAME} or environment: {first_problem(error)}", public=_public_problem(error)
+        ) from error
 
 
 def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:
@@ -114,8 +139,33 @@ def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:
 
 
 def _entry(site: str, path: Path) -> dict[str, Any]:
-    content = read_json(path)
+    content = _content(path)
     entry = content.get(site, {}) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not isinstance(entry, dict):
-        raise SettingsError(f"site {site}: config {path} must map site names to objects of settings.")
+        raise SettingsError(
+            f"site {site}: config {path} must map site names to objects of settings.",
+            public=f"its config {FILE_NAME} must map site names to objects of settings.",
+        )
     return entry
+
+
+def _content(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except DataError as error:
+        raise DataError(str(error), public=f"its config {FILE_NAME} cannot be read as JSON.") from error
+    except RecursionError as error:
+        raise SettingsError(
+            f"config {path} is nested in too many levels.", public=f"its config {FILE_NAME} cannot be read as JSON."
+        ) from error
+
+
+def _public_problem(error: pydantic.ValidationError) -> str:
+    """Return which setting is wrong, without its value; an unknown one is not named, for somebody made it up."""
+    name = str((error.errors(include_url=False, include_input=False)[0]["loc"] or ("",))[0])
+    what = (
+        f"has a value of {name!r} that is not as expected"
+        if name in SiteConfig.model_fields
+        else "has an unknown field"
+    )
+    return f"its config, {FILE_NAME} or environment, {what}."

@@ -78,8 +78,10 @@ def our_rounds(data: DomainData, workers: int, epochs: int) -> Epochs:
     numbers = itertools.count()
 
     def batches() -> Iterator[object]:
-        scopes = [("site", next(numbers)) for _ in range(epochs)]
-        for epoch in training_epochs(data, image_size=PIXELS, batch_size=BATCH, seed=1, scopes=scopes, workers=workers):
+        scope = ("site", next(numbers))
+        for epoch in training_epochs(
+            data, image_size=PIXELS, batch_size=BATCH, seed=1, scope=scope, epochs=epochs, workers=workers
+        ):
             yield from epoch
 
     return batches

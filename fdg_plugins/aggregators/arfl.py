@@ -29,6 +29,7 @@ from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weightin
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
+from fdg_plugins.values import is_number, shorten, too_large
 
 
 class Risk(NamedTuple):
@@ -51,8 +52,10 @@ class RobustWeighting(Weighting):
     needs_training_loss = True
 
     def __init__(self, strength: float = 1.0) -> None:
-        if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 < strength < math.inf:
-            raise SettingsError(f"strength is {strength!r}, expected a finite number above 0.")
+        if not is_number(strength) or strength <= 0:
+            raise SettingsError(
+                f"strength is {shorten(strength)}, expected a finite number above 0{too_large(strength)}."
+            )
         self.strength = strength
         self._risks: dict[str, Risk] = {}
 

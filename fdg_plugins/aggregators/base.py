@@ -26,6 +26,7 @@ from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SITE
 from fdg_plugins.peers import authenticated_site
+from fdg_plugins.values import is_number, shorten, too_large
 
 STATE_VERSION = 1
 
@@ -109,7 +110,7 @@ class UpdateAggregator(ModelAggregator):
         in_force = self.settings()
         for name in settings:
             if name not in in_force:
-                raise SettingsError(f"{type(self).__name__} has no setting {name!r}; it has {list(in_force)}.")
+                raise SettingsError(f"{type(self).__name__} has no setting {shorten(name)}; it has {list(in_force)}.")
         wanted = {name: _like(name, value, in_force[name]) for name, value in settings.items()}
         try:
             self._set(wanted)
@@ -293,11 +294,10 @@ class UpdateAggregator(ModelAggregator):
 
 
 def check_number(name: str, value: Any, above: float | None = None, at_least: float | None = None) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a finite number in the range given."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
-    if not is_number or (above is not None and value <= above) or (at_least is not None and value < at_least):
+    """Raise ``SettingsError`` unless ``value`` is in the range given and no larger than ``values.LARGEST``."""
+    if not is_number(value) or (above is not None and value <= above) or (at_least is not None and value < at_least):
         limit = f"above {above}" if above is not None else f"of at least {at_least}"
-        raise SettingsError(f"{name} is {value!r}, expected a finite number {limit}.")
+        raise SettingsError(f"{name} is {shorten(value)}, expected a finite number {limit}{too_large(value)}.")
 
 
 def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> list[float]:
@@ -316,7 +316,7 @@ def _like(name: str, value: Any, current: Any) -> Any:
             return {"true": True, "1": True, "false": False, "0": False}[value.strip().lower()]
         return float(value)
     except (KeyError, ValueError) as error:
-        raise SettingsError(f"{name} is {value!r}, expected a {type(current).__name__}.") from error
+        raise SettingsError(f"{name} is {shorten(value)}, expected a {type(current).__name__}.") from error
 
 
 def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:

@@ -23,6 +23,7 @@ from fdg_plugins.aggregators.measures import measures
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.matching import invariant_coefficients, match
 from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.values import shorten
 
 
 class FedOMGAggregator(UpdateAggregator):
@@ -55,7 +56,7 @@ class FedOMGAggregator(UpdateAggregator):
         super()._validate()
         check_number("kappa", self.kappa, at_least=0.0)
         if not isinstance(self.rescale, bool):
-            raise SettingsError(f"rescale is {self.rescale!r}, expected true or false.")
+            raise SettingsError(f"rescale is {shorten(self.rescale)}, expected true or false.")
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the coefficients of d (Eq. 16); report gamma, its certificate, and what the paper's Fig. 5 shows."""

@@ -15,7 +15,7 @@ from fdg_plugins.aggregators.fedga import FedGAAggregator
 from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import shorten
+from fdg_plugins.values import check_depth, shorten
 
 AGGREGATORS: dict[str, type[UpdateAggregator]] = {
     "fedavg": FedAvgAggregator,
@@ -34,11 +34,12 @@ def make_aggregator(spec: str | Mapping[str, Any]) -> UpdateAggregator:
     """
     if not isinstance(spec, str | Mapping):
         raise SettingsError(f"aggregator is {shorten(spec)}, expected a name or a mapping with a name.")
+    check_depth("aggregator", spec)
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = settings.pop("name", None)
     if not isinstance(name, str) or name not in AGGREGATORS:
         raise SettingsError(f"aggregator is {shorten(name)}, expected one of {', '.join(sorted(AGGREGATORS))}.")
     known = inspect.signature(AGGREGATORS[name]).parameters
     if unknown := sorted(str(setting) for setting in settings if setting not in known):
-        raise SettingsError(f"aggregator {name!r} has no setting {unknown[0]!r}; it has {', '.join(known)}.")
+        raise SettingsError(f"aggregator {name!r} has no setting {shorten(unknown[0])}; it has {', '.join(known)}.")
     return AGGREGATORS[name](**settings)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weightings by name: from a round's contributions to reference weights p on the simplex."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_ste
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import REPORT_GAP
+from fdg_plugins.values import check_depth, is_number, shorten, too_large
 
 
 class Uniform(Weighting):
@@ -58,10 +58,14 @@ class GeneralizationAdjustment(Weighting):
     needs_reports = True
 
     def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:
-        if isinstance(step_size, bool) or not isinstance(step_size, int | float) or not 0 <= step_size < math.inf:
-            raise SettingsError(f"step_size is {step_size!r}, expected a finite number of at least 0.")
-        if normalizer not in NORMALIZERS:
-            raise SettingsError(f"normalizer is {normalizer!r}, expected one of {', '.join(sorted(NORMALIZERS))}.")
+        if not is_number(step_size) or step_size < 0:
+            raise SettingsError(
+                f"step_size is {shorten(step_size)}, expected a finite number of at least 0{too_large(step_size)}."
+            )
+        if not isinstance(normalizer, str) or normalizer not in NORMALIZERS:
+            raise SettingsError(
+                f"normalizer is {shorten(normalizer)}, expected one of {', '.join(sorted(NORMALIZERS))}."
+            )
         self.step_size = step_size
         self.normalizer = normalizer
         self._weights: dict[str, float] = {}
@@ -100,12 +104,13 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
     """Return the weighting that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
     if not isinstance(spec, str | Mapping):
-        raise SettingsError(f"weighting is {spec!r}, expected a name or a mapping with a name.")
+        raise SettingsError(f"weighting is {shorten(spec)}, expected a name or a mapping with a name.")
+    check_depth("weighting", spec)
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = settings.pop("name", None)
     if not isinstance(name, str) or name not in WEIGHTINGS:
-        raise SettingsError(f"weighting is {name!r}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
+        raise SettingsError(f"weighting is {shorten(name)}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
     try:
         return WEIGHTINGS[name](**settings)
     except TypeError as error:
-        raise SettingsError(f"weighting {name!r} does not take the settings {sorted(settings)}.") from error
+        raise SettingsError(f"weighting {name!r} does not take the settings {shorten(sorted(settings))}.") from error

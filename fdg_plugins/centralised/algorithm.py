@@ -19,6 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.values import shorten
+
+MOST_STEPS = 10_000_000
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 State = Mapping[str, torch.Tensor]
@@ -109,6 +112,8 @@ def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch]) -> to
 
 
 def check_count(name: str, value: Any, at_least: int = 0) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a whole number of at least ``at_least``."""
+    """Raise ``SettingsError`` unless ``value`` is a whole number from ``at_least`` to ``MOST_STEPS``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise SettingsError(f"{name} is {value!r}, expected a whole number of at least {at_least}.")
+        raise SettingsError(f"{name} is {shorten(value)}, expected a whole number of at least {at_least}.")
+    if value > MOST_STEPS:
+        raise SettingsError(f"{name} is {shorten(value)}, expected at most {MOST_STEPS:,}.")

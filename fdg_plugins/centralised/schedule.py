@@ -4,7 +4,9 @@
 from dataclasses import dataclass, fields
 
 from fdg_plugins.centralised.algorithm import check_count
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.objective import check_choice
+from fdg_plugins.protocol import MOST_ROUNDS
 
 ADAM, SGD = "adam", "sgd"
 OPTIMIZERS = (ADAM, SGD)
@@ -32,6 +34,11 @@ class Schedule:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_count("steps", self.steps, at_least=1)
         check_count("checkpoint_every", self.checkpoint_every, at_least=1)
+        if self.checkpoints > MOST_ROUNDS:
+            raise SettingsError(
+                f"checkpoint_every is {self.checkpoint_every}, expected at most {MOST_ROUNDS:,} checkpoints in "
+                f"{self.steps:,} steps."
+            )
 
     @property
     def checkpoints(self) -> int:

@@ -120,14 +120,23 @@ def prepare(
 
 
 @data_app.command()
-def verify(name: Name, data_root: DataRoot = None) -> None:
+def verify(
+    name: Name,
+    data_root: DataRoot = None,
+    images: Annotated[
+        bool, typer.Option("--images", help="Decode every image too, and name those that cannot be used.")
+    ] = False,
+) -> None:
     """Compare a data set with its manifest, file by file; without a manifest, count its images.
 
-    Missing, extra and changed files are named. Exit codes: 0 as it should be, 2 not.
+    Missing, extra and changed files are named. With --images every image is decoded, as a site's census does it, with
+    the default limit of pixels. Exit codes: 0 as it should be, 2 not.
 
     Examples:
 
       fdg data verify pacs --data-root /data
+
+      fdg data verify pacs --data-root /data --images
     """
     from fdg_plugins.data.preparation import count_images, find_changes, judge, read_manifest
     from fdg_plugins.data.stand_in import is_stand_in
@@ -153,6 +162,8 @@ def verify(name: Name, data_root: DataRoot = None) -> None:
         say(f"{name}: no manifest, so only the images were counted; fdg data prepare {name} --from {root} writes one")
         if verdict.is_wrong:
             raise DataError(f"data set {name} in {root}: {'; '.join(verdict.differences)}.")
+    if images:
+        _check_images(spec, root, list(counts))
 
 
 @data_app.command("stand-in")
@@ -161,7 +172,9 @@ def stand_in(
     dataset: Annotated[str, typer.Option(help="The data set whose layout the drawings have; only pacs is drawn.")] = (
         "pacs"
     ),
-    images_per_class: Annotated[int, typer.Option(min=1, help="Drawings of each class in each domain.")] = 30,
+    images_per_class: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Drawings of each class in each domain.")
+    ] = 30,
 ) -> None:
     """Draw the STAND-IN for PACS into a folder of its own, in the layout of the data set.
 
@@ -235,6 +248,26 @@ def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path)
         )
     say(f"{root / spec.folder / MANIFEST}: {len(done.manifest.files):,} files, sha256 {done.manifest.sha256[:16]}")
     say(terms)
+
+
+def _check_images(spec: "ImageFolderSpec | RotatedSpec", root: Path, domains: list[str]) -> None:
+    """Decode every image of the domains; DataError that counts those that cannot be used, all of them being named."""
+    from fdg_plugins.data import ImageFolderSpec, find_damaged, open_domain
+
+    if not isinstance(spec, ImageFolderSpec):
+        return  # read as a whole to be counted
+    unusable = looked_at = 0
+    for domain in track(domains, "decoding", len(domains)):
+        data = open_domain(root, spec.name, domain, seed=0)
+        damaged = find_damaged(data)
+        looked_at += len({sample.file for sample in (*data.train, *data.validation, *data.test)})
+        unusable += len(damaged.files)
+        for word, files in (("unreadable", damaged.unreadable), ("too large", damaged.too_large)):
+            for file in files:
+                say(f"{word:12}{file}")
+    if unusable:
+        raise DataError(f"of {looked_at:,} images of data set {spec.name} in {root}, {unusable:,} cannot be used.")
+    say(f"{spec.name}: all {looked_at:,} images can be decoded")
 
 
 def _show_changes(changes: "Changes") -> None:

@@ -10,8 +10,9 @@ A site finds its data root, opens its domain once and builds a loader for every 
 
 ``catalogue`` knows the data sets, ``roots`` says where a site's images come from, ``folders``, ``mnist``,
 ``digits`` and ``rotated`` find them, ``splits`` divides a domain and its parts, ``domains`` opens one,
-``decoding`` reads a file, ``image_files`` keeps what was read, ``augmentation`` draws, ``colours`` and
-``transforms`` make views of it, ``images`` makes batches. Only files below the data root are read.
+``decoding`` reads a file, ``soundness`` finds damaged ones, ``image_files`` keeps what was read, ``augmentation``
+draws, ``colours`` and ``transforms`` make views of it, ``images`` makes batches. Only files below the data root are
+read.
 
 ``origins`` says where the data sets come from, and ``preparation`` brings them from there onto a disk; a run
 needs neither.
@@ -34,7 +35,7 @@ from fdg_plugins.data.catalogue import (
     Sample,
     dataset_spec,
 )
-from fdg_plugins.data.domains import DomainData, check_images, open_domain
+from fdg_plugins.data.domains import DomainData, open_domain
 from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.images import (
     ArrayImages,
@@ -46,6 +47,7 @@ from fdg_plugins.data.images import (
 )
 from fdg_plugins.data.roots import DataRoot, find_data_root
 from fdg_plugins.data.rotated import ImageArray
+from fdg_plugins.data.soundness import Damaged, check_images, find_damaged, name_some, without_damaged
 from fdg_plugins.data.transforms import TrainingView, WholeView
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "TERRA_INCOGNITA",
     "VLCS",
     "ArrayImages",
+    "Damaged",
     "DataRoot",
     "DatasetSpec",
     "DomainData",
@@ -75,8 +78,11 @@ __all__ = [
     "check_images",
     "dataset_spec",
     "evaluation_batches",
+    "find_damaged",
     "find_data_root",
+    "name_some",
     "open_domain",
     "training_batches",
     "training_epochs",
+    "without_damaged",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.values import shorten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,5 +216,6 @@ DATASETS: Mapping[str, ImageFolderSpec | RotatedSpec] = {
 def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec:
     """Return the data set called ``name``; SettingsError, listing the known names, if there is none."""
     if name not in DATASETS:
-        raise SettingsError(f"data set {name!r} is unknown; expected one of: {', '.join(sorted(DATASETS))}.")
+        known = ", ".join(sorted(DATASETS))
+        raise SettingsError(f"data set {shorten(name)} is unknown; expected one of: {known}.", public=True)
     return DATASETS[name]

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """One domain of a data set as a site finds it: checked, listed in a fixed order, split, and divided among sites.
 
-Opening a domain of image folders reads folder names only; ``check_images`` is the separate, slower look
-into the files. Images that come in one array are read, turned and kept in memory when the domain is opened.
+Opening a domain of image folders reads folder names only; ``soundness`` is the separate, slower look into the
+files. Images that come in one array are read, turned and kept in memory when the domain is opened.
 """
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec, Sample, dataset_spec
-from fdg_plugins.data.decoding import open_image
+from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.rotated import ImageArray, rotated_domain
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
 
-__all__ = ["DomainData", "Sample", "check_images", "open_domain"]
+__all__ = ["DomainData", "Sample", "open_domain"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class DomainData:
 
     ``images`` is where they come from: files below a folder, by the ``file`` of each sample, or an array. ``test`` is
     what a held-out domain is judged on: all of the domain, or what its official test list names. ``skipped`` are the
-    files left out because they are known to be bad.
+    files left out because they are known to be bad, ``left_out`` those that the site found damaged.
     """
 
     dataset: str
@@ -38,6 +40,7 @@ class DomainData:
     split: str
     split_hash: str
     skipped: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def open_domain(
@@ -49,6 +52,8 @@ def open_domain(
     max_samples: int | None = None,
     part: tuple[int, int] | None = None,
     image_memory: int = 0,
+    max_pixels: int = MOST_PIXELS,
+    left_out: Collection[str] = (),
 ) -> DomainData:
     """List and split the images of a domain: those in ``<data_root>/<data set>/<domain>/<class>/``, or turned digits.
 
@@ -59,17 +64,29 @@ def open_domain(
     ``part``, the number of a site among that many of the domain, counted from 1, keeps the site's share of
     the training and of the validation images; the test images stay those of the whole domain.
     ``image_memory``: bytes of decoded images that are kept in memory, so that each is decoded once; of files only.
+    ``max_pixels``: larger images are refused when they are read. ``left_out``: image files, named as samples name
+    them, without which the split is made.
 
     Raises SettingsError for an unknown data set or domain, too small a ``max_samples`` or an impossible
     ``part``, and DataError for a data root, folders or files that are missing, broken, empty or unexpected,
-    links that leave the data root, and lists that do not fit the images.
+    links that leave the data root, lists that do not fit the images, and a class of which too few are left.
     """
     spec = dataset_spec(dataset)
     if domain not in spec.domains:
+        known = ", ".join(spec.domains)
         raise SettingsError(
-            f"domain {domain!r} is unknown in data set {spec.name}; expected one of: {', '.join(spec.domains)}."
+            f"domain {domain!r} is unknown in data set {spec.name}; expected one of: {known}.",
+            public=f"its domain is none of data set {spec.name}; expected one of: {known}.",
         )
-    images, split, skipped = _found(data_root, spec, domain, seed, max_samples, image_memory)
+    images: ImageFiles | ImageArray
+    skipped: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
+    if isinstance(spec, RotatedSpec):
+        images, split = _turned(data_root, spec, domain, seed, max_samples)
+    else:
+        found = _found(data_root, spec, domain, left_out)
+        images = ImageFiles(found.root / spec.folder, image_memory, max_pixels)
+        split, skipped, omitted = _split_of(found, spec, domain, seed, max_samples), found.skipped, found.left_out
     if part is not None:
         split = part_of(split, spec, domain, part, seed=seed)
     return DomainData(
@@ -83,34 +100,55 @@ def open_domain(
         split=split.name,
         split_hash=split.digest,
         skipped=skipped,
+        left_out=omitted,
     )
 
 
-def check_images(data: DomainData) -> None:
-    """Open the header of every image file of ``data`` once; DataError naming the first that is no image."""
-    if isinstance(data.images, ImageArray):
-        return  # read as a whole when the domain was opened
-    for file in dict.fromkeys(sample.file for sample in (*data.train, *data.validation, *data.test)):
-        open_image(data.images.folder / file).close()
+@dataclass(frozen=True)
+class _Found:
+    """What a domain's folder lists: its images, without ``left_out``, and those known to be bad."""
+
+    root: Path
+    images: tuple[Sample, ...]
+    left_out: tuple[str, ...]
+    skipped: tuple[str, ...]
 
 
-def _found(
-    data_root: Path | None,
-    spec: ImageFolderSpec | RotatedSpec,
-    domain: str,
-    seed: int,
-    max_samples: int | None,
-    image_memory: int,
-) -> tuple[ImageFiles | ImageArray, Split, tuple[str, ...]]:
-    """Return where the images of a domain come from, their split, and the known bad files among them."""
-    if isinstance(spec, RotatedSpec):
-        opened = spec if data_root is not None or spec.stand_in is None else spec.stand_in
-        images, samples = rotated_domain(data_root, opened, domain)
-        return images, seeded_split(samples, opened, domain, seed=seed, max_samples=max_samples), ()
+def _turned(
+    data_root: Path | None, spec: RotatedSpec, domain: str, seed: int, max_samples: int | None
+) -> tuple[ImageArray, Split]:
+    opened = spec if data_root is not None or spec.stand_in is None else spec.stand_in
+    images, samples = rotated_domain(data_root, opened, domain)
+    return images, seeded_split(samples, opened, domain, seed=seed, max_samples=max_samples)
+
+
+def _found(data_root: Path | None, spec: ImageFolderSpec, domain: str, left_out: Collection[str]) -> _Found:
     if data_root is None:
-        raise DataError(f"data set {spec.name} has no data root; expected the folder that holds {spec.folder}/.")
+        raise DataError(
+            f"data set {spec.name} has no data root; expected the folder that holds {spec.folder}/.", public=True
+        )
     root = existing_folders(Path(data_root), spec, domain)
-    found, skipped = list_domain(root, spec, domain)
-    split = listed_split(found, spec, domain, root, seed=seed, max_samples=max_samples)
-    split = split or seeded_split(found, spec, domain, seed=seed, max_samples=max_samples)
-    return ImageFiles(root / spec.folder, image_memory), split, skipped
+    listed, skipped = list_domain(root, spec, domain)
+    kept = tuple(sample for sample in listed if sample.file not in left_out)
+    _check_enough(listed, kept, spec, domain)
+    return _Found(root, kept, tuple(sample.file for sample in listed if sample.file in left_out), skipped)
+
+
+def _check_enough(listed: Collection[Sample], kept: Collection[Sample], spec: ImageFolderSpec, domain: str) -> None:
+    """Refuse a class of which damage leaves no image, or one where there were two: each part of a split needs one."""
+    before, after = (Counter(sample.label for sample in samples) for samples in (listed, kept))
+    for label, name in enumerate(spec.classes):
+        if after[label] < min(before[label], 2):
+            raise DataError(
+                f"of the {before[label]:,} images of class {name!r} in domain {domain!r}, {after[label]} can be used; "
+                "expected at least 2, one for training and one for validation.",
+                public=True,
+            )
+
+
+def _split_of(found: _Found, spec: ImageFolderSpec, domain: str, seed: int, max_samples: int | None) -> Split:
+    """Return the split of the official lists, or the seeded one where there are none."""
+    listed = listed_split(
+        found.images, spec, domain, found.root, seed=seed, max_samples=max_samples, left_out=found.left_out
+    )
+    return listed or seeded_split(found.images, spec, domain, seed=seed, max_samples=max_samples)

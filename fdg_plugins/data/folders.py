@@ -2,7 +2,8 @@
 """Image folders below a data root: which are expected, what they list, and that no link leaves the root."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, Sample
@@ -10,18 +11,29 @@ from fdg_plugins.errors import DataError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
+# Control characters and line ends, which could forge lines of logs and lists, and bytes that are no UTF-8.
+_UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
+
 
 def existing_folders(data_root: Path, spec: ImageFolderSpec, domain: str) -> Path:
     """Return the resolved data root after checking that the folders down to the domain's are there."""
-    root = data_root.resolve()
+    root = data_root.resolve() if is_folder(data_root) else data_root
     layout = f"<data root>/{spec.folder}/{domain}/<class>/*.jpg"
-    for what, folder in (
-        ("data root", root),
-        (f"folder of data set {spec.name}", root / spec.folder),
-        (f"folder of domain {domain}", root / spec.folder / domain),
+    for what, folder, public in (
+        ("data root", root, "its data root is not a folder."),
+        (
+            f"folder of data set {spec.name}",
+            root / spec.folder,
+            f"data set {spec.name!r} is not in its data root; expected the layout {layout}.",
+        ),
+        (
+            f"folder of domain {domain}",
+            root / spec.folder / domain,
+            f"domain {domain!r} of data set {spec.name!r} is not in its data root; expected the layout {layout}.",
+        ),
     ):
-        if not folder.is_dir():
-            raise DataError(f"{what} {folder} is not a folder; expected the layout {layout}.")
+        if not is_folder(folder):
+            raise DataError(f"{what} {folder} is not a folder; expected the layout {layout}.", public=public)
         refuse_outside(root, folder)
     return root
 
@@ -29,54 +41,106 @@ def existing_folders(data_root: Path, spec: ImageFolderSpec, domain: str) -> Pat
 def list_domain(root: Path, spec: ImageFolderSpec, domain: str) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
     """Return the images of the domain and the known bad files among them, both sorted by name."""
     folder = root / spec.folder / domain
-    _check_classes(root, folder, spec)
+    _check_classes(root, folder, spec, domain)
     found: list[Sample] = []
     skipped: list[str] = []
     for label, name in enumerate(spec.classes):
-        listed = [Sample(f"{domain}/{name}/{file}", label) for file in _image_names(root, folder / name)]
+        files = _image_names(root, folder / name, f"class {name!r} of domain {domain!r}")
+        listed = [Sample(f"{domain}/{name}/{file}", label) for file in files]
         kept = [sample for sample in listed if sample.stem not in spec.known_bad]
         if not kept:
             suffixes = ", ".join(IMAGE_SUFFIXES)
-            raise DataError(f"class folder {folder / name} holds no usable image; expected files ending in {suffixes}.")
+            raise DataError(
+                f"class folder {folder / name} holds no usable image; expected files ending in {suffixes}.",
+                public=f"class {name!r} of domain {domain!r} has no usable image; expected files ending in {suffixes}.",
+            )
         found += kept
         skipped += [sample.file for sample in listed if sample.stem in spec.known_bad]
     return tuple(sorted(found, key=lambda sample: sample.file)), tuple(sorted(skipped))
 
 
-def _check_classes(root: Path, folder: Path, spec: ImageFolderSpec) -> None:
+def _check_classes(root: Path, folder: Path, spec: ImageFolderSpec, domain: str) -> None:
     """Refuse a domain whose class folders are not exactly those of the data set."""
-    present = {entry.name for entry in _entries(folder) if entry.is_dir()}
+    present = {entry.name for entry in _entries(folder, f"domain {domain!r}") if entry.is_dir()}
     expected = f"expected exactly {', '.join(spec.classes)}"
     if missing := sorted(set(spec.classes) - present):
-        raise DataError(f"folder {folder} lacks the class folder {missing[0]}; {expected}.")
+        raise DataError(
+            f"folder {folder} lacks the class folder {missing[0]}; {expected}.",
+            public=f"domain {domain!r} lacks the class folder {missing[0]!r}; {expected}.",
+        )
     if extra := sorted(present - set(spec.classes)):
-        raise DataError(f"folder {folder} has the unexpected class folder {extra[0]}; {expected}.")
+        raise DataError(
+            f"folder {folder} has the unexpected class folder {visible(extra[0])}; {expected}.",
+            public=f"domain {domain!r} has {len(extra):,} class folders that data set {spec.name!r} does not have.",
+        )
     for name in spec.classes:
         refuse_outside(root, folder / name)
 
 
-def _image_names(root: Path, folder: Path) -> Iterator[str]:
-    """Yield the names of the image files in a class folder, in no particular order."""
-    for entry in _entries(folder):
-        if not entry.name.lower().endswith(IMAGE_SUFFIXES):
-            continue
+def _image_names(root: Path, folder: Path, where: str) -> list[str]:
+    """Return the names of the image files in a class folder, in no particular order."""
+    entries = [entry for entry in _entries(folder, where) if entry.name.lower().endswith(IMAGE_SUFFIXES)]
+    _check_names(folder, where, (entry.name for entry in entries))
+    for entry in entries:
         if entry.is_symlink():
             refuse_outside(root, Path(entry.path))
-        if not entry.is_file():
-            raise DataError(f"{entry.path} is not a regular file; expected an image.")
-        yield entry.name
+        if not is_file(Path(entry.path)):
+            raise DataError(
+                f"{entry.path} is not a regular file; expected an image.",
+                public=f"{where} has something named like an image that is not a regular file.",
+            )
+    return [entry.name for entry in entries]
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _check_names(folder: Path, where: str, names: Iterable[str]) -> None:
+    if unusable := sorted(name for name in names if _UNUSABLE.search(name)):
+        raise DataError(
+            f"folder {folder} has {len(unusable):,} image files, such as {visible(unusable[0])}, whose names are no "
+            "UTF-8 or hold control characters; expected other names.",
+            public=f"{where} has {len(unusable):,} image files whose names are no UTF-8 or hold control characters.",
+        )
+
+
+def visible(name: str) -> str:
+    """Return a file's name with what cannot be printed, or is no UTF-8, escaped."""
+    return _UNUSABLE.sub(lambda found: ascii(found.group())[1:-1], name)
+
+
+def _entries(folder: Path, where: str) -> list[os.DirEntry[str]]:
     """Return what a folder holds, except hidden files and folders."""
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        raise DataError(f"folder {folder} cannot be listed: {error.strerror}.") from error
+        raise DataError(
+            f"folder {folder} cannot be listed: {error.strerror}.", public=f"{where} cannot be listed."
+        ) from error
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is a folder; one that may not even be looked at is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a regular file; one that may not even be looked at is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def refuse_outside(root: Path, path: Path) -> None:
-    """Refuse a path that, followed through links, leaves the data root."""
-    if not path.resolve().is_relative_to(root):
-        raise DataError(f"{path} is a link out of the data root; expected its target below {root}.")
+    """Refuse a path that, followed through links, leaves the data root, or goes in a circle."""
+    try:
+        inside = path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # of a circle
+        inside = False
+    if not inside:
+        raise DataError(
+            f"{path} is a link out of the data root; expected its target below {root}.",
+            public="a link leads out of its data root.",
+        )

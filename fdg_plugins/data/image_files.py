@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fdg_plugins.data.decoding import open_image, read_image
+from fdg_plugins.data.decoding import MOST_PIXELS, open_image, read_image
 from fdg_plugins.errors import DataError
 
 CHANNELS = 3
@@ -28,10 +28,11 @@ class _Place:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images below ``folder``; decoded ones are kept, up to ``memory`` bytes of them (0: none)."""
+    """Images below ``folder``, of at most ``max_pixels``; decoded ones are kept, up to ``memory`` bytes (0: none)."""
 
     folder: Path
     memory: int = field(default=0, compare=False)
+    max_pixels: int = field(default=MOST_PIXELS, compare=False)
     _places: dict[str, _Place | None] = field(default_factory=dict, repr=False, compare=False)
 
     def reserve(self, files: Iterable[str]) -> None:
@@ -46,7 +47,7 @@ class ImageFiles:
         for file in dict.fromkeys(files):
             if file in self._places:
                 continue
-            shape = _shape_of(self.folder / file)
+            shape = _shape_of(self.folder / file, self.max_pixels)
             self._places[file] = None
             if shape and np.prod(shape) <= free:
                 shapes[file] = shape
@@ -56,25 +57,25 @@ class ImageFiles:
     def read(self, file: str) -> np.ndarray:
         """Return the pixels of an image, uint8 ``[H, W, 3]`` in RGB, not to be written to.
 
-        Raises DataError naming the file if it cannot be decoded.
+        Raises DataError naming the file if it cannot be decoded, or has too many pixels.
         """
         place = self._places.get(file)
         if place and place.filled[0]:
             return place.pixels
-        pixels = np.asarray(read_image(self.folder / file))
+        pixels = np.asarray(read_image(self.folder / file, self.max_pixels))
         if place and place.pixels.shape == pixels.shape:
             place.pixels[...] = pixels
             place.filled[0] = 1  # only now: another process may look
         return pixels
 
-    def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path]]:
+    def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path, int, int]]:
         """Travel to another process without what was kept, which would be copied there."""
-        return ImageFiles, (self.folder,)
+        return ImageFiles, (self.folder, 0, self.max_pixels)
 
 
-def _shape_of(path: Path) -> tuple[int, int, int] | None:
+def _shape_of(path: Path, max_pixels: int) -> tuple[int, int, int] | None:
     try:
-        with open_image(path) as image:
+        with open_image(path, max_pixels) as image:
             return image.height, image.width, CHANNELS
     except DataError:
         return None

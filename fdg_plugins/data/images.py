@@ -9,7 +9,7 @@ not augmented, and are batched by indexing.
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ class DomainImages(Dataset[tuple[torch.Tensor, int]]):
         images.reserve(sample.file for sample in samples)
         self.images = images
         self.samples = tuple(samples)
-        self.views = tuple(views)
+        self.views = views
 
     def __len__(self) -> int:
         return len(self.samples) * len(self.views)
@@ -60,7 +60,7 @@ class DomainImages(Dataset[tuple[torch.Tensor, int]]):
         try:
             images, labels = zip(*(self[index] for index in indices), strict=True)
         except DataError as error:
-            return DataError(str(error))
+            return DataError(str(error), public=error.public)
         return torch.stack(images), torch.tensor(labels)
 
 
@@ -146,18 +146,54 @@ class ShuffledBatches(Sampler[list[int]]):
 
 
 class ConsecutiveEpochs(Sampler[list[int]]):
-    """The batches of one epoch after the other, with the indices of as many passes over the same samples."""
+    """The batches of one epoch after the other, with the indices of as many passes over the same samples.
 
-    def __init__(self, epochs: Sequence[ShuffledBatches]) -> None:
-        self.epochs = tuple(epochs)
+    ``epoch_of(number)`` returns the batches of an epoch, counted from 0; none is made before its turn.
+    """
+
+    def __init__(self, epoch_of: Callable[[int], ShuffledBatches], epochs: int) -> None:
+        self.epoch_of = epoch_of
+        self.epochs = epochs
 
     def __len__(self) -> int:
-        return sum(map(len, self.epochs))
+        return self.epochs * len(self.epoch_of(0)) if self.epochs else 0
 
     def __iter__(self) -> Iterator[list[int]]:
-        for number, epoch in enumerate(self.epochs):
+        for number in range(self.epochs):
+            epoch = self.epoch_of(number)
             for batch in epoch:
                 yield [number * epoch.count + index for index in batch]
+
+
+class EpochViews(Sequence[View]):
+    """The augmented views of consecutive epochs, each made when it is needed: what is drawn for one takes memory."""
+
+    def __init__(self, image_size: int, num_samples: int, *, seed: int, scope: Scope, epochs: int) -> None:
+        self.image_size = checked_size(image_size)
+        self.num_samples = num_samples
+        self.seed = seed
+        self.scope = scope
+        self.epochs = epochs
+        self._last: tuple[int, View] | None = None
+
+    def __len__(self) -> int:
+        return self.epochs
+
+    @overload
+    def __getitem__(self, number: int) -> View: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[View]: ...
+
+    def __getitem__(self, number: int | slice) -> View | Sequence[View]:
+        if isinstance(number, slice):
+            return [self[at] for at in range(*number.indices(self.epochs))]
+        if not 0 <= number < self.epochs:
+            raise IndexError(number)
+        if self._last is None or self._last[0] != number:
+            view = TrainingView(self.image_size, self.num_samples, seed=self.seed, scope=(*self.scope, number))
+            self._last = (number, view)
+        return self._last[1]
 
 
 def training_epochs(
@@ -166,22 +202,27 @@ def training_epochs(
     image_size: int,
     batch_size: int,
     seed: int,
-    scopes: Sequence[Scope],
+    scope: Scope,
+    epochs: int,
     workers: int = 0,
     device: torch.device = CPU,
 ) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-    """Yield the batches of an epoch for each of ``scopes``, the very ones that ``training_batches`` gives.
+    """Yield the batches of each of ``epochs``, those that ``training_batches`` gives with ``(*scope, epoch)``.
 
-    The loader's processes live through all epochs, and read ahead from one into the next. Take the batches of an epoch
-    before asking for the next epoch.
+    Epochs count from 0, and nothing of one is made before its turn. The loader's processes live through all of them,
+    and read ahead from one into the next. Take the batches of an epoch before asking for the next epoch.
     """
     _check_loading(batch_size, workers)
-    epochs = [ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope) for scope in scopes]
-    dataset = _training_images(data, image_size, seed, scopes)
+
+    def epoch_of(number: int) -> ShuffledBatches:
+        return ShuffledBatches(len(data.train), batch_size, seed=seed, scope=(*scope, number))
+
+    dataset = _training_images(data, image_size, seed, scope, epochs)
+    sampler = ConsecutiveEpochs(epoch_of, epochs)
     generator = torch_generator(seed, "workers")
-    batches = iter(ImageBatches(dataset, workers, device, batch_sampler=ConsecutiveEpochs(epochs), generator=generator))
-    for epoch in epochs:
-        yield itertools.islice(batches, len(epoch))
+    batches = iter(ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator))
+    for number in range(epochs):
+        yield itertools.islice(batches, len(epoch_of(number)))
 
 
 def training_batches(
@@ -202,7 +243,7 @@ def training_batches(
     """
     _check_loading(batch_size, workers)
     return ImageBatches(
-        _training_images(data, image_size, seed, [scope]),
+        _training_images(data, image_size, seed, scope),
         workers,
         device,
         batch_sampler=ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope),
@@ -234,12 +275,17 @@ def evaluation_batches(
 
 
 def _training_images(
-    data: DomainData, image_size: int, seed: int, scopes: Sequence[Scope]
+    data: DomainData, image_size: int, seed: int, scope: Scope, epochs: int | None = None
 ) -> DomainImages | ArrayImages:
-    """Return the training images, once for each of ``scopes``."""
+    """Return the training images: once, or once for each of ``epochs``, whose number then ends the scope."""
+    count = len(data.train)
     if isinstance(data.images, ImageArray):
-        return ArrayImages(data.images, data.train, image_size, times=len(scopes))
-    views = [TrainingView(image_size, len(data.train), seed=seed, scope=scope) for scope in scopes]
+        return ArrayImages(data.images, data.train, image_size, times=1 if epochs is None else epochs)
+    views: Sequence[View]
+    if epochs is None:
+        views = [TrainingView(image_size, count, seed=seed, scope=scope)]
+    else:
+        views = EpochViews(image_size, count, seed=seed, scope=scope, epochs=epochs)
     return DomainImages(data.images, data.train, views)
 
 
@@ -257,6 +303,6 @@ def _worker_context(workers: int) -> str | None:
 
 def _check_loading(batch_size: int, workers: int) -> None:
     if batch_size < 1:
-        raise SettingsError(f"batch_size is {batch_size}; expected at least 1 sample.")
+        raise SettingsError(f"batch_size is {batch_size}; expected at least 1 sample.", public=True)
     if workers < 0:
-        raise SettingsError(f"workers is {workers}; expected 0 or more processes.")
+        raise SettingsError(f"workers is {workers}; expected 0 or more processes.", public=True)

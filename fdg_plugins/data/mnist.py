@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torchvision.datasets.mnist import read_image_file, read_label_file
 
-from fdg_plugins.data.folders import refuse_outside
+from fdg_plugins.data.folders import is_file, is_folder, refuse_outside
 from fdg_plugins.errors import DataError
 
 FOLDER = "mnist/MNIST/raw"
@@ -25,10 +25,13 @@ def read_mnist(data_root: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     Read is what ``torchvision.datasets.MNIST(<data root>/mnist, download=False)`` reads, so the usual
     70,000. Raises DataError, naming folder or file, for what is missing, broken, or a link out of the root.
     """
-    root = data_root.resolve()
+    root = data_root.resolve() if is_folder(data_root) else data_root
     folder = root / FOLDER
-    if not folder.is_dir():
-        raise DataError(f"folder of MNIST {folder} is not a folder; expected it to hold {', '.join(FILES)}.")
+    if not is_folder(folder):
+        raise DataError(
+            f"folder of MNIST {folder} is not a folder; expected it to hold {', '.join(FILES)}.",
+            public=f"MNIST is not in its data root; expected {FOLDER}/ to hold {', '.join(FILES)}.",
+        )
     refuse_outside(root, folder)
     parts = [read_part(root, part, size) for part in PARTS]
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
@@ -44,21 +47,34 @@ def read_part(root: Path, part: str, size: int) -> tuple[torch.Tensor, torch.Ten
     images = _read(root, images_file, read_image_file)
     labels = _read(root, labels_file, read_label_file)
     if images.shape[1:] != (size, size):
-        raise DataError(f"file {images_file} holds images of {list(images.shape[1:])}; expected {[size, size]} pixels.")
+        raise DataError(
+            f"file {images_file} holds images of {list(images.shape[1:])}; expected {[size, size]} pixels.",
+            public=f"a file of MNIST holds images of {list(images.shape[1:])}; expected {[size, size]} pixels.",
+        )
     if len(images) != len(labels):
-        raise DataError(f"file {labels_file} holds {len(labels)} labels; expected {len(images)}, one per image.")
+        raise DataError(
+            f"file {labels_file} holds {len(labels)} labels; expected {len(images)}, one per image.",
+            public=f"a file of MNIST holds {len(labels)} labels; expected {len(images)}, one per image.",
+        )
     if len(labels) and int(labels.max()) >= CLASSES:
-        raise DataError(f"file {labels_file} holds the label {int(labels.max())}; expected labels from 0 to 9.")
+        raise DataError(
+            f"file {labels_file} holds the label {int(labels.max())}; expected labels from 0 to 9.",
+            public="a file of MNIST holds a label that is not from 0 to 9.",
+        )
     return images, labels
 
 
 def _read(root: Path, path: Path, reader: Callable[[str], torch.Tensor]) -> torch.Tensor:
-    if not path.is_file():
-        raise DataError(f"folder {path.parent} lacks MNIST's file {path.name}; expected it uncompressed.")
+    if not is_file(path):
+        raise DataError(
+            f"folder {path.parent} lacks MNIST's file {path.name}; expected it uncompressed.",
+            public=f"its data root lacks MNIST's file {path.name}; expected it uncompressed.",
+        )
     refuse_outside(root, path)
     try:
         return reader(str(path))
     except _FORMAT_ERRORS as error:
         raise DataError(
-            f"file {path} cannot be read ({type(error).__name__}); expected MNIST's undamaged, uncompressed file."
+            f"file {path} cannot be read ({type(error).__name__}); expected MNIST's undamaged, uncompressed file.",
+            public=f"MNIST's file {path.name} cannot be read; expected it undamaged and uncompressed.",
         ) from error

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, dataset_spec
+from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
 from fdg_plugins.errors import DataError
 
@@ -29,14 +30,18 @@ def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> 
     if not spec.needs_data_root:
         return DataRoot(None, stand_in=False)
     if data_root is not None:
-        if not data_root.is_dir():
-            raise DataError(f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.")
+        if not is_folder(data_root):
+            raise DataError(
+                f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
+                public="its data root is not a folder.",
+            )
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
     if isinstance(spec, ImageFolderSpec):
         if spec.name != DATASET:
             raise DataError(
                 f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to "
-                f"name the folder that holds {spec.folder}/, which fdg data prepare {spec.name} fills."
+                f"name the folder that holds {spec.folder}/, which fdg data prepare {spec.name} fills.",
+                public=True,
             )
         return DataRoot(ensure_stand_in(cache), stand_in=True)
     return DataRoot(None, stand_in=True)

@@ -64,7 +64,9 @@ def rotate(images: torch.Tensor, angle: int) -> torch.Tensor:
 
 def _load_mnist(data_root: Path | None, spec: RotatedSpec) -> tuple[torch.Tensor, torch.Tensor]:
     if data_root is None:
-        raise DataError(f"data set {spec.name} has no data root; expected the folder that holds mnist/MNIST/raw/.")
+        raise DataError(
+            f"data set {spec.name} has no data root; expected the folder that holds mnist/MNIST/raw/.", public=True
+        )
     from fdg_plugins.data.mnist import read_mnist  # which needs torchvision
 
     return read_mnist(Path(data_root), spec.size)

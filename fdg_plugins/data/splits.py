@@ -9,16 +9,19 @@ trained on the same images without exchanging lists.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.core.domains import split_indices
 from fdg_plugins.data.catalogue import DatasetSpec, ImageFolderSpec, Sample, without_suffix
+from fdg_plugins.data.folders import is_file
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.values import shorten
 
 # Where the official lists may lie, below the data set's folder; the last is the official download's own name.
+_PARTS = {"train": "training", "crossval": "validation", "test": "test"}
 KFOLD_FOLDERS = ("", "splits", "kfold", "Train val splits and h5py files pre-read")
 
 
@@ -71,20 +74,25 @@ def listed_split(
     *,
     seed: int,
     max_samples: int | None = None,
+    left_out: Collection[str] = (),
 ) -> Split | None:
     """Return the split of the official lists below ``root``, or None if neither list of the domain is there.
 
-    ``max_samples`` thins training and validation images in proportion. DataError, naming list and line,
+    ``max_samples`` thins training and validation images in proportion. ``left_out`` are files that are not among
+    ``samples`` any more and may still be named. DataError, naming list and line,
     if a list does not fit the images, if only one of the two lists is there, or if they overlap.
     """
     files = _find_lists(root, spec, domain)
     if files is None:
         return None
-    train, validation = (_read_list(files[part], root, samples, spec, domain) for part in ("train", "crossval"))
-    test = _read_list(files["test"], root, samples, spec, domain) if "test" in files else tuple(samples)
+    reader = _ListReader(root, samples, left_out, spec, domain)
+    train, validation = (reader.read(files[part], part) for part in ("train", "crossval"))
+    test = reader.read(files["test"], "test") if "test" in files else tuple(samples)
     if overlap := sorted({sample.file for sample in train} & {sample.file for sample in validation}):
         raise DataError(
-            f"image {overlap[0]} is named by both {files['train']} and {files['crossval']}; expected it in one."
+            f"image {overlap[0]} is named by both {files['train']} and {files['crossval']}; expected it in one.",
+            public=f"its lists of training and validation images of domain {domain!r} have {len(overlap):,} images in "
+            "common; expected none.",
         )
     parts = (train, validation, _without(test, (*train, *validation)))
     kept = set(_thinned(parts, spec, domain, seed, max_samples))
@@ -101,13 +109,16 @@ def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int],
     """
     number, count = part
     if not 1 <= number <= count:
-        raise SettingsError(f"part of domain {domain!r} is {number} of {count}; expected a number from 1 to {count}.")
+        raise SettingsError(
+            f"part of domain {domain!r} is {number} of {count}; expected a number from 1 to {count}.", public=True
+        )
     if count == 1:
         return split
     if count > min(len(split.train), len(split.validation)):
         raise SettingsError(
             f"domain {domain!r} has {len(split.train)} training and {len(split.validation)} validation images; "
-            f"expected at least {count} of each for {count} parts."
+            f"expected at least {count} of each for {count} parts.",
+            public=True,
         )
     kept = []
     for purpose, samples in (("train", split.train), ("validation", split.validation)):
@@ -143,7 +154,9 @@ def _thinned(
         return everything
     if max_samples < len(spec.classes):
         raise SettingsError(
-            f"max_samples is {max_samples} for domain {domain!r}; expected at least {len(spec.classes)}, one per class."
+            f"max_samples is {max_samples} for domain {domain!r}; expected at least {len(spec.classes)}, one per "
+            "class.",
+            public=True,
         )
     quotas = shares([len(_of_class(everything, label)) for label in range(len(spec.classes))], max_samples, 2)
     kept: list[Sample] = []
@@ -176,37 +189,107 @@ def _find_lists(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, Pat
     """Return the lists of the first folder that has a training or validation list, keyed train, crossval and test."""
     for folder in (root / spec.folder / name for name in KFOLD_FOLDERS):
         paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
-        found = {part: path for part, path in paths.items() if path.is_file()}
+        found = {part: path for part, path in paths.items() if is_file(path)}
         missing = [paths[part].name for part in ("train", "crossval") if part not in found]
         if len(missing) == 1:
-            raise DataError(f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.")
+            raise DataError(
+                f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.",
+                public=f"of the lists of training and validation images of domain {domain!r}, one is missing.",
+            )
         if not missing:
             return found
     return None
 
 
-def _read_list(
-    path: Path, root: Path, samples: Sequence[Sample], spec: ImageFolderSpec, domain: str
-) -> tuple[Sample, ...]:
-    """Return the images that the list at ``path`` names, without those known to be bad."""
-    if not path.resolve().is_relative_to(root):
-        raise DataError(f"list {path} is a link out of the data root; expected a file below {root}.")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"list {path} cannot be read as text: {type(error).__name__}.") from error
-    by_path = _by_path(samples)
-    found: dict[str, Sample] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or without_suffix(line.split()[0]) in spec.known_bad:
-            continue
-        sample = _read_line(line, f"list {path}, line {number}", by_path, spec, domain)
-        if sample.file in found:
-            raise DataError(f"list {path}, line {number}: image {sample.file} is named twice; expected it once.")
-        found[sample.file] = sample
-    if not found:
-        raise DataError(f"list {path} names no image; expected lines like '{domain}/{spec.classes[0]}/<file> 1'.")
-    return _in_order(found.values())
+class _ListReader:
+    """Reads the official lists of one domain; what is wrong in one is said with its name, for others without."""
+
+    def __init__(
+        self, root: Path, samples: Sequence[Sample], left_out: Collection[str], spec: ImageFolderSpec, domain: str
+    ) -> None:
+        self.root = root
+        self.spec = spec
+        self.domain = domain
+        self._by_path = _by_path(samples)
+        self._absent = {*left_out, *map(without_suffix, left_out)}
+
+    def read(self, path: Path, part: str) -> tuple[Sample, ...]:
+        """Return the images that the list at ``path`` names, without those known to be bad or left out."""
+        public = f"its list of {_PARTS[part]} images of domain {self.domain!r}"
+        found: dict[str, Sample] = {}
+        for number, line in enumerate(self._lines(path, public), start=1):
+            if not line.strip() or self._is_left_out(line):
+                continue
+            place = _Place(f"list {path}, line {number}", f"{public}, line {number}")
+            sample = self._read_line(line, place)
+            if sample.file in found:
+                raise place.error(f"image {sample.file} is named twice; expected it once", "an image is named twice")
+            found[sample.file] = sample
+        if not found:
+            raise DataError(
+                f"list {path} names no image; expected lines like '{self.domain}/{self.spec.classes[0]}/<file> 1'.",
+                public=f"{public} names none that can be used.",
+            )
+        return _in_order(found.values())
+
+    def _lines(self, path: Path, public: str) -> list[str]:
+        if not path.resolve().is_relative_to(self.root):
+            raise DataError(
+                f"list {path} is a link out of the data root; expected a file below {self.root}.",
+                public=f"{public} is a link out of its data root.",
+            )
+        try:
+            return path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"list {path} cannot be read as text: {type(error).__name__}.",
+                public=f"{public} cannot be read as text.",
+            ) from error
+
+    def _is_left_out(self, line: str) -> bool:
+        if without_suffix(line.split()[0]) in self.spec.known_bad:
+            return True
+        file = line.rsplit(maxsplit=1)[0].strip()
+        # A name may lack its suffix; one that still means an image means that.
+        return bool({file, without_suffix(file)} & self._absent) and not self._meant(file)
+
+    def _read_line(self, line: str, place: "_Place") -> Sample:
+        """Return the image a line like ``photo/dog/056_0001.jpg 1`` names; labels in lists start at 1."""
+        classes = self.spec.classes
+        file, number = [*line.rsplit(maxsplit=1), ""][:2]
+        if not re.fullmatch("[0-9]{1,9}", number):
+            expected = f"expected '{self.domain}/<class>/<file> <label>'"
+            raise place.error(f"got {shorten(line.strip())}; {expected}", f"it has another form; {expected}")
+        if not 1 <= int(number) <= len(classes):
+            raise place.error(
+                f"label {number} is out of range; expected 1 to {len(classes)}", "a label is out of range"
+            )
+        meant = self._meant(file)
+        if len(meant) != 1:
+            matching = f"{len(meant)} images of domain {self.domain} match"
+            raise place.error(f"{matching} {file}; expected exactly one", f"{matching} it; expected exactly one")
+        if meant[0].label != int(number) - 1:
+            expected = f"{meant[0].label + 1} ({classes[meant[0].label]})"
+            raise place.error(
+                f"{file} has label {number}; expected {expected} as its folder says",
+                f"the label is {number}; expected {expected} as the image's folder says",
+            )
+        return meant[0]
+
+    def _meant(self, file: str) -> list[Sample]:
+        return self._by_path.get(file) or self._by_path.get(without_suffix(file)) or []
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A line of a list, in words for the site's own log and in words for others."""
+
+    own: str
+    public: str
+
+    def error(self, own: str, public: str) -> DataError:
+        """Return the error on this line."""
+        return DataError(f"{self.own}: {own}.", public=f"{self.public}: {public}.")
 
 
 def _by_path(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -216,19 +299,3 @@ def _by_path(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
         for key in (sample.file, sample.stem):
             result.setdefault(key, []).append(sample)
     return result
-
-
-def _read_line(line: str, place: str, by_path: dict[str, list[Sample]], spec: ImageFolderSpec, domain: str) -> Sample:
-    """Return the image a line like ``photo/dog/056_0001.jpg 1`` names; labels in lists start at 1."""
-    file, number = [*line.rsplit(maxsplit=1), ""][:2]
-    if not re.fullmatch("[0-9]{1,9}", number):
-        raise DataError(f"{place}: got {line.strip()!r}; expected '{domain}/<class>/<file> <label>'.")
-    if not 1 <= int(number) <= len(spec.classes):
-        raise DataError(f"{place}: label {number} is out of range; expected 1 to {len(spec.classes)}.")
-    meant = by_path.get(file) or by_path.get(without_suffix(file)) or []
-    if len(meant) != 1:
-        raise DataError(f"{place}: {len(meant)} images of domain {domain} match {file}; expected exactly one.")
-    if meant[0].label != int(number) - 1:
-        expected = f"{meant[0].label + 1} ({spec.classes[meant[0].label]})"
-        raise DataError(f"{place}: {file} has label {number}; expected {expected} as its folder says.")
-    return meant[0]

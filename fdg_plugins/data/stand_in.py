@@ -13,12 +13,14 @@ import platformdirs
 from PIL import Image
 
 from fdg_plugins.data.catalogue import PACS
+from fdg_plugins.data.folders import is_file
 from fdg_plugins.data.stand_in_paint import CANVAS
 from fdg_plugins.data.stand_in_shapes import SHAPES, pose
 from fdg_plugins.data.stand_in_styles import EXAGGERATION, STYLES
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.storage import write_json
+from fdg_plugins.values import shorten
 
 STAND_IN_VERSION: int = 1
 """Raised whenever any picture changes, so that an old cache is never taken for the new data."""
@@ -27,9 +29,11 @@ DATASET: str = PACS.name
 """The data set that is drawn; no other has a stand-in of pictures."""
 
 IMAGES_PER_CLASS: int = 30
+MOST_PER_CLASS: int = 10_000
 MARKER: str = "STAND-IN.json"
 """The file that makes every run on a folder call itself STAND-IN: in the data root, and in ``pacs/`` itself."""
 
+_NO_PLACE = "it has no data root, and the STAND-IN cannot be written to its cache."
 _NOTE = "These pictures are drawings made by fdg_plugins, not the PACS data set; no result on them is a result on PACS."
 
 
@@ -45,7 +49,7 @@ def stand_in_root(cache: Path | None = None, *, images_per_class: int = IMAGES_P
 
 def is_stand_in(data_root: Path, folder: str = "") -> bool:
     """Return whether ``data_root``, or ``folder`` in it, holds drawings of this module rather than the user's data."""
-    return any((place / MARKER).is_file() for place in (Path(data_root), Path(data_root) / folder))
+    return any(is_file(place / MARKER) for place in (Path(data_root), Path(data_root) / folder))
 
 
 def ensure_stand_in(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
@@ -63,22 +67,32 @@ def write_stand_in(root: Path, *, images_per_class: int = IMAGES_PER_CLASS) -> P
     Raises DataError for fewer than one image per class, for a folder that cannot be written, and for one that holds
     anything else, so that real images and drawings never share a data root.
     """
-    if images_per_class < 1:
-        raise DataError(f"images_per_class is {images_per_class}; the stand-in needs at least one per class.")
+    if not 1 <= images_per_class <= MOST_PER_CLASS:
+        raise DataError(
+            f"images_per_class is {shorten(images_per_class)}; the stand-in needs at least one per class, and at most "
+            f"{MOST_PER_CLASS:,}."
+        )
     try:
         if is_stand_in(root):
             return root
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise DataError(f"{root} is in the way and is not the stand-in data; expected a new or an empty folder.")
+            raise DataError(
+                f"{root} is in the way and is not the stand-in data; expected a new or an empty folder.",
+                public=_NO_PLACE,
+            )
         root.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
     except OSError as error:
-        raise DataError(f"folder {root.parent} cannot hold the stand-in data: {error.strerror}.") from error
+        raise DataError(
+            f"folder {root.parent} cannot hold the stand-in data: {error.strerror}.", public=_NO_PLACE
+        ) from error
     try:
         _build(temporary, images_per_class)
         _publish(temporary, root)
     except OSError as error:
-        raise DataError(f"folder {root} cannot be filled with the stand-in data: {error.strerror}.") from error
+        raise DataError(
+            f"folder {root} cannot be filled with the stand-in data: {error.strerror}.", public=_NO_PLACE
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return root
@@ -117,4 +131,6 @@ def _publish(temporary: Path, root: Path) -> None:
         if not is_stand_in(root):
             if not root.exists():
                 raise
-            raise DataError(f"{root} is in the way and is not the stand-in data: {error.strerror}.") from error
+            raise DataError(
+                f"{root} is in the way and is not the stand-in data: {error.strerror}.", public=_NO_PLACE
+            ) from error

@@ -98,7 +98,7 @@ def normalised(images: torch.Tensor) -> torch.Tensor:
 def checked_size(image_size: int) -> int:
     """Return ``image_size``; SettingsError if an image cannot have that height and width."""
     if image_size < 1:
-        raise SettingsError(f"image_size is {image_size}; expected at least 1 pixel.")
+        raise SettingsError(f"image_size is {image_size}; expected at least 1 pixel.", public=True)
     return image_size
 
 

@@ -19,6 +19,7 @@ from fdg_plugins.data import (
     find_data_root,
     open_domain,
     training_epochs,
+    without_damaged,
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.compiling import BACKEND, check_compiler
@@ -60,9 +61,19 @@ class TrainResult(NamedTuple):
 
 
 class SiteSession:
-    """What a site does under one protocol. Opens the data once; holds nothing that must survive a round."""
+    """What a site does under one protocol. Opens the data once; holds nothing that must survive a round.
 
-    def __init__(self, site: str, config: SiteConfig, protocol: Protocol, cache: Path | None = None) -> None:
+    ``left_out``: the images that the census found damaged and left out; a census looks for them anew.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        config: SiteConfig,
+        protocol: Protocol,
+        cache: Path | None = None,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         self.site = site
         self.config = config
         self.protocol = protocol
@@ -70,25 +81,22 @@ class SiteSession:
         root = find_data_root(protocol.dataset, config.data_root, cache)
         self.stand_in = root.stand_in
         self.domain = config.domain or site
-        self.data: DomainData = open_domain(
-            root.path,
-            protocol.dataset,
-            self.domain,
-            seed=protocol.seed,
-            max_samples=protocol.max_samples_per_domain,
-            part=config.part_of_domain(),
-            image_memory=int(config.image_memory * 2**30),
-        )
+        self._root = root.path
+        self.left_out = left_out
+        self.data: DomainData = self._open(left_out)
         self.arithmetic = Arithmetic(
             config.torch_device(), bfloat16=protocol.precision == "bfloat16", channels_last=protocol.channels_last
         )
 
     def census(self) -> CensusReply:
-        """Return what the site holds, nothing of any single image, after a look at every image's header."""
+        """Return what the site holds, nothing of any single image, after decoding every one of them once.
+
+        Damaged ones are a ``DataError``, or are left out from here on, as the site's config says.
+        """
         if self.config.compile:
             check_compiler(self.arithmetic.device)
+        self._look_at_images()
         data = self.data
-        check_images(data)
         counts = Counter(sample.label for sample in data.test)
         return CensusReply(
             domain=self.domain,
@@ -102,12 +110,35 @@ class SiteSession:
             split=data.split,
             split_hash=data.split_hash,
             skipped=data.skipped,
+            num_damaged=len(data.left_out),
             role=self.config.role,
             allowed_reports=self.config.allowed_reports,
             device=str(self.arithmetic.device),
             compiled=self.config.compile,
             versions={name: version(name) for name in PACKAGES},
         )
+
+    def _open(self, left_out: frozenset[str]) -> DomainData:
+        return open_domain(
+            self._root,
+            self.protocol.dataset,
+            self.domain,
+            seed=self.protocol.seed,
+            max_samples=self.protocol.max_samples_per_domain,
+            part=self.config.part_of_domain(),
+            image_memory=int(self.config.image_memory * 2**30),
+            max_pixels=self.config.max_image_pixels,
+            left_out=left_out,
+        )
+
+    def _look_at_images(self) -> None:
+        if self.left_out:
+            self.data, self.left_out = self._open(frozenset()), frozenset()
+        if self.config.damaged_images == "stop":
+            check_images(self.data)
+        else:
+            self.data, damaged = without_damaged(self.data, self._open)
+            self.left_out = damaged.files
 
     def load(self, state: Mapping[str, torch.Tensor]) -> ExtractorClassifier:
         """Return the protocol's model with the parameters received, on the site's device."""
@@ -233,7 +264,8 @@ class SiteSession:
             image_size=self.protocol.image_size,
             batch_size=self.protocol.batch_size,
             seed=self.protocol.seed,
-            scopes=[(self.site, round_number, epoch) for epoch in range(self.protocol.local_epochs)],
+            scope=(self.site, round_number),
+            epochs=self.protocol.local_epochs,
             workers=self.config.workers,
             device=self.arithmetic.device,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.executors.left_out import read_left_out, write_left_out
 from fdg_plugins.executors.memory import read_memory, write_memory
 from fdg_plugins.executors.training import ShouldStop, Stopped
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
@@ -100,17 +101,20 @@ class SiteWork:
         if session.stand_in:
             session = self._open(order.site, config, request.stand_in_protocol)
         reply = session.census()
+        write_left_out(folder, session.left_out)
         write_json(folder / CENSUS_FILE, {"split": reply.split, "split_hash": reply.split_hash})
         counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
         say(_line(session, f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}"))
         for skipped in reply.skipped:
             say(_line(session, f"skipped {skipped}, which is known to be mislabelled"))
+        for damaged in session.data.left_out:
+            say(_line(session, f"left out {damaged}, which cannot be read or is too large"))
         return reply.model_dump(mode="json")
 
     def _resume(self, order: Order, config: SiteConfig, folder: Path) -> "SiteSession":
         """Return the session of the protocol in a task, on the very data that the census counted."""
         request = TaskRequest.read(order.request, "task request", SettingsError)
-        session = self._open(order.site, config, request.protocol)
+        session = self._open(order.site, config, request.protocol, read_left_out(folder))
         if session.stand_in != request.stand_in:
             raise DataError("the data changed between the real data set and the STAND-IN since the census.")
         counted = read_json(folder / CENSUS_FILE)
@@ -121,17 +125,20 @@ class SiteWork:
             )
         return session
 
-    def _open(self, site: str, config: SiteConfig, protocol: Protocol) -> "SiteSession":
+    def _open(
+        self, site: str, config: SiteConfig, protocol: Protocol, left_out: frozenset[str] = frozenset()
+    ) -> "SiteSession":
         # Imported by the process that works: FLARE's own, beside it, needs none of data, models and methods.
         from fdg_plugins.executors.session import SiteSession
 
         opened = self._session
-        if opened is None or (opened.site, opened.config, opened.protocol) != (site, config, protocol):
+        wanted = (site, config, protocol, left_out)
+        if opened is None or (opened.site, opened.config, opened.protocol, opened.left_out) != wanted:
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             cache = os.environ.get("FDG_CACHE", "").strip()
             folder = user_path(cache, os.environ) if cache else None
-            self._session = opened = SiteSession(site, config, protocol, folder)
+            self._session = opened = SiteSession(site, config, protocol, folder, left_out)
         return opened
 
     def _stand_in(self) -> bool | None:

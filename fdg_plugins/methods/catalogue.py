@@ -18,6 +18,7 @@ from fdg_plugins.methods.rsc import SelfChallengingObjective
 from fdg_plugins.methods.sam import SharpnessAwareObjective
 from fdg_plugins.methods.scaffold import ControlVariatesObjective
 from fdg_plugins.methods.sr import SimpleRepresentationObjective
+from fdg_plugins.values import check_depth, shorten
 
 OBJECTIVES: dict[str, type[Objective]] = {
     objective.name: objective
@@ -42,7 +43,8 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 def make_objective(spec: str | Mapping[str, Any]) -> Objective:
     """Return the objective that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
     if not isinstance(spec, str | Mapping):
-        raise SettingsError(f"objective is {spec!r}, expected a name or a mapping with a name.")
+        raise SettingsError(f"objective is {shorten(spec)}, expected a name or a mapping with a name.")
+    check_depth("objective", spec)
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = settings.pop("name", None)
     objective = _objective(name)
@@ -65,7 +67,7 @@ def read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _objective(name: Any) -> type[Objective]:
     if not isinstance(name, str) or name not in OBJECTIVES:
-        raise SettingsError(f"objective is {name!r}, expected one of {', '.join(sorted(OBJECTIVES))}.")
+        raise SettingsError(f"objective is {shorten(name)}, expected one of {', '.join(sorted(OBJECTIVES))}.")
     return OBJECTIVES[name]
 
 
@@ -74,7 +76,7 @@ def _refuse_unknown(objective: type[Objective], settings: Mapping[str, Any]) -> 
     for setting in settings:
         if setting not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
-            raise SettingsError(f"objective {objective.name!r} has no setting {setting!r}; {has}.")
+            raise SettingsError(f"objective {objective.name!r} has no setting {shorten(setting)}; {has}.")
 
 
 def _like(name: str, value: Any, default: Any) -> Any:
@@ -87,4 +89,4 @@ def _like(name: str, value: Any, default: Any) -> Any:
         return _TRUTH[text.lower()] if isinstance(default, bool) else float(text)
     except (KeyError, ValueError) as error:
         wanted = "true or false" if isinstance(default, bool) else "a number"
-        raise SettingsError(f"{name} is {value!r}, expected {wanted}.") from error
+        raise SettingsError(f"{name} is {shorten(value)}, expected {wanted}.") from error

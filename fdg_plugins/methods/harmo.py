@@ -36,6 +36,7 @@ from fdg_plugins.methods.exchange import Reader, Tensors
 from fdg_plugins.methods.objective import ComputeGradients, LocalObjective, Objective, SiteRound, check_number
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
+from fdg_plugins.values import shorten
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class HarmonizedObjective(Objective):
         check_number("amplitude_momentum", self.amplitude_momentum, at_most=1.0)
         check_number("band", self.band, at_most=0.5)
         if not isinstance(self.normalize, bool):
-            raise SettingsError(f"normalize is {self.normalize!r}, expected true or false.")
+            raise SettingsError(f"normalize is {shorten(self.normalize)}, expected true or false.")
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
         """Return ``model`` behind an amplitude normalization that knows nothing yet; its own parameters stay."""

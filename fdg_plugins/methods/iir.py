@@ -51,6 +51,7 @@ from fdg_plugins.methods.objective import (
     to_report,
 )
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.values import shorten
 
 GRADIENT = "gradient/"
 WEIGHT, BIAS = ".weight", ".bias"
@@ -88,7 +89,7 @@ class AlignmentObjective(Objective):
         check_number("strength", self.strength)
         check_number("ema", self.ema, at_most=1.0)
         if not isinstance(self.frozen_batchnorm, bool):
-            raise SettingsError(f"frozen_batchnorm is {self.frozen_batchnorm!r}, expected true or false.")
+            raise SettingsError(f"frozen_batchnorm is {shorten(self.frozen_batchnorm)}, expected true or false.")
         check_choice("probe", self.probe, PROBES)
         check_choice("variant", self.variant, tuple(FACTORS))
 

@@ -17,6 +17,7 @@ import torch
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.exchange import Exchange, Tensors
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.values import is_number, shorten, too_large
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ComputeGradients = Callable[[], torch.Tensor]
@@ -191,14 +192,13 @@ def to_report(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def check_number(name: str, value: Any, at_most: float = math.inf) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a finite number from 0 to ``at_most``."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not 0 <= value <= at_most:
+    """Raise ``SettingsError`` unless ``value`` is a number from 0 to ``at_most``, and to ``values.LARGEST``."""
+    if not is_number(value) or not 0 <= value <= at_most:
         wanted = "a finite number of at least 0" if at_most == math.inf else f"a number from 0 to {at_most}"
-        raise SettingsError(f"{name} is {value!r}, expected {wanted}.")
+        raise SettingsError(f"{name} is {shorten(value)}, expected {wanted}{too_large(value)}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raise ``SettingsError`` unless ``value`` is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
-        raise SettingsError(f"{name} is {value!r}, expected one of {', '.join(sorted(choices))}.")
+        raise SettingsError(f"{name} is {shorten(value)}, expected one of {', '.join(sorted(choices))}.")

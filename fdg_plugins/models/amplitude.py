@@ -49,7 +49,8 @@ class AmplitudeNormalization(nn.Module):
         if images.shape[1:] != self.image_shape:
             raise SettingsError(
                 f"images of shape {list(images.shape[1:])} came to a network whose amplitude spectrum is of "
-                f"{list(self.image_shape)}, expected those."
+                f"{list(self.image_shape)}, expected those.",
+                public=True,
             )
         if self.collects and self.training:
             self._collect(images)

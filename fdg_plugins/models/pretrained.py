@@ -20,6 +20,7 @@ from fdg_plugins.models.registry import ExtractorClassifier, check_model_name
 from fdg_plugins.models.resnet import imagenet_file_name
 
 MODES = ("none", "auto", "imagenet")
+_UNFIT = "the pretrained weights do not fit the network."
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def load_pretrained(
     cache. The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
 
     Raises SettingsError for an unknown mode, model or digest format and for a model without ImageNet
-    weights, DataError for a file that is missing, has another digest or does not fit the extractor.
+    weights, DataError for a file that is missing, has another digest, does not fit the extractor, or holds numbers
+    that are not finite.
     """
     check_model_name(name)
     _check_settings(mode, sha256)
@@ -137,9 +139,32 @@ def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tenso
             tensors.setdefault(key, torch.zeros_like(value))
     if strange := sorted(expected.keys() ^ tensors.keys()):
         problem = "lack the entry" if strange[0] in expected else "have the unexpected entry"
-        raise DataError(f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.")
+        raise DataError(
+            f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.", public=_UNFIT
+        )
     for key, value in expected.items():
         if tensors[key].shape != value.shape:
             shapes = f"{list(tensors[key].shape)}; expected {list(value.shape)}"
-            raise DataError(f"pretrained weights {path} have {key} of shape {shapes}.")
+            raise DataError(f"pretrained weights {path} have {key} of shape {shapes}.", public=_UNFIT)
+        tensors[key] = _converted(path, key, tensors[key], value.dtype)
     model.extractor.load_state_dict(tensors)
+
+
+def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the tensor as the network's type; refuse one of another kind, and numbers that are not finite in it."""
+    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    is_integer = not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
+    if not is_plain or not (tensor.is_floating_point() if dtype.is_floating_point else is_integer):
+        kind = "floating-point" if dtype.is_floating_point else "integer"
+        came = str(tensor.dtype).removeprefix("torch.") if is_plain else "another kind of tensor"
+        raise DataError(
+            f"pretrained weights {path} have {key} as {came}; expected plain {kind} numbers.", public=_UNFIT
+        )
+    converted = tensor.to(dtype)
+    if not bool(torch.isfinite(converted).all()):
+        count = int((~torch.isfinite(converted)).sum())
+        raise DataError(
+            f"pretrained weights {path} have {count:,} values in {key} that are NaN or infinite; expected finite ones.",
+            public=_UNFIT,
+        )
+    return converted

@@ -14,6 +14,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models.convnet import convnet_extractor, groupnorm_extractor
 from fdg_plugins.models.resnet import resnet_extractor
 from fdg_plugins.randomness import seeded
+from fdg_plugins.values import shorten
 
 
 class _Architecture(NamedTuple):
@@ -155,13 +156,14 @@ def is_small_model(name: str) -> bool:
 def check_model_name(name: str) -> None:
     """Refuse a name that ``build_model`` does not know, with a SettingsError that lists those it does."""
     if name not in _ARCHITECTURES:
-        raise SettingsError(f"model {name!r} is unknown; expected one of: {', '.join(model_names())}.")
+        known = ", ".join(model_names())
+        raise SettingsError(f"model {shorten(name)} is unknown; expected one of: {known}.", public=True)
 
 
 def check_head(head: str) -> None:
     """Refuse a head that ``build_model`` does not know, with a SettingsError that lists those it does."""
     if head not in _CLASSIFIERS:
-        raise SettingsError(f"head {head!r} is unknown; expected one of: {', '.join(HEADS)}.")
+        raise SettingsError(f"head {shorten(head)} is unknown; expected one of: {', '.join(HEADS)}.", public=True)
 
 
 def input_channels(name: str) -> int:
@@ -179,7 +181,7 @@ def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear")
     check_model_name(name)
     check_head(head)
     if num_classes < 1:
-        raise SettingsError(f"num_classes is {num_classes} for model {name}; expected at least 1.")
+        raise SettingsError(f"num_classes is {num_classes} for model {name}; expected at least 1.", public=True)
     with seeded(seed, "model", name, "extractor"):
         extractor, feature_size = _ARCHITECTURES[name].build()
     with seeded(seed, "model", name, "classifier"):

@@ -11,9 +11,9 @@ from fdg_plugins.controllers.setup import check_settings, make_plans
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.defaults import Defaults, defaults_of
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import shorten
 from fdg_plugins.methods import Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
+from fdg_plugins.values import check_depth, shorten
 
 METRIC = "metric"  # of the gap: a setting of the sites' filter, for methods that need one
 
@@ -80,6 +80,7 @@ def _needs_gaps(method: Method) -> bool:
 def _named(what: str, spec: Any) -> _Named:
     if spec is None:
         return _Named()
+    check_depth(what, spec)
     named = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
         raise SettingsError(f"{what} is {shorten(spec)}, expected a name or a mapping with a name.")
@@ -91,10 +92,12 @@ def _with_weighting(method: Method, weighting: _Named) -> Method:
     if name is None:
         return method
     if name not in WEIGHTINGS:
-        raise SettingsError(f"weighting is {name!r}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
+        raise SettingsError(f"weighting is {shorten(name)}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
     known = _weighting_names(name)
     if unknown := sorted(str(setting) for setting in weighting.settings if setting not in known):
-        raise SettingsError(f"weighting {name!r} has no setting {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
+        raise SettingsError(
+            f"weighting {name!r} has no setting {shorten(unknown[0])}; it has {', '.join(known) or 'none'}."
+        )
     if method.weighting not in (None, name):
         raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
     return method.plus(name) if name in WEIGHTING_PARTS and method.weighting is None else method

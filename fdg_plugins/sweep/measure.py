@@ -53,6 +53,7 @@ def time_an_image(protocol: Protocol, environment: Mapping[str, str]) -> Measure
             wanted = max(FEWEST, batches * protocol.batch_size, len(dataset_spec(protocol.dataset).classes))
             few = protocol.model_copy(update={"max_samples_per_domain": wanted, "local_epochs": 1})
             session = SiteSession(domain, read_site_config(domain, None, environment), few, cache)
+            session.census()  # which leaves damaged images out, or refuses them, as the site's config says
             state = build_network(few, len(session.data.classes)).state_dict()
             report = session.train(state, 0, lambda: False, lambda *_: None).report
     finally:

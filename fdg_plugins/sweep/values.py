@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.values import check_depth, shorten
 
 _KEY = re.compile(r"(?:(?P<method>[a-z0-9_+]+):)?(?P<name>[a-z][a-z0-9_]*)")
 _JSON_STARTS = ("{", "[", '"')
@@ -21,7 +22,9 @@ def read_settings(texts: list[str]) -> dict[str, tuple[Any, ...]]:
         key, equals, values = text.partition("=")
         key = key.strip()
         if not equals or not _KEY.fullmatch(key):
-            raise SettingsError(f"--set is {text!r}, expected name=value, name=value,value or method:name=value.")
+            raise SettingsError(
+                f"--set is {shorten(text)}, expected name=value, name=value,value or method:name=value."
+            )
         if key in settings:
             raise SettingsError(f"--set names {key!r} twice, expected once, with all of its values.")
         settings[key] = split_values(values, key)
@@ -58,14 +61,17 @@ def _first_value(text: str, key: str) -> tuple[Any, str]:
     if text.startswith(_JSON_STARTS):
         try:
             value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
-        except ValueError as error:
-            raise SettingsError(f"--set {key}: {text!r} is not valid JSON: {error}.") from error
+        except (ValueError, RecursionError) as error:
+            raise SettingsError(f"--set {key}: {shorten(text)} is not valid JSON: {error}.") from error
+        check_depth(f"--set {key}", value)
     else:
         end = text.find(",") if "," in text else len(text)
         value = _plain(text[:end].strip())
     rest = text[end:].lstrip()
     if value == "" or (rest and not rest.startswith(",")):
-        raise SettingsError(f"--set {key}: {text!r} does not begin with a value and a comma or the end after it.")
+        raise SettingsError(
+            f"--set {key}: {shorten(text)} does not begin with a value and a comma or the end after it."
+        )
     return _whole(value), rest
 
 

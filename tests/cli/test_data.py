@@ -214,6 +214,20 @@ def test_without_a_manifest_the_images_are_counted(root: Path) -> None:
     check_refusal(run("verify", "pacs", data_root=root), "photo has 13 images, expected 14")
 
 
+@pytest.mark.usefixtures("fourteen_photos")
+def test_images_that_cannot_be_used_are_named_where_every_one_is_decoded(root: Path) -> None:
+    result = run("verify", "pacs", "--images", data_root=root)
+    assert result.exit_code == 0, result.output
+    assert "pacs: all 14 images can be decoded" in result.stdout
+    (root / "pacs" / MANIFEST).unlink()
+    (root / "pacs" / "photo" / "dog" / "1.jpg").write_bytes(b"no image")
+    Image.new("1", (8000, 8000)).save(root / "pacs" / "photo" / "dog" / "2.jpg", "PNG")
+    assert run("verify", "pacs", data_root=root).exit_code == 0
+    result = run("verify", "pacs", "--images", data_root=root)
+    check_refusal(result, f"of 14 images of data set pacs in {root}, 2 cannot be used.")
+    assert "unreadable  photo/dog/1.jpg\ntoo large   photo/dog/2.jpg" in result.stdout
+
+
 def test_a_data_set_of_which_no_number_is_known_is_counted_and_said_so(tmp_path: Path) -> None:
     for name in DATASETS["domainnet10"].classes:
         folder = tmp_path / "domainnet10" / "real" / name

@@ -65,7 +65,7 @@ def of_liar(params: dict[str, Any] | None = None, **changes: Any) -> Callable[[F
         (of_liar(learning_rate=1e-300), "its learning_rate is 1e-300, expected 0.001"),
         (of_liar(seconds=math.inf), "report: seconds is inf"),
         (of_liar(epoch_losses=(1.0,) * 6), "its number of epoch_losses is 6, expected 5"),
-        (of_liar(epoch_losses=(1.0,) * 3_000_000), "report: epoch_losses is 'a tuple of 3000000', but"),
+        (of_liar(epoch_losses=(1.0,) * 3_000_000), "report: epoch_losses is a tuple of 3000000, but"),
         (of_liar(domain="cartoon"), "its domain is 'cartoon', expected 'photo' as told in the census"),
         (of_liar(domain="x" * 10**6), "report: domain is"),
         (of_liar(received=evaluation(1.0, count=10**9).model_dump()), "its count of an evaluation is 1000000000"),

@@ -162,13 +162,13 @@ def test_what_is_no_regular_file_is_refused_before_anything_waits_on_it(root: Pa
         open_photo(root)
 
 
-def test_checking_images_names_the_first_unreadable_file(root: Path) -> None:
+def test_checking_images_counts_and_names_what_cannot_be_read(root: Path) -> None:
     for file in root.rglob("*.jpg"):
         Image.new("RGB", (16, 16)).save(file)
     data = open_photo(root)
     check_images(data)
     (root / "pacs" / "photo" / "giraffe" / "056_0002.jpg").write_text("not an image")
-    with pytest.raises(DataError, match=r"image .*photo/giraffe/056_0002\.jpg cannot be read .*expected"):
+    with pytest.raises(DataError, match=r"1 cannot be read \(photo/giraffe/056_0002\.jpg\); expected"):
         check_images(data)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of images: the same bits for any order and number of workers, and one sentence for a bad image."""
 
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -162,13 +163,25 @@ def test_kept_images_are_decoded_once(data: DomainData, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_epochs_in_one_go_are_those_one_by_one(data: DomainData, workers: int) -> None:
-    scopes: list[tuple[str | int, ...]] = [("a", 0), ("a", 1), ("b", 0)]
-    epochs = training_epochs(data, image_size=SIZE, batch_size=4, seed=1, scopes=scopes, workers=workers)
-    for scope, batches in zip(scopes, epochs, strict=True):
-        expected = list(epoch(data, scope=scope))
+    epochs = training_epochs(data, image_size=SIZE, batch_size=4, seed=1, scope=("a", 7), epochs=3, workers=workers)
+    for number, batches in zip(range(3), epochs, strict=True):
+        expected = list(epoch(data, scope=("a", 7, number)))
         for (images, labels), (expected_images, expected_labels) in zip(batches, expected, strict=True):
             assert torch.equal(images, expected_images)
             assert torch.equal(labels, expected_labels)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nothing_of_an_epoch_is_made_before_its_turn(data: DomainData, workers: int) -> None:
+    epochs = training_epochs(
+        data, image_size=SIZE, batch_size=4, seed=1, scope=("a",), epochs=2_000_000, workers=workers
+    )
+    tracemalloc.start()
+    first = next(iter(next(epochs)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert torch.equal(first[0], next(iter(epoch(data, scope=("a", 0))))[0])
+    assert peak < 2**21, "a table of draws for every epoch would take gigabytes"
 
 
 # --- batches for evaluation -------------------------------------------------------------------------
@@ -200,6 +213,7 @@ def test_a_bad_image_is_one_sentence_with_or_without_workers(data: DomainData, w
         stacked(epoch(data, workers=workers))
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith("file.")
+    assert caught.value.public == "an image of the split cannot be read."
 
 
 @pytest.mark.parametrize(("batch_size", "workers", "name"), [(0, 0, "batch_size"), (4, -1, "workers")])

@@ -34,7 +34,7 @@ from fdg_plugins.models import build_model
 from fdg_plugins.site_config import SiteConfig
 
 SOON_S = 30  # for what takes no time at all, on a machine that has none to give
-LONG = PROTOCOL.model_copy(update={"local_epochs": 5000})
+LONG = PROTOCOL.model_copy(update={"local_epochs": 1000})
 
 
 def never() -> bool:

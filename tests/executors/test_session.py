@@ -89,8 +89,9 @@ def test_the_census_looks_at_every_image(own_data_root: Path) -> None:
     broken = own_data_root / "pacs" / "photo" / "horse" / "002.png"
     broken.write_bytes(b"no image")
     site = session(own_data_root)
-    with pytest.raises(DataError, match=r"image .*/photo/horse/002\.png cannot be read"):
+    with pytest.raises(DataError, match=r"1 cannot be read \(photo/horse/002\.png\)") as caught:
         site.census()
+    assert caught.value.public == "of the images of domain 'photo', 1 cannot be read."
 
 
 # --- training ---------------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors import SiteConfig, read_site_config
+from fdg_plugins.protocol import OTHER_VARIABLES
 
 ENVIRONMENT = {"FDG_DATA_ROOT": "/env", "FDG_DEVICE": "cpu", "FDG_WORKERS": "2", "FDG_THREADS": "3"}
 
@@ -33,6 +35,14 @@ def test_the_environment_is_read_and_its_empty_variables_are_not() -> None:
     config = read_site_config("photo", None, ENVIRONMENT)
     assert (config.data_root, config.device, config.workers, config.threads) == (Path("/env"), "cpu", 2, 3)
     assert read_site_config("photo", None, dict.fromkeys(ENVIRONMENT, " ")) == SiteConfig()
+
+
+def test_what_a_site_does_about_images_and_names_can_be_said_in_its_environment() -> None:
+    environment = {"FDG_MAX_IMAGE_PIXELS": "1000", "FDG_DAMAGED_IMAGES": "leave_out", "FDG_REPORT_NAMES": "yes"}
+    config = read_site_config("photo", None, environment)
+    assert (config.max_image_pixels, config.damaged_images, config.report_names) == (1000, "leave_out", True)
+    assert environment.keys() <= OTHER_VARIABLES.keys()
+    assert SiteConfig().max_image_pixels == MOST_PIXELS
 
 
 def test_the_environment_of_the_server_and_the_job_says_nothing_about_a_site() -> None:
@@ -67,6 +77,10 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
         ({"image_memory": float("nan")}, "image_memory is nan, but "),
         ({"role": "judge"}, "role is 'judge', but "),
         ({"domain": 3}, "domain is 3, but "),
+        ({"max_image_pixels": 0}, "max_image_pixels is 0, but "),
+        ({"damaged_images": "skip"}, "damaged_images is 'skip', but "),
+        ({"device": "cuda:99999999999"}, "device is 'cuda:99999999999', but "),
+        ({"workers": 10**400}, "workers is 1000000000.*, but "),
     ],
 )
 def test_a_wrong_entry_is_refused_by_site_file_and_field(file: Path, entry: dict[str, Any], problem: str) -> None:
@@ -104,7 +118,10 @@ def test_auto_is_the_cpu_where_there_is_no_cuda() -> None:
 def test_auto_is_cuda_where_there_is_one_and_a_name_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert SiteConfig().torch_device() == torch.device("cuda")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert SiteConfig(device="cuda:1").torch_device() == torch.device("cuda:1")
+    with pytest.raises(SettingsError, match="device is 'cuda:2', but this machine has 2 CUDA devices"):
+        SiteConfig(device="cuda:2").torch_device()
     assert SiteConfig(device="cpu").torch_device() == torch.device("cpu")
 
 

@@ -3,7 +3,8 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,58 @@ def test_a_state_that_does_not_fit_is_refused_by_its_first_entry(
     torch.save(state, tmp_path / "weights.pth")
     with pytest.raises(DataError, match=rf"weights\.pth .*{message}"):
         load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+
+
+def unfit(value: torch.Tensor, at: float) -> torch.Tensor:
+    """Return ``value`` with one of its numbers replaced."""
+    changed = value.clone()
+    changed.view(-1)[3] = at
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "problem"),
+    [
+        ("conv1.weight", lambda value: unfit(value, float("nan")), "have 1 values in {} that are NaN or infinite"),
+        ("bn1.running_var", lambda value: unfit(value, float("inf")), "have 1 values in {} that are NaN or infinite"),
+        ("bn1.bias", lambda value: unfit(value.double(), 1e300), "have 1 values in {} that are NaN or infinite"),
+        ("conv1.weight", lambda value: value.to(torch.int32), "have {} as int32; expected plain floating-point"),
+        (
+            "conv1.weight",
+            lambda value: value.to(torch.complex64),
+            "have {} as complex64; expected plain floating",
+        ),
+        ("bn1.weight", lambda value: value > 0, "have {} as bool; expected plain floating-point"),
+        ("bn1.weight", lambda value: value.to_sparse(), "have {} as another kind of tensor; expected plain"),
+        ("bn1.num_batches_tracked", lambda _: torch.tensor(1.5), "have {} as float32; expected plain integer"),
+    ],
+)
+def test_numbers_that_no_network_can_start_from_are_refused_by_file_and_parameter(
+    tmp_path: Path,
+    model: ExtractorClassifier,
+    source: ExtractorClassifier,
+    key: str,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    problem: str,
+) -> None:
+    state = published(source)
+    state[key] = change(state.get(key, torch.tensor(0)))
+    torch.save(state, tmp_path / "weights.pth")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(DataError, match=rf"weights\.pth {problem.format(re.escape(key))}") as caught:
+        load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+    assert equal(model.state_dict(), before)
+    assert str(tmp_path) not in caught.value.public
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_precision_are_taken(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier, dtype: torch.dtype
+) -> None:
+    state = {key: value.to(dtype) for key, value in published(source).items()}
+    torch.save(state, tmp_path / "weights.pth")
+    load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+    assert torch.equal(model.extractor.state_dict()["conv1.weight"], state["conv1.weight"].float())
 
 
 class Malicious:

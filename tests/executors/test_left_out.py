@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damaged images that a site leaves out: every task of the run, in whichever process, makes the census' own split."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdg_plugins.data import PACS
+from fdg_plugins.errors import DataError
+from fdg_plugins.executors.left_out import FILE, read_left_out
+from fdg_plugins.executors.work import Order, Outcome, SiteWork
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, CensusRequest, TaskRequest
+from fdg_plugins.models import build_model
+from fdg_plugins.protocol import Protocol
+from fdg_plugins.site_config import SiteConfig
+
+PROTOCOL = Protocol(
+    model="convnet", target="sketch", image_size=16, local_epochs=1, batch_size=8, rounds=3, learning_rate=0.01
+)
+DAMAGED = ("dog/000.png", "horse/002.png")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the run's state lies."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def config(own_data_root: Path) -> SiteConfig:
+    """A site with two damaged images in a domain of 28, which leaves such out."""
+    for file in DAMAGED:
+        (own_data_root / "pacs" / "photo" / file).write_bytes(b"\x89PNG damaged")
+    return SiteConfig(data_root=own_data_root, device="cpu", damaged_images="leave_out", isolate=False)
+
+
+def do(task: str, config: SiteConfig, folder: Path, said: list[str] | None = None) -> Outcome:
+    """Let a process of its own do a task: nothing is left of an earlier one but the run's folder."""
+    request: dict[str, Any]
+    if task == TASK_CENSUS:
+        census = CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run")
+        order = Order(task, "photo", census.model_dump(mode="json"))
+    else:
+        request = TaskRequest(protocol=PROTOCOL, stand_in=False, run="run").model_dump(mode="json")
+        state = build_model("convnet", len(PACS.classes), seed=0).state_dict()
+        order = Order(task, "photo", request, state=dict(state))
+    say = (lambda line: None) if said is None else said.append
+    return SiteWork().do_work(order, config, folder, lambda: False, say)
+
+
+def test_the_census_counts_what_it_leaves_out_and_names_it_in_the_sites_own_log(
+    config: SiteConfig, folder: Path
+) -> None:
+    said: list[str] = []
+    outcome = do(TASK_CENSUS, config, folder, said)
+    assert outcome.kind == "ok"
+    assert outcome.value["num_damaged"] == 2
+    assert outcome.value["num_test"] == 26
+    assert not any(file in json.dumps(outcome.value) for file in DAMAGED)
+    assert [line for line in said if "left out" in line] == [
+        f"site photo | left out photo/{file}, which cannot be read or is too large" for file in DAMAGED
+    ]
+
+
+def test_later_tasks_find_the_same_split_and_decode_nothing_for_it(
+    config: SiteConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert do(TASK_CENSUS, config, folder).kind == "ok"
+
+    def look(*_: object) -> None:
+        raise AssertionError("an image was looked at again")
+
+    monkeypatch.setattr("fdg_plugins.data.soundness.check_image", look)
+    trained = do(TASK_TRAIN, config, folder)
+    assert (trained.kind, trained.reason) == ("ok", "")
+    assert trained.value["samples"] == 26 - 7
+    assert do(TASK_EVALUATE, config, folder).kind == "ok"
+
+
+def test_the_list_is_its_owners_alone(config: SiteConfig, folder: Path) -> None:
+    do(TASK_CENSUS, config, folder)
+    assert (folder / FILE).stat().st_mode & 0o777 == 0o600
+    assert read_left_out(folder) == {f"photo/{file}" for file in DAMAGED}
+
+
+def test_a_site_stops_unless_it_was_told_otherwise(config: SiteConfig, folder: Path) -> None:
+    outcome = do(TASK_CENSUS, config.model_copy(update={"damaged_images": "stop"}), folder)
+    assert outcome.kind == "failed"
+    assert "2 cannot be read (photo/dog/000.png, photo/horse/002.png)" in outcome.reason
+
+
+def test_an_image_that_was_repaired_since_stays_out_until_the_next_census(config: SiteConfig, folder: Path) -> None:
+    do(TASK_CENSUS, config, folder)
+    assert config.data_root is not None
+    photo = config.data_root / "pacs" / "photo"
+    shutil.copy(photo / "dog" / "001.png", photo / "dog" / "000.png")
+    assert do(TASK_TRAIN, config, folder).value["samples"] == 26 - 7
+    assert do(TASK_CENSUS, config, folder).value["num_damaged"] == 1
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b"", "cannot be read"), (None, "the data folder has changed")])
+def test_what_is_damaged_after_the_census_or_gone_ends_that_task_in_one_sentence(
+    config: SiteConfig, folder: Path, content: bytes | None, reason: str
+) -> None:
+    do(TASK_CENSUS, config, folder)
+    assert config.data_root is not None
+    for image in sorted((config.data_root / "pacs" / "photo" / "guitar").iterdir()):
+        image.unlink() if content is None and image.name == "001.png" else image.write_bytes(content or b"")
+    outcome = do(TASK_TRAIN, config, folder)
+    assert (outcome.kind, outcome.trace) == ("failed", "")
+    assert reason in outcome.reason
+
+
+@pytest.mark.parametrize("content", ["[]", '{"version": 2, "left_out": []}', '{"version": 1, "left_out": [3]}', "{"])
+def test_a_damaged_list_is_one_sentence(folder: Path, content: str) -> None:
+    folder.mkdir()
+    (folder / FILE).write_text(content)
+    with pytest.raises(DataError, match=rf"^file .*{FILE} is not (the list of left-out images|valid JSON)") as caught:
+        read_left_out(folder)
+    assert str(folder) not in caught.value.public
+
+
+def test_without_a_list_nothing_is_left_out(folder: Path) -> None:
+    assert read_left_out(folder) == frozenset()
