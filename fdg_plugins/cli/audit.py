@@ -148,12 +148,10 @@ def _heading(lines: "list[AuditLine]") -> Text:
     answers += f", {unsent} of them not sent" if unsent else ""
     config = f"config {first.config_sha256[:HASH_DIGITS]}" if first.config_sha256 else "no config"
     known = ", ".join([config, *(f"{name} {number}" for name, number in first.versions.items())])
+    num_bytes = sum(line.bytes for line in lines if line.stage == "sent")
     return Text.assemble(
         (visible(f"site {first.site}, job {first.job}"), "bold"),
-        "\n"
-        + visible(
-            f"{answers}, {sum(line.bytes for line in lines if line.stage == 'sent'):,} bytes, {first.time} to {last.time}"
-        ),
+        "\n" + visible(f"{answers}, {num_bytes:,} bytes, {first.time} to {last.time}"),
         "\n" + visible(known),
     )
 

@@ -89,14 +89,14 @@ def audit_path(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_engine().get_workspace().get_audit_root()) / AUDIT_FILE
 
 
-def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], number: str) -> AuditLine:
-    """Return the line for an answer as it is at a stage, with the id ``number``."""
+def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], own_id: str) -> AuditLine:
+    """Return the line for an answer as it is at a stage, with the id ``own_id``."""
     contents = contents_of(answer, fl_ctx.get_all_public_props())
     job = str(fl_ctx.get_job_id())
     number = answer.get_header(AppConstants.CURRENT_ROUND)
     return AuditLine(
         stage=stage,
-        id=number,
+        id=own_id,
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),
         site=str(fl_ctx.get_identity_name()),
         job=job,

@@ -20,7 +20,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import Order
 from fdg_plugins.filters.chain import result_filters
 from fdg_plugins.filters.disclosure import refuse
-from fdg_plugins.filters.ledger import POLICY_FILE, Limits, Policy, read_limits, read_policy
+from fdg_plugins.filters.ledger import POLICY_FILE, Limits, Policy, read_policy
 from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
 from fdg_plugins.filters.release import check_what_follows, make_release, mark, strictest
 from fdg_plugins.messages import (
@@ -63,7 +63,12 @@ def _whole(policy: Policy) -> Limits | None:
     """Return a policy as limits if it gives all that a release needs."""
     if policy.clip_norm is None or policy.noise_multiplier is None or policy.max_epsilon is None:
         return None
-    return read_limits({**policy.model_dump(), "delta": policy.delta or DEFAULT_DELTA})
+    return Limits(
+        clip_norm=policy.clip_norm,
+        noise_multiplier=policy.noise_multiplier,
+        max_epsilon=policy.max_epsilon,
+        delta=policy.delta or DEFAULT_DELTA,
+    )
 
 
 def _scope_filters(fl_ctx: FLContext) -> list[DifferentialPrivacyFilter]:

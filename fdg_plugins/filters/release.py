@@ -101,7 +101,7 @@ def _noised(update: Update, limits: Limits, noise: Noise) -> dict[str, Any]:
 def strictest(limits: Limits, *others: Limits) -> Limits:
     """Return the strictest of each limit."""
     for other in others:
-        limits = limits.under(Policy(**other.model_dump()))
+        limits = limits.under(Policy.model_validate(other.model_dump()))
     return limits
 
 
