@@ -111,7 +111,8 @@ def read_update(site: str, dxo: DXO) -> Update:
     if dxo.data_kind == DataKind.COLLECTION:
         refuse(site, "it holds a method's tensors beside the update, which differential privacy does not cover")
     if dxo.data_kind != DataKind.WEIGHT_DIFF:
-        refuse(site, f"it is {shorten(str(dxo.data_kind))}, expected an update (WEIGHT_DIFF)")
+        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enumeration until it has crossed the wire
+        refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF)")
     tensors = {}
     for name, value in dxo.data.items():
         if not isinstance(name, str):
