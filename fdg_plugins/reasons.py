@@ -48,7 +48,7 @@ def make_reason(full: str, public: str, *, names: bool) -> Reason:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` with every character written out that is not printable: a file's name could forge lines of a log."""
+    """Return ``text`` with characters that are not printable written out: a file's name could forge lines of a log."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

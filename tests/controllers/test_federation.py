@@ -3,6 +3,7 @@
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -283,16 +284,17 @@ def test_a_site_that_fails_in_one_round_is_recorded_with_its_reason_and_the_run_
 
 
 def test_a_site_that_cannot_take_part_stops_the_job_with_its_sentence_and_leaves_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FDG_DATA_ROOT", str(tmp_path / "nowhere"))
     job = Job(tmp_path)
     job.run()
-    root = tmp_path / "nowhere"
-    assert job.panics == [
-        f"site art_painting cannot take part: data root {root} is not a folder; "
-        "FDG_DATA_ROOT or fdg_site.json names it."
-    ]
+    (told,) = job.panics
+    number = re.fullmatch(r"site art_painting cannot take part: .* under ([0-9a-f]{8})\)\.", told)
+    assert number is not None, told
+    assert "nowhere" not in told
+    named = f"data root {tmp_path / 'nowhere'} is not a folder; FDG_DATA_ROOT or fdg_site.json names it."
+    assert f"{named} [{number[1]}]" in caplog.text, "the site's own log says all of it"
     assert not (tmp_path / RESULTS_FILE).exists()
     assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
