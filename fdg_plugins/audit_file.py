@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file in which a site notes what left it: one line of JSON for every answer, appended and never changed."""
+"""The file in which a site notes what left it, in lines of JSON that are appended and never changed.
+
+Two for every answer of our executor: when it returns the answer, and when FLARE is about to send it after the last
+filter. An answer of another executor has the second alone.
+"""
 
 import fcntl
 import logging
@@ -16,7 +20,8 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.messages import Checked, Loss, first_problem
 
 AUDIT_FILE = "fdg_audit.jsonl"
-AUDIT_VERSION: Literal[1] = 1
+NOT_SENT = "not sent"
+AUDIT_VERSION: Literal[2] = 2
 
 
 class TensorEntry(Checked):
@@ -38,14 +43,18 @@ class FilterEntry(Checked):
 
 
 class AuditLine(Checked):
-    """What left a site in one answer.
+    """What left a site in one answer, or was about to.
 
+    ``stage``: ``returned`` by the executor to whoever called it, or about to be ``sent`` after all filters. ``id`` is
+    the same in both lines of one answer. Version 1 had the second line alone, and no id.
     ``round`` counts from 0, as on the wire; None: the answer names none. ``values`` holds everything that is no array,
     by its place in the answer; ``others`` holds the types of what could not be looked into. ``filters`` is None if
     FLARE did not say. ``config_sha256`` is that of the job's config for sites; None: there is no such file.
     """
 
-    version: Literal[1] = AUDIT_VERSION
+    version: Literal[1, 2] = AUDIT_VERSION
+    stage: Literal["returned", "sent"] = "sent"
+    id: str | None = None
     time: str
     site: str
     job: str
@@ -60,6 +69,12 @@ class AuditLine(Checked):
     filters: tuple[FilterEntry, ...] | None
     config_sha256: str | None
     versions: dict[str, str]
+
+    @pydantic.model_validator(mode="after")
+    def _is_paired(self) -> "AuditLine":
+        if self.version > 1 and self.id is None:
+            raise ValueError("a line of this version must have an id")
+        return self
 
 
 class BrokenLine(NamedTuple):
@@ -95,7 +110,8 @@ def append_line(path: Path, line: AuditLine) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        raise DataError(f"audit file {path.name} cannot be written: {error.strerror}.") from error
+        reason = f"cannot be written: {error.strerror}."
+        raise DataError(f"audit file {path} {reason}", public=f"the audit {reason}") from error
 
 
 def _append(handle: int, content: bytes) -> None:
@@ -146,6 +162,26 @@ def read_audit(path: Path) -> Iterator[AuditLine]:
             )
 
 
+def never_sent(lines: Iterable[AuditLine]) -> set[str]:
+    """Return the ids of the answers that the executor returned and FLARE did not send: whoever asked got them, if any.
+
+    A task that was aborted meanwhile, a filter that failed, and a crash leave such a line too.
+    """
+    returned: set[str] = set()
+    sent: set[str] = set()
+    for line in lines:
+        if line.id is not None:
+            (sent if line.stage == "sent" else returned).add(line.id)
+    return returned - sent
+
+
+def shown_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
+    """Return one line for every answer, in the order of the file: the one before it was sent, if it was sent."""
+    kept = list(lines)
+    unsent = never_sent(kept)
+    return [line for line in kept if line.stage == "sent" or line.id in unsent]
+
+
 def part_sums(line: AuditLine) -> list[PartSum]:
     """Return what each part of an answer holds, in the order of its tensors; nothing for an answer without any."""
     sums = []
@@ -159,7 +195,7 @@ def part_sums(line: AuditLine) -> list[PartSum]:
 def audit_table(lines: Iterable[AuditLine]) -> str:
     """Return a table for a person: a row for every part of every answer, with its arrays, their bytes and length."""
     header = ("time", "job", "task", "round", "code", "part", "arrays", "bytes", "L2 norm", "values", "filters")
-    rows = [header, *(row for line in lines for row in _rows(line))]
+    rows = [header, *(row for line in shown_lines(lines) for row in _rows(line))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -167,7 +203,7 @@ def audit_table(lines: Iterable[AuditLine]) -> str:
 
 
 def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
-    start = (line.time, line.job[:8], line.task, round_text(line), line.return_code)
+    start = (line.time, line.job[:8], line.task, round_text(line), code_text(line))
     end = (str(len(line.values) + len(line.others)), filters_text(line))
     for part in part_sums(line) or [PartSum("-", 0, 0, 0.0)]:
         yield (*start, part.part, str(part.arrays), str(part.bytes), f"{part.norm:.4g}", *end)
@@ -176,6 +212,11 @@ def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
 def round_text(line: AuditLine) -> str:
     """Return the round of an answer as it is counted on the wire, from 0; ``-`` for an answer that names none."""
     return "-" if line.round is None else str(line.round)
+
+
+def code_text(line: AuditLine) -> str:
+    """Return the return code of an answer, and that it was not sent if its line is that of the executor alone."""
+    return line.return_code if line.stage == "sent" else f"{line.return_code}, {NOT_SENT}"
 
 
 def filters_text(line: AuditLine) -> str:

@@ -24,7 +24,7 @@ NUMBERS = ("round", "tensors", "values", "bytes", "L2 norm")
 
 
 class Reading(NamedTuple):
-    """One audit file: its whole lines that were asked for, and those that are broken."""
+    """One audit file: of its whole lines one for each answer that was asked for, and those that are broken."""
 
     path: Path
     lines: "list[AuditLine]"
@@ -53,6 +53,9 @@ def audit(
 
     Reads the file in which the site noted each answer before it was sent. Rounds count from 0, as on the wire; '-' is
     an answer that names none. The L2 norm is that of all tensors of a part together, of the update among them.
+
+    'not sent' is an answer that the executor returned and FLARE did not send: its task was aborted, a filter failed,
+    the site crashed, or a component of the job asked for it in the server's stead.
 
     Exit codes: 0 all lines could be read, 1 a line is broken and is named on stderr, 2 there is nothing to read.
 
@@ -98,15 +101,16 @@ def _audit_files(place: Path) -> list[Path]:
 
 
 def _read(path: Path, job: str | None, round_number: int | None) -> Reading:
-    from fdg_plugins.audit_file import AuditLine, audit_entries
+    from fdg_plugins.audit_file import AuditLine, audit_entries, shown_lines
 
-    reading = Reading(path, [], [])
-    for entry in audit_entries(path):
-        if not isinstance(entry, AuditLine):
-            reading.broken.append(entry)
-        elif (job is None or entry.job.startswith(job)) and round_number in (None, entry.round):
-            reading.lines.append(entry)
-    return reading
+    entries = list(audit_entries(path))
+    # Paired before any is left out: a filter may have made an answer an error reply, which names no round.
+    lines = [
+        line
+        for line in shown_lines(entry for entry in entries if isinstance(entry, AuditLine))
+        if (job is None or line.job.startswith(job)) and round_number in (None, line.round)
+    ]
+    return Reading(path, lines, [entry for entry in entries if not isinstance(entry, AuditLine)])
 
 
 def _nothing_found(readings: list[Reading], job: str | None, round_number: int | None) -> str:
@@ -122,7 +126,8 @@ def _nothing_found(readings: list[Reading], job: str | None, round_number: int |
 def _as_json(reading: Reading) -> dict[str, Any]:
     return {
         "file": str(reading.path),
-        "answers": [json.loads(line.model_dump_json()) for line in reading.lines],
+        "answers": [json.loads(line.model_dump_json()) for line in reading.lines if line.stage == "sent"],
+        "not_sent": [json.loads(line.model_dump_json()) for line in reading.lines if line.stage != "sent"],
         "broken": [line._asdict() for line in reading.broken],
     }
 
@@ -138,12 +143,15 @@ def _show(reading: Reading, details: bool) -> None:
 
 def _heading(lines: "list[AuditLine]") -> Text:
     first, last = lines[0], lines[-1]
+    unsent = sum(line.stage != "sent" for line in lines)
     answers = f"{len(lines)} answer{'s' if len(lines) > 1 else ''}"
+    answers += f", {unsent} of them not sent" if unsent else ""
     config = f"config {first.config_sha256[:HASH_DIGITS]}" if first.config_sha256 else "no config"
     known = ", ".join([config, *(f"{name} {number}" for name, number in first.versions.items())])
+    num_bytes = sum(line.bytes for line in lines if line.stage == "sent")
     return Text.assemble(
         (visible(f"site {first.site}, job {first.job}"), "bold"),
-        "\n" + visible(f"{answers}, {sum(line.bytes for line in lines):,} bytes, {first.time} to {last.time}"),
+        "\n" + visible(f"{answers}, {num_bytes:,} bytes, {first.time} to {last.time}"),
         "\n" + visible(known),
     )
 
@@ -155,9 +163,9 @@ def _summary(lines: "list[AuditLine]") -> RenderableType:
 
 def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
     """Yield a row for each part of an answer; what belongs to all of it stands in the first."""
-    from fdg_plugins.audit_file import PartSum, filters_text, part_sums, round_text
+    from fdg_plugins.audit_file import PartSum, code_text, filters_text, part_sums, round_text
 
-    start = (round_text(line), line.task, line.return_code)
+    start = (round_text(line), line.task, code_text(line))
     end = (str(len(line.values) + len(line.others)), filters_text(line))
     for part in part_sums(line) or [PartSum("-", 0, 0, 0.0)]:
         yield (*start, part.part, str(part.arrays), f"{part.bytes:,}", f"{part.norm:.4g}" if part.arrays else "-", *end)
@@ -166,7 +174,7 @@ def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
 
 def _details(lines: "list[AuditLine]") -> Iterator[RenderableType]:
     """Yield each answer: a line of its own, its tensors, and everything else in it by its place."""
-    from fdg_plugins.audit_file import round_text
+    from fdg_plugins.audit_file import code_text, round_text
 
     for line in lines:
         filters = (
@@ -175,7 +183,7 @@ def _details(lines: "list[AuditLine]") -> Iterator[RenderableType]:
             else ", ".join(f"{one.filter} ({one.source}'s)" for one in line.filters) or "no filters"
         )
         kind = line.kind or "no content"
-        yield Text("\n" + visible(f"round {round_text(line)}, {line.task}: {line.return_code}, {kind}, {line.time}"))
+        yield Text("\n" + visible(f"round {round_text(line)}, {line.task}: {code_text(line)}, {kind}, {line.time}"))
         yield Text(visible(filters))
         if line.tensors:
             head = ("part", "name", "shape", "dtype", "bytes", "L2 norm")

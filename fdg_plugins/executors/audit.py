@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leaves the site is measured: each answer, after all filters, is noted in the audit file, or does not leave.
+"""What leaves the site is measured: each answer is noted in the audit file, twice, or does not leave.
 
-FLARE fires ``AFTER_TASK_RESULT_FILTER`` with the very object that it will send, and only logs what a handler
-raises; so an answer that cannot be noted is emptied in place and becomes an error reply.
+First by the executor itself, before it returns the answer to whoever called it. Then after all filters: FLARE fires
+``AFTER_TASK_RESULT_FILTER`` with the very object that it will send, and only logs what a handler raises; so an answer
+that cannot be noted is emptied in place and becomes an error reply. An id pairs the two lines.
 """
 
 import hashlib
 import logging
+import secrets
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import FilterContextKey
@@ -25,8 +27,24 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.executors.contents import contents_of
 from fdg_plugins.filters.chain import class_path, result_filters
 from fdg_plugins.messages import HEADER_REASON
+from fdg_plugins.reasons import may_tell_names, reason_of
 
 PACKAGES = ("fdg-plugins", "nvflare", "torch")
+ID_BYTES = 8
+_PAIR = "fdg_audit_pair"  # private to the context of one task: its id, and that of the line
+
+
+def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
+    """Note what the executor is about to return; what is returned here may be: the answer, or an error reply for it."""
+    try:
+        number = secrets.token_hex(ID_BYTES)
+        line = audit_line(answer, fl_ctx, "returned", number)
+        append_line(audit_path(fl_ctx), line.model_copy(update={"task": task_name, "filters": ()}))
+        pair = (fl_ctx.get_prop(FLContextKey.TASK_ID), number)
+        fl_ctx.set_prop(_PAIR, pair, private=True, sticky=False)
+    except Exception as error:  # noqa: BLE001 - whatever happens, what was not noted must not leave
+        return _withheld(error, fl_ctx)
+    return answer
 
 
 def audit_event(event_type: str, fl_ctx: FLContext) -> None:
@@ -40,19 +58,30 @@ def audit_event(event_type: str, fl_ctx: FLContext) -> None:
     if not isinstance(answer, Shareable):
         return  # no answer of a site
     try:
-        append_line(audit_path(fl_ctx), audit_line(answer, fl_ctx))
-    except Exception as error:  # FLARE would log any error, and send the answer
-        reason = str(error) if isinstance(error, FDGError) else f"the audit failed with {type(error).__name__}."
-        logging.getLogger(__name__).error(
-            "An answer was withheld: %s", reason, exc_info=not isinstance(error, FDGError)
-        )
+        append_line(audit_path(fl_ctx), audit_line(answer, fl_ctx, "sent", _paired(fl_ctx)))
+    except Exception as error:  # noqa: BLE001 - FLARE would log any error, and send the answer
+        reply = _withheld(error, fl_ctx)
         answer.clear()
-        answer.update(
-            make_reply(
-                ReturnCode.EXECUTION_EXCEPTION,
-                {HEADER_REASON: f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason}"},
-            )
-        )
+        answer.update(reply)
+
+
+def _paired(fl_ctx: FLContext) -> str:
+    """Return the id of the line in which the executor noted this task's answer; a new one if it noted none."""
+    match fl_ctx.get_prop(_PAIR):
+        case (task, str(number)) if task == fl_ctx.get_prop(FLContextKey.TASK_ID):
+            fl_ctx.set_prop(_PAIR, None, private=True, sticky=False)
+            return number
+    return secrets.token_hex(ID_BYTES)
+
+
+def _withheld(error: Exception, fl_ctx: FLContext) -> Shareable:
+    """Return the error reply in place of an answer that could not be noted, and say why in the site's log."""
+    reason = reason_of(error, names=may_tell_names(fl_ctx))
+    logging.getLogger(__name__).error(
+        "An answer was withheld: %s", reason.logged, exc_info=not isinstance(error, FDGError)
+    )
+    told = f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason.told}"
+    return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
 
 
 def audit_path(fl_ctx: FLContext) -> Path:
@@ -60,12 +89,14 @@ def audit_path(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_engine().get_workspace().get_audit_root()) / AUDIT_FILE
 
 
-def audit_line(answer: Shareable, fl_ctx: FLContext) -> AuditLine:
-    """Return the line for an answer, as it is at the end of its filters."""
+def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], own_id: str) -> AuditLine:
+    """Return the line for an answer as it is at a stage, with the id ``own_id``."""
     contents = contents_of(answer, fl_ctx.get_all_public_props())
     job = str(fl_ctx.get_job_id())
     number = answer.get_header(AppConstants.CURRENT_ROUND)
     return AuditLine(
+        stage=stage,
+        id=own_id,
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),
         site=str(fl_ctx.get_identity_name()),
         job=job,

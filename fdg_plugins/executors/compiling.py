@@ -17,7 +17,8 @@ def check_compiler(device: torch.device, backend: str = BACKEND) -> None:
         reason = str(error).splitlines()[0] if str(error) else "no message"
         raise SettingsError(
             f"compile is true, but torch cannot compile for {device.type!r} on this machine, for which it needs "
-            f"{NEEDS.get(device.type, 'a compiler')}: {type(error).__name__}: {reason}"
+            f"{NEEDS.get(device.type, 'a compiler')}: {type(error).__name__}: {reason}",
+            public=f"compile is true, but torch cannot compile for {device.type!r} on the site's machine.",
         ) from error
 
 

@@ -11,7 +11,7 @@ from fdg_plugins.site_config import SiteConfig
 def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:
     """Return the frame of an order, with the site's config and the folder of the run's state."""
     header = {
-        "order": {"task": order.task, "site": order.site, "request": order.request, "round_number": order.round_number},
+        "order": {name: getattr(order, name) for name in ("task", "site", "request", "round_number", "job")},
         "config": config.model_dump(mode="json"),
         "folder": str(folder),
     }
@@ -32,7 +32,7 @@ def pack_line(line: str) -> list[bytes]:
 
 def pack_outcome(outcome: Outcome) -> list[bytes]:
     """Return the frame of an outcome."""
-    fields = {name: getattr(outcome, name) for name in ("kind", "value", "reason", "trace", "stand_in")}
+    fields = {name: getattr(outcome, name) for name in ("kind", "value", "reason", "public", "trace", "stand_in")}
     return pack({"outcome": fields}, outcome.tensors)
 
 
@@ -45,10 +45,13 @@ def read_answer(frame: Frame) -> str | Outcome:
             "outcome": {
                 "kind": "ok" | "failed" | "aborted" as kind,
                 "reason": str(reason),
+                "public": str(public),
                 "trace": str(trace),
                 "stand_in": bool() | None as stand_in,
                 "value": value,
             }
         }:
-            return Outcome(kind, value, frame.groups, reason, trace, stand_in)
-    raise FrameError("the training process sent a frame that is neither a line for the log nor an outcome.")
+            return Outcome(kind, value, frame.groups, reason, public, trace, stand_in)
+    raise FrameError(
+        "the training process sent a frame that is neither a line for the log nor an outcome.", public=True
+    )

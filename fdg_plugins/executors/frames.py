@@ -63,7 +63,7 @@ class FrameReader:
         """Return the next frame, None if it has not all arrived; raise ``FrameError`` if it is none."""
         given = min(len(self._buffer), len(MAGIC))
         if self._buffer[:given] != MAGIC[:given]:
-            raise FrameError("what came through the pipe is no frame; is something else writing to it?")
+            raise FrameError("what came through the pipe is no frame; is something else writing to it?", public=True)
         if len(self._buffer) < PREFIX.size:
             return None
         _, header, payload = PREFIX.unpack_from(self._buffer)
@@ -102,7 +102,7 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
 def _check_sizes(header: int, payload: int) -> None:
     for name, size, limit in (("header", header, MAX_HEADER), ("payload", payload, MAX_PAYLOAD)):
         if size > limit:
-            raise FrameError(f"a frame's {name} has {size} bytes, expected at most {limit}.")
+            raise FrameError(f"a frame's {name} has {size} bytes, expected at most {limit}.", public=True)
 
 
 def _parse(head: bytes, payload: bytes) -> Frame:
@@ -110,14 +110,14 @@ def _parse(head: bytes, payload: bytes) -> Frame:
         content = json.loads(head)
         tensors = load(payload)
     except Exception as error:  # safetensors raises its own SafetensorError, which derives from Exception only
-        raise FrameError(f"a frame cannot be read ({type(error).__name__}).") from error
+        raise FrameError(f"a frame cannot be read ({type(error).__name__}).", public=True) from error
     if not (isinstance(content, dict) and content.keys() == {"header", "tensors"}):
-        raise FrameError("a frame's header is not of the expected form.")
+        raise FrameError("a frame's header is not of the expected form.", public=True)
     header, names = content["header"], content["tensors"]
     if not (isinstance(header, dict) and isinstance(names, dict) and all(map(_is_text_list, names.values()))):
-        raise FrameError("a frame's header is not of the expected form.")
+        raise FrameError("a frame's header is not of the expected form.", public=True)
     if tensors.keys() != {str(at) for at in range(sum(map(len, names.values())))}:
-        raise FrameError("a frame's tensors are not those that its header names.")
+        raise FrameError("a frame's tensors are not those that its header names.", public=True)
     values = (tensors[str(at)] for at in range(len(tensors)))
     return Frame(header, {group: {name: next(values) for name in own} for group, own in names.items()})
 

@@ -55,12 +55,12 @@ class TrainingProcess:
             try:
                 self._child = child = self._child or _Child(folder, self._log)
             except OSError as error:
-                return Outcome("failed", reason=f"the training process could not be started: {error.strerror}.")
+                return _failed(f"the training process could not be started: {error.strerror}.")
             outcome = None
             try:
                 outcome = child.converse(parts, should_stop, say)
             except FrameError as error:
-                return Outcome("failed", reason=str(error))
+                return _failed(str(error))
             finally:
                 if outcome is None or outcome.trace:
                     self._end()
@@ -187,13 +187,18 @@ class _Child:
         """Return the outcome of the task during which the process ended."""
         if self._on_purpose:
             return Outcome("aborted")
-        return Outcome("failed", reason=reason_of_end(self._process.returncode))
+        return _failed(reason_of_end(self._process.returncode))
 
     def _kill(self) -> None:
         if self._over:
             return  # its id may be another's by now
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _failed(reason: str) -> Outcome:
+    """Return the outcome of a task that the process did not end; such reasons hold nothing of the site's data."""
+    return Outcome("failed", reason=reason, public=reason)
 
 
 def _start(command: list[str], answers: int) -> "subprocess.Popen[bytes]":

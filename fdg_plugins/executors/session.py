@@ -34,6 +34,7 @@ from fdg_plugins.executors.training import (
     train_locally,
 )
 from fdg_plugins.messages import (
+    MOST_NAMES,
     REPORT_GAP,
     REPORT_LOCAL_MODEL,
     REPORT_TRAINING_LOSS,
@@ -109,7 +110,8 @@ class SiteSession:
             num_test=len(data.test),
             split=data.split,
             split_hash=data.split_hash,
-            skipped=data.skipped,
+            skipped=data.skipped[:MOST_NAMES] if self.config.report_names else (),
+            num_skipped=len(data.skipped),
             num_damaged=len(data.left_out),
             role=self.config.role,
             allowed_reports=self.config.allowed_reports,
@@ -149,7 +151,8 @@ class SiteSession:
             name = min(set(expected.items()) ^ set(received.items()))[0]
             raise SettingsError(
                 f"parameter {name!r} of the model received has shape {received.get(name)}, "
-                f"but {self.protocol.model!r} here has {expected.get(name)}."
+                f"but {self.protocol.model!r} here has {expected.get(name)}.",
+                public=True,
             )
         model.load_state_dict(dict(state))
         return self.arithmetic.place(model)
@@ -219,11 +222,13 @@ class SiteSession:
             needed[REPORT_LOCAL_MODEL] = "keep_local_models"
         for report, whose in needed.items():
             if report is not None and allowed is not None and report not in allowed:
-                raise SettingsError(f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.")
+                raise SettingsError(
+                    f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.", public=True
+                )
 
     def _refuse_held_out(self) -> None:
         if self.domain == self.protocol.target:
-            raise SettingsError(f"domain {self.domain!r} is held out in this run and never trains.")
+            raise SettingsError(f"domain {self.domain!r} is held out in this run and never trains.", public=True)
 
     def _judge(
         self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None

@@ -16,6 +16,7 @@ from fdg_plugins.executors.memory import read_memory, write_memory
 from fdg_plugins.executors.training import ShouldStop, Stopped
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
 from fdg_plugins.protocol import Protocol
+from fdg_plugins.reasons import texts_of
 from fdg_plugins.site_config import SiteConfig
 from fdg_plugins.storage import read_json, user_path, write_json
 
@@ -28,10 +29,17 @@ Say = Callable[[str], None]
 Tensors = dict[str, torch.Tensor]
 
 
+class RequestError(SettingsError):
+    """The server's task cannot be done as it came; the text quotes what the server sent, so all of it may leave."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, public=True)
+
+
 @dataclass(frozen=True)
 class Order:
     """What a site is to do: the task, for which site, the request as a JSON value, the round from 0, the global model
-    in ``state``, and in ``received`` what came beside it."""
+    in ``state``, and in ``received`` what came beside it; ``job``: the id of the job that asks."""
 
     task: str
     site: str
@@ -39,12 +47,14 @@ class Order:
     round_number: int = 0
     state: Tensors = field(default_factory=dict)
     received: Tensors = field(default_factory=dict)
+    job: str = ""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What came of an order: if ``ok``, a JSON value (NaN allowed) and named groups of tensors; if ``failed``, the
-    reason in one sentence, with a traceback in ``trace`` if the error was not foreseen.
+    reason in one sentence for the site's log, and in ``public`` what of it may leave the site, with a traceback in
+    ``trace`` if the error was not foreseen.
 
     ``stand_in``: whether the site's images only stand in for others; None where that is not known.
     """
@@ -53,6 +63,7 @@ class Outcome:
     value: Any = None
     tensors: dict[str, Tensors] = field(default_factory=dict)
     reason: str = ""
+    public: str = ""
     trace: str = ""
     stand_in: bool | None = None
 
@@ -73,10 +84,10 @@ class SiteWork:
             value, tensors = self._do(order, config, folder, should_stop, say)
         except Stopped:
             return Outcome("aborted", stand_in=self._stand_in())
-        except FDGError as error:
-            return Outcome("failed", reason=str(error), stand_in=self._stand_in())
-        except Exception as error:  # noqa: BLE001 - the server must learn why, and the site goes on
-            return Outcome("failed", reason=reason_of(error), trace=traceback.format_exc(), stand_in=self._stand_in())
+        except Exception as error:  # noqa: BLE001 - the server must learn that it failed, and the site goes on
+            reason, public = texts_of(error)
+            trace = "" if isinstance(error, FDGError) else traceback.format_exc()
+            return Outcome("failed", reason=reason, public=public, trace=trace, stand_in=self._stand_in())
         return Outcome("ok", value, tensors, stand_in=self._stand_in())
 
     def _do(
@@ -85,6 +96,7 @@ class SiteWork:
         if order.task == TASK_CENSUS:
             return self._census(order, config, folder, say), {}
         session = self._resume(order, config, folder)
+        check_role(config, order.task, held_out=session.domain == session.protocol.target)
         if order.task == TASK_PROBE:
             return {"count": len(session.data.train)}, {"report": session.probe(order.state, should_stop)}
         if order.task == TASK_TRAIN:
@@ -93,35 +105,38 @@ class SiteWork:
             split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
             evaluation = session.evaluate(session.load(order.state), split, should_stop)
             return evaluation.model_dump(mode="python"), {}
-        raise SettingsError(f"unknown task {order.task!r}.")
+        raise RequestError(f"unknown task {order.task!r}.")
 
     def _census(self, order: Order, config: SiteConfig, folder: Path, say: Say) -> dict[str, Any]:
-        request = CensusRequest.read(order.request, "census request", SettingsError)
+        request = CensusRequest.read(order.request, "census request", RequestError)
         session = self._open(order.site, config, request.protocol)
         if session.stand_in:
             session = self._open(order.site, config, request.stand_in_protocol)
         reply = session.census()
         write_left_out(folder, session.left_out)
-        write_json(folder / CENSUS_FILE, {"split": reply.split, "split_hash": reply.split_hash})
+        write_json(folder / CENSUS_FILE, {"job": order.job, "split": reply.split, "split_hash": reply.split_hash})
         counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
         say(_line(session, f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}"))
-        for skipped in reply.skipped:
+        for skipped in session.data.skipped:
             say(_line(session, f"skipped {skipped}, which is known to be mislabelled"))
         for damaged in session.data.left_out:
             say(_line(session, f"left out {damaged}, which cannot be read or is too large"))
         return reply.model_dump(mode="json")
 
     def _resume(self, order: Order, config: SiteConfig, folder: Path) -> "SiteSession":
-        """Return the session of the protocol in a task, on the very data that the census counted."""
-        request = TaskRequest.read(order.request, "task request", SettingsError)
+        """Return the session of the protocol in a task, on the very data that the census of this job counted."""
+        request = TaskRequest.read(order.request, "task request", RequestError)
+        counted = _counted(order, folder)
         session = self._open(order.site, config, request.protocol, read_left_out(folder))
         if session.stand_in != request.stand_in:
-            raise DataError("the data changed between the real data set and the STAND-IN since the census.")
-        counted = read_json(folder / CENSUS_FILE)
+            raise DataError(
+                "the data changed between the real data set and the STAND-IN since the census.", public=True
+            )
         if counted.get("split_hash") != session.data.split_hash:
             raise DataError(
                 f"split {session.data.split} has the hash {session.data.split_hash}, "
-                f"but the census counted {counted.get('split_hash')}: the data folder has changed."
+                f"but the census counted {counted.get('split_hash')}: the data folder has changed.",
+                public=True,
             )
         return session
 
@@ -161,9 +176,27 @@ def _train(
     return value, {"update": result.update, "report": result.tensors}
 
 
-def reason_of(error: Exception) -> str:
-    """Return the kind and the first line of an error that was not foreseen."""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:
+    """Raise ``SettingsError`` if the site's operator does not let it do ``task``, whatever the server's protocol says.
+
+    ``held_out``: whether the protocol holds out the site's domain.
+    """
+    if config.role == "held_out" and (task in (TASK_PROBE, TASK_TRAIN) or not held_out):
+        what = "never trains" if task in (TASK_PROBE, TASK_TRAIN) else "is not judged as a source"
+        raise SettingsError(f"the site accepts only the role 'held_out' and {what}.", public=True)
+    if config.role == "source" and held_out:
+        raise SettingsError("the site accepts only the role 'source' and is not judged as held out.", public=True)
+
+
+def _counted(order: Order, folder: Path) -> dict[str, Any]:
+    """Return what the census of this very job wrote; a process of its own may have answered it, or another job's."""
+    path = folder / CENSUS_FILE
+    counted = read_json(path) if path.exists() else {}
+    if not isinstance(counted, dict) or counted.get("job") != order.job:
+        raise SettingsError(
+            "the site has not answered the census of this job, and does no other task of it before.", public=True
+        )
+    return counted
 
 
 def mark(stand_in: bool | None) -> str:

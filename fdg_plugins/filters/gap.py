@@ -31,6 +31,7 @@ from fdg_plugins.messages import (
     TrainReport,
     shorten,
 )
+from fdg_plugins.reasons import may_tell_names, reason_of
 from fdg_plugins.site_config import site_config_of
 from fdg_plugins.state import state_folder
 from fdg_plugins.storage import read_json, write_json
@@ -68,8 +69,9 @@ class GapReportFilter(Filter):
         try:
             return self._with_gap(dxo, shareable, fl_ctx)
         except FDGError as error:
-            self.log_error(fl_ctx, f"gap not reported: {error}")
-            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: str(error)})
+            reason = reason_of(error, names=may_tell_names(fl_ctx))
+            self.log_error(fl_ctx, f"gap not reported: {reason.logged}")
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
 
     def _with_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         refuse_forbidden(fl_ctx)
@@ -161,7 +163,7 @@ def refuse_forbidden(fl_ctx: FLContext) -> None:
     site = fl_ctx.get_identity_name()
     allowed = site_config_of(site, fl_ctx).allowed_reports
     if allowed is not None and REPORT_GAP not in allowed:
-        raise SettingsError(f"site {site}: the site forbids the report {REPORT_GAP!r} (allowed_reports).")
+        raise SettingsError(f"site {site}: the site forbids the report {REPORT_GAP!r} (allowed_reports).", public=True)
 
 
 def _update(shareable: Shareable) -> DXO | None:

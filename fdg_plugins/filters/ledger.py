@@ -153,7 +153,8 @@ class Ledger:
                 spent = epsilon([one.noise_multiplier for one in content.releases], limits.delta)
                 raise BudgetSpentError(
                     f"site {self.site}: its privacy budget is spent: epsilon is {spent:.4g} at delta {limits.delta:g}, "
-                    f"one more release would make it {cost:.4g}, and the ceiling is {limits.max_epsilon:g}."
+                    f"one more release would make it {cost:.4g}, and the ceiling is {limits.max_epsilon:g}.",
+                    public=True,
                 )
             self._write(content.model_copy(update={"releases": (*content.releases, release)}))
             return cost

@@ -38,7 +38,7 @@ class RoundedUpdateSendFilter(Filter):
             rounded = {name: _rounded(site, name, value) for name, value in message.main.data.items()}
         except DataError as error:
             self.log_error(fl_ctx, f"update not sent: {error}")
-            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: str(error)})
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: error.public})
         return with_main(DXO(DataKind.WEIGHT_DIFF, data=rounded, meta=message.main.meta), shareable)
 
 
@@ -89,4 +89,4 @@ def _kind(value: Any) -> str:
 
 
 def _refuse(site: str, name: Any, what: str) -> NoReturn:
-    raise DataError(f"site {site}: parameter {shorten(name)} of its update {what}.")
+    raise DataError(f"site {site}: parameter {shorten(name)} of its update {what}.", public=True)

@@ -3,6 +3,7 @@
 
 import json
 import math
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def note(place: Path, tensors: tuple[tuple[Any, ...], ...] = (), **fields: Any) 
     names = ("part", "name", "shape", "bytes", "norm")
     entries = [{**dict(zip(names, one, strict=True)), "dtype": "float32"} for one in tensors]
     values = {
+        "id": secrets.token_hex(8),
         "time": "2026-11-21T17:48:23.558+00:00",
         "site": place.name,
         "job": JOB,
@@ -137,16 +139,52 @@ def test_a_broken_line_is_named_and_hides_no_other(site: Path) -> None:
         file.write('{"version":1,"time":"2026-11-')
     note(site, UPDATE, round=2)
     with (site / AUDIT_FILE).open("a", encoding="utf-8") as file:
-        file.write('{"version": 2}\n')
+        file.write('{"version": 3}\n')
     result = run(site)
     assert result.exit_code == 1
     assert [row[0] for row in rows_of(result.stdout)] == ["-", "0", "1", "method", "2"]
     first, second = result.stderr.splitlines()
     assert f"{site / AUDIT_FILE}: line 4 is left out: it is not valid JSON: cut off by a crash" in first
-    assert "line 6 is left out: version is 2, but input should be 1." in second
+    assert "line 6 is left out: version is 3, but input should be 1 or 2." in second
     as_json = run(site, "--json")
     assert as_json.exit_code == 1
     assert [line["number"] for line in json.loads(as_json.stdout)[0]["broken"]] == [4, 6]
+
+
+def test_an_answer_has_one_row_and_one_that_was_not_sent_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "photo"
+    for round_number, stages in enumerate((("returned", "sent"), ("returned",), ("returned", "sent"))):
+        for stage in stages:
+            # A filter has made the last answer an error reply, which names no round.
+            made_error = round_number == 2 and stage == "sent"
+            fields = {"round": None, "return_code": "EXECUTION_EXCEPTION"} if made_error else {"round": round_number}
+            note(folder, () if made_error else UPDATE, stage=stage, id=f"{round_number:016x}", **fields)
+    text = run(folder).stdout
+    assert "\n3 answers, 1 of them not sent, 3,584 bytes, " in text
+    assert [row[:5] for row in rows_of(text)] == [
+        ["0", "train", "OK", "update", "2"],
+        ["1", "train", "OK,", "not", "sent"],
+        ["-", "train", "EXECUTION_EXCEPTION", "-", "0"],
+    ]
+    assert "round 1, train: OK, not sent, WEIGHT_DIFF" in run(folder, "--details").stdout
+    assert run(folder, "--round", 2).exit_code == 2, "its answer was sent, as an error"
+    (read,) = json.loads(run(folder, "--json").stdout)
+    assert [one["round"] for one in read["answers"]] == [0, None]
+    assert [one["round"] for one in read["not_sent"]] == [1]
+
+
+def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "photo"
+    note(folder, UPDATE)
+    path = folder / AUDIT_FILE
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert (content.pop("version"), content.pop("stage")) == (2, "sent")
+    assert content.pop("id")
+    path.write_text(json.dumps({"version": 1, **content}) + "\n", encoding="utf-8")
+    note(folder, UPDATE, round=1)
+    result = run(folder)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [row[0] for row in rows_of(result.stdout)] == ["0", "1"]
 
 
 def test_a_length_that_is_not_finite_is_shown_as_such(tmp_path: Path) -> None:

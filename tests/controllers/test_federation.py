@@ -3,19 +3,20 @@
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from federation_stubs import Engine, Line, context_of
+from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
@@ -69,22 +70,12 @@ class Job:
     def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
         self.asked.append((task, site))
         reply = self.meddle(site, task, self.asked.count((task, site)))
-        return reply or self.sites[site].execute(task, request, self._context(site), self.signal)
+        return reply or run_task(self.sites[site], task, request, self._context(site), self.signal)
 
     def _context(self, site: str) -> FLContext:
         folder = self.folder / "sites" / site
         folder.mkdir(parents=True, exist_ok=True)
-        workspace = SimpleNamespace(
-            get_run_dir=lambda job_id: str(folder),
-            get_root_dir=lambda: str(folder),
-            get_file_path_in_site_config=lambda name: str(folder / name),
-        )
-        context = FLContext()
-        engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda *_: None)
-        context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-        context.set_prop(ReservedKey.RUN_NUM, "job", private=False, sticky=False)
-        context.set_prop(ReservedKey.IDENTITY_NAME, site, private=False, sticky=False)
-        return context
+        return site_context(site, SiteWorkspace(folder, local=folder))
 
     @property
     def panics(self) -> list[str]:
@@ -293,16 +284,17 @@ def test_a_site_that_fails_in_one_round_is_recorded_with_its_reason_and_the_run_
 
 
 def test_a_site_that_cannot_take_part_stops_the_job_with_its_sentence_and_leaves_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FDG_DATA_ROOT", str(tmp_path / "nowhere"))
     job = Job(tmp_path)
     job.run()
-    root = tmp_path / "nowhere"
-    assert job.panics == [
-        f"site art_painting cannot take part: data root {root} is not a folder; "
-        "FDG_DATA_ROOT or fdg_site.json names it."
-    ]
+    (told,) = job.panics
+    number = re.fullmatch(r"site art_painting cannot take part: .* under ([0-9a-f]{8})\)\.", told)
+    assert number is not None, told
+    assert "nowhere" not in told
+    named = f"data root {tmp_path / 'nowhere'} is not a folder; FDG_DATA_ROOT or fdg_site.json names it."
+    assert f"{named} [{number[1]}]" in caplog.text, "the site's own log says all of it"
     assert not (tmp_path / RESULTS_FILE).exists()
     assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
@@ -319,7 +311,7 @@ def test_a_census_reply_that_cannot_be_read_stops_the_job_with_site_and_field(tm
     def meddle(site: str, task: str, count: int) -> Shareable | None:
         if (site, task) != ("photo", TASK_CENSUS):
             return None
-        return job.sites[site].execute(TASK_EVALUATE, Shareable(), job._context(site), job.signal)
+        return run_task(job.sites[site], TASK_EVALUATE, Shareable(), job._context(site), job.signal)
 
     job = Job(tmp_path, meddle)
     job.run()

@@ -5,16 +5,14 @@ communicator is not, whose simulator would start hundreds of processes a round.
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from crowd import PROTOCOL, Crowd
-from nvflare.apis.fl_constant import ReservedKey
+from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.apis.signal import Signal
 from PIL import Image
 
 from fdg_plugins.controllers import RunRecord
@@ -77,21 +75,11 @@ class RealSites(Crowd):
 
     def answer(self, site: str, task: str, request: Shareable) -> Shareable:
         """Return what the site's executor answers."""
-        return self.executors[site].execute(task, request, self._context(site), Signal())
+        return run_task(self.executors[site], task, request, self._context(site))
 
     def _context(self, site: str) -> FLContext:
         folder = self.folder / site
-        workspace = SimpleNamespace(
-            get_run_dir=lambda job: str(folder),
-            get_root_dir=lambda: str(folder),
-            get_file_path_in_site_config=lambda name: str(folder / name),
-        )
-        context = FLContext()
-        engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda *_: None)
-        context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-        context.set_prop(ReservedKey.RUN_NUM, "job", private=False, sticky=False)
-        context.set_prop(ReservedKey.IDENTITY_NAME, site, private=False, sticky=False)
-        return context
+        return site_context(site, SiteWorkspace(folder, local=folder))
 
 
 def finished(folder: Path, run: Callable[[], None]) -> RunRecord:

@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from flare_runner import run_task
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
-from nvflare.apis.signal import Signal
 from test_site import PROTOCOL, Site, census_request, counted, task_request
 
 from fdg_plugins.executors import isolation
@@ -225,10 +225,10 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
     context = site.context()
     context.set_prop(ReservedKey.RUN_NUM, job, private=False, sticky=False)
     monkeypatch.delenv("FDG_ISOLATE")
-    reply = site.executor.execute(TASK_CENSUS, census_request(), context, Signal())
+    reply = run_task(site.executor, TASK_CENSUS, census_request(), context)
     assert reply.get_return_code() == ReturnCode.TASK_ABORTED
     monkeypatch.setenv("FDG_ISOLATE", other)
-    site.executor.execute(TASK_CENSUS, census_request(), context, Signal())
+    run_task(site.executor, TASK_CENSUS, census_request(), context)
     assert done == [by_default, {"no": "in place", "yes": "apart"}[other]]
 
 
@@ -417,7 +417,7 @@ def test_a_process_that_dies_or_talks_nonsense_is_one_sentence_and_is_gone(
 ) -> None:
     process = planted(code)
     outcome = process.do_work(census_order(), SiteConfig(), Path(), never, ignore)
-    assert outcome == Outcome("failed", reason=text)
+    assert outcome == Outcome("failed", reason=text, public=text)
     assert process.pid is None
 
 
@@ -524,7 +524,7 @@ def test_orders_and_outcomes_arrive_as_they_were_sent() -> None:
     )
     assert torch.equal(received.state["a"], sent.state["a"])
     assert received.received.keys() == {"b"}
-    failed = Outcome("failed", reason="it is so.", trace="a\nb", stand_in=True)
+    failed = Outcome("failed", reason="it is so.", public="it is.", trace="a\nb", stand_in=True)
     assert read_answer(frame_of(pack_outcome(failed))) == failed
     lost = read_answer(frame_of(pack_outcome(Outcome("ok", {"loss": math.nan, "best": math.inf}))))
     assert isinstance(lost, Outcome)

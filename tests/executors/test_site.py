@@ -2,17 +2,18 @@
 """The executor as FLARE calls it: each task answered, each error with its reason, each process as good as another."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
@@ -24,6 +25,7 @@ from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.executors.session import SiteSession
+from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.messages import (
     HEADER_REASON,
     META_REPORT,
@@ -31,6 +33,7 @@ from fdg_plugins.messages import (
     META_SAMPLES,
     TASK_CENSUS,
     TASK_EVALUATE,
+    TASK_PROBE,
     TASK_TRAIN,
     CensusReply,
     Evaluation,
@@ -43,23 +46,6 @@ PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epoch
 LOOKS_OF_A_TRAINING = 1 + 2 * 3 + 1  # one batch before, three in each of two epochs, one after
 
 pytestmark = pytest.mark.usefixtures("wire")
-
-
-class Workspace:
-    """The part of FLARE's workspace that a site uses."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get_run_dir(self, job_id: str) -> str:
-        (self.folder / job_id).mkdir(exist_ok=True)
-        return str(self.folder / job_id)
-
-    def get_root_dir(self) -> str:
-        return str(self.folder)
-
-    def get_file_path_in_site_config(self, name: str) -> str:
-        return str(self.folder / "local" / name)
 
 
 class CountedSignal(Signal):
@@ -95,19 +81,13 @@ class Site:
         (self.folder / "local").mkdir(exist_ok=True)
         (self.folder / "local" / "fdg_site.json").write_text(json.dumps({self.name: entry}))
 
-    def context(self) -> FLContext:
-        context = FLContext()
-        context.set_prop(ReservedKey.IDENTITY_NAME, self.name, private=False, sticky=False)
-        context.set_prop(ReservedKey.RUN_NUM, "job", private=False, sticky=False)
-        workspace = Workspace(self.folder)
-        engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, context: None)
-        context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-        return context
+    def context(self, job: str = "job") -> FLContext:
+        return site_context(self.name, SiteWorkspace(self.folder), job)
 
-    def ask(self, task: str, shareable: Shareable, signal: Signal | None = None) -> Shareable:
+    def ask(self, task: str, shareable: Shareable, signal: Signal | None = None, job: str = "job") -> Shareable:
         """Return the reply as the server gets it: request and reply both cross the wire."""
         sent = fobs.loads(fobs.dumps(shareable))
-        return fobs.loads(fobs.dumps(self.executor.execute(task, sent, self.context(), signal or Signal())))
+        return fobs.loads(fobs.dumps(run_task(self.executor, task, sent, self.context(job), signal)))
 
 
 @pytest.fixture
@@ -153,6 +133,12 @@ def reason(reply: Shareable) -> str:
     assert text
     assert "\n" not in text
     return text
+
+
+def number_in(text: str) -> str:
+    """Return the id under which the site's log says what a reason does not."""
+    (number,) = re.findall(r"details in the site's own log under ([0-9a-f]{8})\)\.$", text)
+    return number
 
 
 def counted(site: Site) -> CensusReply:
@@ -290,29 +276,26 @@ def test_an_unknown_task_is_answered_as_such(photo: Site) -> None:
     assert reply.get_header(HEADER_REASON) == "unknown task 'validate'."
 
 
-def test_an_unknown_model_is_answered_with_its_name(photo: Site) -> None:
+def test_an_unknown_model_is_named_in_the_log(photo: Site, caplog: pytest.LogCaptureFixture) -> None:
     counted(photo)
-    reply = photo.ask(TASK_TRAIN, task_request(PROTOCOL.model_copy(update={"model": "vgg"})))
-    assert reason(reply).startswith("model 'vgg' is unknown")
+    reason(photo.ask(TASK_TRAIN, task_request(PROTOCOL.model_copy(update={"model": "vgg"}))))
+    assert "model 'vgg' is unknown" in caplog.text
 
 
-def test_a_missing_data_root_is_answered_with_its_path(photo: Site, tmp_path: Path) -> None:
-    photo.configure(data_root=str(tmp_path / "nowhere"))
+def test_a_missing_data_root_is_named_where_the_operator_allows_it(photo: Site, tmp_path: Path) -> None:
+    photo.configure(data_root=str(tmp_path / "nowhere"), report_names=True)
     text = reason(photo.ask(TASK_CENSUS, census_request()))
     assert text.startswith(f"data root {tmp_path / 'nowhere'} is not a folder")
 
 
-def test_a_wrong_site_config_is_answered_with_its_field(photo: Site) -> None:
-    photo.configure(device="abacus")
-    assert "site photo: config fdg_site.json" in reason(photo.ask(TASK_CENSUS, census_request()))
-
-
-def test_a_class_that_the_data_set_does_not_have_is_answered_with_its_folder(
-    make_site: Callable[..., Site], own_data_root: Path
+def test_a_wrong_site_config_allows_no_names_and_is_named_in_the_log(
+    photo: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (own_data_root / "pacs" / "photo" / "unicorn").mkdir()
-    text = reason(make_site(root=own_data_root).ask(TASK_CENSUS, census_request()))
-    assert "unexpected class folder unicorn" in text
+    photo.configure(device="abacus", report_names=True)
+    told = reason(photo.ask(TASK_CENSUS, census_request()))
+    assert told.startswith("a setting does not fit (details in the site's own log under ")
+    assert "site photo: config fdg_site.json or environment: device is 'abacus'" in caplog.text
+    assert f"[{number_in(told)}]" in caplog.text
 
 
 def test_a_model_with_another_number_of_classes_is_answered_with_its_parameter(photo: Site) -> None:
@@ -322,10 +305,11 @@ def test_a_model_with_another_number_of_classes_is_answered_with_its_parameter(p
 
 
 @pytest.mark.parametrize("task", [TASK_TRAIN, TASK_EVALUATE])
-def test_an_image_that_breaks_after_the_census_is_answered_with_its_name(
+def test_an_image_that_breaks_after_the_census_is_named_where_the_operator_allows_it(
     make_site: Callable[..., Site], own_data_root: Path, task: str
 ) -> None:
     site = make_site(root=own_data_root)
+    site.configure(data_root=str(own_data_root), device="cpu", report_names=True)
     counted(site)
     for path in (own_data_root / "pacs" / "photo" / "dog").iterdir():
         Image.effect_noise((64, 64), 50).save(path)
@@ -347,8 +331,62 @@ def test_images_that_come_after_the_census_are_refused_by_a_new_process_and_igno
     assert text.endswith(f"but the census counted {census.split_hash}: the data folder has changed.")
 
 
-def test_a_task_before_the_census_is_refused(photo: Site) -> None:
-    assert "fdg_census.json cannot be read" in reason(photo.ask(TASK_TRAIN, task_request()))
+NO_CENSUS = "the site has not answered the census of this job, and does no other task of it before."
+
+
+@pytest.mark.parametrize("task", [TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
+def test_a_task_before_the_census_of_its_own_job_is_refused(photo: Site, task: str) -> None:
+    assert reason(photo.ask(task, task_request())) == NO_CENSUS
+    counted(photo)
+    assert reason(photo.ask(task, task_request(), job="another")) == NO_CENSUS, "of the same run, which goes on in it"
+    photo.restart()
+    assert photo.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK, "a site that comes back"
+    photo.ask(TASK_CENSUS, census_request(), job="another")
+    assert photo.ask(TASK_EVALUATE, task_request(), job="another").get_return_code() == ReturnCode.OK
+    assert reason(photo.ask(task, task_request())) == NO_CENSUS
+
+
+def test_a_census_file_that_is_something_else_counts_as_none(photo: Site) -> None:
+    counted(photo)
+    (path,) = photo.folder.rglob(CENSUS_FILE)
+    path.write_text("[]")
+    photo.restart()
+    assert reason(photo.ask(TASK_TRAIN, task_request())) == NO_CENSUS
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "task", "text"),
+    [
+        ("photo", "held_out", TASK_TRAIN, "the site accepts only the role 'held_out' and never trains."),
+        ("photo", "held_out", TASK_PROBE, "the site accepts only the role 'held_out' and never trains."),
+        (
+            "photo",
+            "held_out",
+            TASK_EVALUATE,
+            "the site accepts only the role 'held_out' and is not judged as a source.",
+        ),
+        ("sketch", "source", TASK_EVALUATE, "the site accepts only the role 'source' and is not judged as held out."),
+    ],
+)
+def test_a_site_does_no_task_of_a_role_that_its_operator_refuses(
+    make_site: Callable[..., Site], data_root: Path, name: str, role: str, task: str, text: str
+) -> None:
+    site = make_site(name)
+    site.configure(data_root=str(data_root), device="cpu", role=role)
+    counted(site)
+    assert reason(site.ask(task, task_request())) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "task"), [("photo", "source", TASK_TRAIN), ("sketch", "held_out", TASK_EVALUATE)]
+)
+def test_a_site_does_the_tasks_of_its_own_role(
+    make_site: Callable[..., Site], data_root: Path, name: str, role: str, task: str
+) -> None:
+    site = make_site(name)
+    site.configure(data_root=str(data_root), device="cpu", role=role)
+    counted(site)
+    assert site.ask(task, task_request()).get_return_code() == ReturnCode.OK
 
 
 def test_real_data_are_not_trained_on_where_the_server_expects_the_stand_in(photo: Site) -> None:
@@ -384,16 +422,24 @@ def test_something_else_than_a_model_is_refused_by_its_kind(photo: Site) -> None
     ("error", "text"),
     [(RuntimeError("first line\nsecond line"), "RuntimeError: first line"), (KeyError(), "KeyError: no message")],
 )
-def test_an_unexpected_error_is_answered_with_its_kind_and_first_line(
-    photo: Site, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+def test_an_unexpected_error_is_answered_with_its_kind_and_logged_with_its_first_line(
+    photo: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    text: str,
 ) -> None:
     def fail(*_: object) -> None:
         raise error
 
     counted(photo)
     monkeypatch.setattr(SiteSession, "train", fail)
-    assert reason(photo.ask(TASK_TRAIN, task_request())) == text
+    told = reason(photo.ask(TASK_TRAIN, task_request()))
+    number = number_in(told)
+    assert told == f"unforeseen error ({type(error).__name__}; details in the site's own log under {number})."
+    assert f"{text} [{number}]" in caplog.text
     monkeypatch.undo()
+    monkeypatch.setenv("FDG_ISOLATE", "no")
     assert photo.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK, "the site must go on"
 
 

@@ -2,6 +2,7 @@
 """Accidents at one site while a job runs: that site misses rounds, by name and reason; the others go on."""
 
 import json
+import re
 import shutil
 import signal
 import time
@@ -106,7 +107,12 @@ def test_data_that_vanish_in_the_middle_of_a_job_are_named_and_the_others_go_on(
     finally:
         config.write_text(before, encoding="utf-8")
     assert reasons(record, "photo")
-    assert all("image " in reason or "data root " in reason for reason in reasons(record, "photo"))
+    log = federation.log("photo", job)
+    for reason in reasons(record, "photo"):
+        assert str(tmp_path) not in reason
+        (number,) = re.findall(r"details in the site's own log under ([0-9a-f]{8})", reason)
+        (line,) = [one for one in log.splitlines() if f"[{number}]" in one]
+        assert str(data) in line
     assert "photo" not in record.rounds[-1].sites
     assert others_went_on(record)
 

@@ -5,6 +5,7 @@ import errno
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,20 +150,25 @@ def test_an_error_reply_passes_untouched_and_keeps_the_state(site_context: FLCon
     assert meta_of(after)[META_GAP] == pytest.approx(0.25)
 
 
-def test_an_update_without_its_report_is_an_error_that_says_so(site_context: FLContext) -> None:
+def test_an_update_without_its_report_is_an_error_that_says_so(
+    site_context: FLContext, caplog: pytest.LogCaptureFixture
+) -> None:
     bare = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}).to_shareable()
-    assert reason(GapReportFilter().process(bare, site_context)).startswith("report of the local training: ")
+    assert reason(GapReportFilter().process(bare, site_context)).startswith("data or a file of its own cannot be used")
+    assert "report of the local training: " in caplog.text
 
 
-def test_a_disk_that_is_full_is_answered_with_the_file(
-    site_context: FLContext, monkeypatch: pytest.MonkeyPatch
+def test_a_disk_that_is_full_is_answered_without_the_file_which_the_log_names(
+    site_context: FLContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkstemp", full)
     text = reason(GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context))
-    assert text.endswith("fdg_gap.json cannot be written: No space left on device.")
+    number = re.findall(r"under ([0-9a-f]{8})\)\.$", text)[0]
+    assert "/" not in text
+    assert f"fdg_gap.json cannot be written: No space left on device. [{number}]" in caplog.text
 
 
 def test_the_server_takes_the_gap_off_and_hands_it_on_as_checked(site_context: FLContext) -> None:

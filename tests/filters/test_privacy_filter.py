@@ -29,8 +29,7 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from fdg_plugins.core.privacy import epsilon
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
-from fdg_plugins.filters import privacy as privacy_filter
+from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter, disclosure
 from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits
 from fdg_plugins.filters.wire import pack
 from fdg_plugins.messages import (
@@ -158,6 +157,15 @@ def assert_refused(reply: Shareable, pattern: str) -> None:
     assert re.search(pattern, reply.get_header(HEADER_REASON)), reply.get_header(HEADER_REASON)
     assert set(reply) == {"__headers__"}, "an error reply holds nothing but its headers"
     assert reply["__headers__"].keys() <= {"__rc__", HEADER_REASON, HEADER_STOP}
+
+
+def assert_refused_without_names(reply: Shareable, pattern: str, log: str) -> None:
+    """The reason names no file; the site's log has all of it, under the id that the reason carries."""
+    told = re.escape("details in the site's own log under ") + "([0-9a-f]{8})"
+    assert_refused(reply, told)
+    (number,) = re.findall(told, reply.get_header(HEADER_REASON))
+    assert "/" not in reply.get_header(HEADER_REASON)
+    assert re.search(rf"{pattern}.*\[{number}\]", log), log
 
 
 # --- what leaves ---
@@ -343,7 +351,7 @@ def test_an_unforeseen_error_is_a_refusal_that_does_not_quote_it(
     context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dp = silent()
-    monkeypatch.setattr(privacy_filter, "_update", lambda *_: 1 / 0)
+    monkeypatch.setattr(disclosure, "read_update", lambda *_: 1 / 0)
     assert_refused(dp.process(answer(), context(dp)), "failed with ZeroDivisionError")
 
 
@@ -430,30 +438,39 @@ def test_a_crash_after_the_budget_was_spent_costs_budget_and_releases_nothing(
     ]
     + ['{"version": 1, "site": "photo", "releases": [{"noise_multiplier": NaN}]}'],
 )
-def test_a_broken_ledger_is_named_and_nothing_leaves(content: str, context: MakeContext, local: Path) -> None:
+def test_a_broken_ledger_is_named_in_the_log_and_nothing_leaves(
+    content: str, context: MakeContext, local: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = local / "fdg_privacy" / "ledger.json"
     path.parent.mkdir()
     path.write_text(content)
     dp = silent()
-    assert_refused(dp.process(answer(), context(dp)), f"site photo: privacy ledger {re.escape(str(path))}")
+    reply = dp.process(answer(), context(dp))
+    assert_refused_without_names(reply, f"site photo: privacy ledger {re.escape(str(path))}", caplog.text)
     assert path.read_text() == content
 
 
-def test_a_ledger_that_cannot_be_written_is_named_and_nothing_leaves(context: MakeContext, local: Path) -> None:
+def test_a_ledger_that_cannot_be_written_is_named_in_the_log_and_nothing_leaves(
+    context: MakeContext, local: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (local / "fdg_privacy").write_text("a file where the folder should be")
     dp = silent()
-    assert_refused(dp.process(answer(), context(dp)), r"site photo: privacy ledger .*ledger.json cannot be locked")
+    pattern = r"site photo: privacy ledger .*ledger.json cannot be locked"
+    assert_refused_without_names(dp.process(answer(), context(dp)), pattern, caplog.text)
     (local / "fdg_privacy").unlink()
     (local / "fdg_privacy").symlink_to(local / "gone" / "away")
-    assert_refused(dp.process(answer(), context(dp)), r"ledger.json cannot be locked")
+    caplog.clear()
+    assert_refused_without_names(dp.process(answer(), context(dp)), pattern, caplog.text)
 
 
-def test_a_ledger_that_is_a_link_into_nowhere_is_broken_not_empty(context: MakeContext, local: Path) -> None:
+def test_a_ledger_that_is_a_link_into_nowhere_is_broken_not_empty(
+    context: MakeContext, local: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = local / "fdg_privacy"
     folder.mkdir()
     (folder / "ledger.json").symlink_to(folder / "lost.json")
     dp = silent()
-    assert_refused(dp.process(answer(), context(dp)), "ledger.json.*cannot be read")
+    assert_refused_without_names(dp.process(answer(), context(dp)), "ledger.json.*cannot be read", caplog.text)
 
 
 def test_those_who_spend_at_once_lose_no_entry_and_overspend_nothing(tmp_path: Path) -> None:
@@ -516,12 +533,13 @@ def test_of_the_sites_policy_and_the_jobs_arguments_the_stricter_counts(context:
         ('{"delta": 1.0}', r"delta is 1\.0"),
     ],
 )
-def test_a_broken_policy_is_named_and_nothing_leaves(
-    content: str, pattern: str, context: MakeContext, local: Path
+def test_a_broken_policy_is_named_in_the_log_and_nothing_leaves(
+    content: str, pattern: str, context: MakeContext, local: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (local / "fdg_privacy.json").write_text(content)
     dp = silent()
-    assert_refused(dp.process(answer(), context(dp)), rf"site photo: privacy policy .*fdg_privacy\.json: .*{pattern}")
+    named = rf"site photo: privacy policy .*fdg_privacy\.json: .*{pattern}"
+    assert_refused_without_names(dp.process(answer(), context(dp)), named, caplog.text)
     assert ledger_of(local)["releases"] == []
 
 

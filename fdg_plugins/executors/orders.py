@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between FLARE's messages and the site's work: a task as an order, read and checked, and an outcome as an answer."""
+
+from typing import Any
+
+import torch
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.app_constant import AppConstants
+
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.executors.work import Order, Outcome, RequestError
+from fdg_plugins.messages import (
+    HEADER_RUN,
+    META_RECEIVED,
+    META_REPORT,
+    META_REQUEST,
+    META_SAMPLES,
+    META_SITE_REPORT,
+    TASK_CENSUS,
+    TASK_EVALUATE,
+    TASK_PROBE,
+    TASK_TRAIN,
+    CensusRequest,
+    TaskRequest,
+    TrainReport,
+)
+
+
+def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tuple[Order, str]:
+    """Return the order in a task of ``job``, and the run to which it belongs; raise ``RequestError`` if it is none."""
+    raw = _meta(shareable).get(META_REQUEST)
+    if task_name == TASK_CENSUS:
+        census = CensusRequest.read(raw, "census request", RequestError)
+        return Order(task_name, site, census.model_dump(mode="json"), job=job), census.run
+    request = TaskRequest.read(raw, "task request", RequestError)
+    round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
+    received = _received(shareable, request) if task_name == TASK_TRAIN else {}
+    values = request.model_dump(mode="json")
+    return Order(task_name, site, values, round_number, _weights(shareable), received, job), request.run
+
+
+def make_answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:
+    """Return the answer to a task whose work is done."""
+    value, tensors = outcome.value, outcome.tensors
+    if task_name in (TASK_CENSUS, TASK_EVALUATE):
+        return DXO(DataKind.METRICS, data=value).to_shareable()
+    if task_name == TASK_PROBE:
+        return _labelled(DXO(DataKind.METRICS, data=value, meta={META_SITE_REPORT: tensors["report"]}), task)
+    report = TrainReport.read(value["report"], "report of the training", ContributionError)
+    meta: dict[str, Any] = {META_SAMPLES: value["samples"], META_REPORT: report.model_dump(mode="python")}
+    if report.received is not None:
+        meta[MetaKey.INITIAL_METRICS] = {"val_accuracy": report.received.accuracy}
+    if tensors["report"]:
+        meta[META_SITE_REPORT] = tensors["report"]
+    return _labelled(DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=meta), task)
+
+
+def _meta(shareable: Shareable) -> dict[str, Any]:
+    dxo = from_shareable(shareable)
+    if dxo.data_kind == DataKind.COLLECTION:
+        raise RequestError(f"the job's site config needs ExchangeReceiveFilter for the data of {TASK_TRAIN!r}.")
+    return dxo.meta or {}
+
+
+def _weights(shareable: Shareable) -> dict[str, torch.Tensor]:
+    dxo = from_shareable(shareable)
+    if dxo.data_kind != DataKind.WEIGHTS:
+        raise RequestError(f"the server sent {dxo.data_kind}, expected the global model (WEIGHTS).")
+    return {name: torch.as_tensor(value) for name, value in dxo.data.items()}
+
+
+def _received(shareable: Shareable, request: TaskRequest) -> dict[str, torch.Tensor]:
+    """Return the tensors that came beside the model; refuse a task from which the job's filters did not take them."""
+    received = _meta(shareable).get(META_RECEIVED) or {}
+    if request.exchanged and not received:
+        raise RequestError(
+            "the server's tensors beside the model did not arrive: the job's configs need ExchangeSendFilter at the "
+            f"server and ExchangeReceiveFilter at the sites, for the data of {TASK_TRAIN!r}."
+        )
+    return {name: torch.as_tensor(value) for name, value in received.items()}
+
+
+def _labelled(dxo: DXO, task: Shareable) -> Shareable:
+    """Return the answer to a task, with its run and the number of its round, which FLARE does not echo."""
+    answer = dxo.to_shareable()
+    answer.set_header(HEADER_RUN, _meta(task)[META_REQUEST]["run"])
+    answer.set_header(AppConstants.CURRENT_ROUND, task.get_header(AppConstants.CURRENT_ROUND, 0))
+    return answer

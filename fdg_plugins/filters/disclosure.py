@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a site's answer may leave under differential privacy: everything that comes in is looked at and named.
+
+Each check raises :class:`RefusedError`, which never quotes a value. What is not known to be harmless is refused.
+"""
+
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
+
+from fdg_plugins.errors import FDGError
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    HEADER_RUN,
+    HEADER_STOP,
+    META_GAP,
+    META_REPORT,
+    META_SAMPLES,
+    META_SITE_REPORT,
+    CensusReply,
+    TrainReport,
+    shorten,
+)
+
+STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's, which count steps and not images
+LARGEST_VALUE = 1e140  # beyond it the squared length of an update overflows
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ARRAYS = (np.float16, np.float32, np.float64, np.int64)
+WITHHELD = {"received": None, "local": None, "training_split": None, "epoch_losses": None}
+
+DXO_KEY = "DXO"
+_REASONS = {
+    META_SITE_REPORT: "a method's tensors for the server, which differential privacy does not cover",
+    META_GAP: "a generalization gap, which differential privacy does not cover",
+}
+# The run is the server's own word, which the site's executor hands to the job's filters; it does not leave.
+_HEADERS = (ReservedHeaderKey.CONTENT_TYPE, ReservedHeaderKey.RC, AppConstants.CURRENT_ROUND, HEADER_RUN)
+_RETURN_CODES = {value for name, value in vars(ReturnCode).items() if not name.startswith("_")}
+
+
+class RefusedError(FDGError):
+    """The answer holds something that differential privacy does not cover; it does not leave the site.
+
+    Its text quotes no value, and may leave.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, public=True)
+
+
+class Update(NamedTuple):
+    """A checked update: floating-point tensors and step counters; ``arrays`` names those that came as arrays."""
+
+    tensors: dict[str, torch.Tensor]
+    arrays: frozenset[str]
+
+
+def refuse(site: str, what: str) -> NoReturn:
+    raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.")
+
+
+def bare_error(site: str, code: Any, shareable: Shareable) -> Shareable:
+    """Return an error reply without its reason, for the text of an exception may quote the data."""
+    code = code if isinstance(code, str) and code in _RETURN_CODES else ReturnCode.EXECUTION_EXCEPTION
+    reason = f"site {site}: {code}; its reason stays in the site's own log, as differential privacy demands."
+    reply = make_reply(code, {HEADER_REASON: reason})
+    if shareable.get_header(HEADER_STOP) is True:
+        reply.set_header(HEADER_STOP, True)
+    return reply
+
+
+def check_context(site: str, fl_ctx: FLContext) -> None:
+    """Refuse public properties other than FLARE's own, which lie between double underscores: they leave as well."""
+    for key in fl_ctx.get_all_public_props():
+        if not (key.startswith("__") and key.endswith("__")):
+            refuse(site, f"FLARE's context has the public property {shorten(key)}, which would leave beside it")
+
+
+def content(site: str, shareable: Shareable) -> DXO:
+    """Return the DXO in an answer that holds nothing else."""
+    for key in shareable:
+        if key not in (DXO_KEY, ReservedHeaderKey.HEADERS):
+            refuse(site, f"it holds {shorten(key)} beside its content")
+    for key in shareable.get(ReservedHeaderKey.HEADERS) or {}:
+        if key not in _HEADERS:
+            refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
+    try:
+        return from_shareable(shareable)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RefusedError(f"site {site}: differential privacy refused its answer: it is no DXO.") from error
+
+
+def census(site: str, dxo: DXO) -> DXO:
+    """Return the census, whose counts are public, without the names of the files that were skipped."""
+    if dxo.data_kind != DataKind.METRICS or dxo.meta:
+        refuse(site, f"its census is {shorten(dxo.data_kind)}, expected METRICS without meta")
+    try:
+        reply = CensusReply.read(dxo.data, "census", RefusedError)
+    except RefusedError:
+        refuse(site, "its census is not as declared")
+    return DXO(DataKind.METRICS, data=reply.model_copy(update={"skipped": ()}).model_dump(mode="json"))
+
+
+def read_update(site: str, dxo: DXO) -> Update:
+    if dxo.data_kind == DataKind.COLLECTION:
+        refuse(site, "it holds a method's tensors beside the update, which differential privacy does not cover")
+    if dxo.data_kind != DataKind.WEIGHT_DIFF:
+        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enumeration until it has crossed the wire
+        refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF)")
+    tensors = {}
+    for name, value in dxo.data.items():
+        if not isinstance(name, str):
+            refuse(site, f"a parameter's name is a {type(name).__name__}, expected a string")
+        tensors[name] = _values(site, name, value)
+    if not any(value.is_floating_point() for value in tensors.values()):
+        refuse(site, "its update has no floating-point values")
+    return Update(tensors, frozenset(name for name, value in dxo.data.items() if isinstance(value, np.ndarray)))
+
+
+def _values(site: str, name: str, value: Any) -> torch.Tensor:
+    """Return one parameter as a tensor on the CPU that may leave once it is noised, or is a counter of steps."""
+    where = f"parameter {shorten(name)}"
+    if isinstance(value, np.ndarray) and value.dtype in ARRAYS:
+        value = torch.from_numpy(value.copy())  # a copy: torch warns of arrays that are read-only
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type == "meta":
+        refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
+    if value.dtype in FLOATS:
+        if not bool(torch.isfinite(value).all()):
+            refuse(site, f"{where} has values that are NaN or infinite")
+        if value.dtype == torch.float64 and bool((value.abs() > LARGEST_VALUE).any()):
+            refuse(site, f"{where} has values beyond {LARGEST_VALUE:g}")
+    elif value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS):
+        refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
+    return value.detach().cpu()
+
+
+def released_meta(site: str, dxo: DXO) -> dict[str, Any]:
+    """Return the meta that may leave: the number of samples, and the report without what was measured on images."""
+    meta: dict[str, Any] = {}
+    for key, value in dxo.meta.items():
+        if key == META_SAMPLES:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                refuse(site, "its number of samples is not a whole number above zero")
+            meta[key] = value
+        elif key == META_REPORT:
+            meta[key] = _withheld(site, value)
+        elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # which simply do not leave
+            refuse(site, f"its meta holds {_REASONS.get(key) or f'{shorten(key)}, which is not known'}")
+    return meta
+
+
+def _withheld(site: str, value: Any) -> dict[str, Any]:
+    try:
+        report = TrainReport.read(value, "report", RefusedError)
+    except RefusedError:
+        refuse(site, "its report of the training is not as declared")
+    return report.model_copy(update=WITHHELD).model_dump(mode="python")
+
+
+def round_of(site: str, shareable: Shareable) -> int:
+    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        refuse(site, "the number of its round is not a whole number")
+    return number

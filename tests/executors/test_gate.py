@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the executor returns keeps to the site's own files, whoever calls it and whichever filters there are."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from flare_runner import SiteWorkspace, run_task, send, site_context
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.filters.exclude_vars import ExcludeVars
+from nvflare.private.privacy_manager import PrivacyService
+
+from fdg_plugins.audit_file import AUDIT_FILE, AuditLine, read_audit
+from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.executors.work import Order, Outcome
+from fdg_plugins.filters import (
+    DifferentialPrivacyFilter,
+    ExchangeReportFilter,
+    GapReportFilter,
+    RoundedUpdateSendFilter,
+)
+from fdg_plugins.filters.wire import pack
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    HEADER_STOP,
+    META_REPORT,
+    META_REQUEST,
+    META_SAMPLES,
+    TASK_CENSUS,
+    TASK_EVALUATE,
+    TASK_PROBE,
+    TASK_TRAIN,
+    CensusReply,
+    Evaluation,
+    TrainReport,
+)
+from fdg_plugins.protocol import Protocol
+
+SITE = "photo"
+CANARY = 0.123456789  # measured on images: must not be found in anything that leaves
+UPDATE = {"w": torch.full((400,), CANARY), "bn.num_batches_tracked": torch.tensor(17)}
+LIMITS: dict[str, float] = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 100.0}
+SCORE = Evaluation(split="validation", loss=CANARY, accuracy=0.5, count=10)
+REPORT = TrainReport(
+    domain=SITE,
+    received=SCORE,
+    local=SCORE,
+    epoch_losses=(CANARY,),
+    steps=3,
+    effective_steps=3.0,
+    learning_rate=0.1,
+    seconds=1.0,
+)
+
+
+def trained(report: TrainReport = REPORT, **tensors: torch.Tensor) -> Outcome:
+    """Return what came of a training, with the method's tensors."""
+    value = {"samples": 120, "report": report.model_dump(mode="python")}
+    return Outcome("ok", value, {"update": {name: value.clone() for name, value in UPDATE.items()}, "report": tensors})
+
+
+CENSUS = CensusReply(
+    domain=SITE,
+    dataset="pacs",
+    stand_in=False,
+    classes=("dog",),
+    class_counts=(3,),
+    num_train=1,
+    num_validation=1,
+    num_test=1,
+    split="s",
+    split_hash="h",
+    skipped=("dog/anna_smith.jpg",),
+    num_skipped=1,
+    device="cpu",
+    versions={},
+)
+
+
+class Done(SiteExecutor):
+    """The executor without the work: every task has come to ``outcome``."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+        self.orders: list[Order] = []
+
+    def _worker(self, site: str, *, isolate: bool) -> Any:
+        return SimpleNamespace(do_work=lambda order, *_, **__: self.orders.append(order) or self.outcome)
+
+
+class Site:
+    """A site's folder with its own files, in which an executor does a task between filters, as under FLARE's runner."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.local = folder / "local"
+        self.local.mkdir()
+        self.scope: tuple[Filter, ...] = ()
+        self.filters: tuple[Filter, ...] = ()
+
+    def write(self, name: str, content: Any) -> None:
+        (self.local / name).write_text(json.dumps(content))
+
+    def context(self) -> FLContext:
+        return site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
+
+    def returned(self, outcome: Outcome, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
+        """Return what the executor returns."""
+        context = self.context()
+        return run_task(Done(outcome), task, request(task, **protocol), context, filters=self.filters)
+
+    def sent(self, outcome: Outcome, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
+        """Return what FLARE then sends."""
+        executor, context = Done(outcome), self.context()
+        reply = run_task(executor, task, request(task, **protocol), context, filters=self.filters)
+        return send(reply, executor, task, context, self.filters)
+
+    @property
+    def releases(self) -> list[dict[str, Any]]:
+        path = self.local / "fdg_privacy" / "ledger.json"
+        return json.loads(path.read_text())["releases"] if path.exists() else []
+
+    @property
+    def audit(self) -> list[AuditLine]:
+        path = self.folder / AUDIT_FILE
+        return list(read_audit(path)) if path.exists() else []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def request(task: str, **protocol: Any) -> Shareable:
+    values = Protocol(model="convnet", target="sketch", **protocol).model_dump(mode="json")
+    if task == TASK_CENSUS:
+        meta = {META_REQUEST: {"protocol": values, "stand_in_protocol": values, "run": "run-1"}}
+    else:
+        meta = {META_REQUEST: {"protocol": values, "stand_in": False, "run": "run-1"}}
+    shareable = DXO(DataKind.WEIGHTS, data={"w": torch.zeros(400)}, meta=meta).to_shareable()
+    shareable.set_header(AppConstants.CURRENT_ROUND, 4)
+    return shareable
+
+
+def dp(**limits: float) -> DifferentialPrivacyFilter:
+    return DifferentialPrivacyFilter(**{**LIMITS, **limits})
+
+
+def assert_noised_once(reply: Shareable, sigma: float = 8.0, clip_norm: float = 1.0) -> None:
+    """The release has the deviation of one noise on a clipped update: 400 values tell it from that of two."""
+    assert reply.get_return_code() == ReturnCode.OK, reply.get_header(HEADER_REASON)
+    dxo = from_shareable(reply)
+    assert not torch.equal(dxo.data["w"], UPDATE["w"])
+    assert float(dxo.data["w"].float().std()) == pytest.approx(sigma * clip_norm, rel=0.18)
+    assert int(dxo.data["bn.num_batches_tracked"]) == 0
+    assert dxo.meta.keys() <= {META_SAMPLES, META_REPORT, MetaKey.FILTER_HISTORY}
+    assert str(CANARY) not in str(dxo.meta)
+
+
+def refusal(reply: Shareable) -> str:
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert set(reply) == {"__headers__"}
+    assert str(CANARY) not in str(dict(reply))
+    return str(reply.get_header(HEADER_REASON))
+
+
+# --- privacy without any filter ---
+
+
+def test_without_a_demand_of_the_site_an_answer_is_what_the_work_gave(site: Site) -> None:
+    dxo = from_shareable(site.sent(trained()))
+    assert torch.equal(dxo.data["w"], UPDATE["w"])
+    assert site.releases == []
+
+
+def test_a_whole_policy_of_the_site_is_enough(site: Site) -> None:
+    site.write("fdg_privacy.json", LIMITS)
+    assert_noised_once(site.returned(trained()))
+    assert [(one["job"], one["round"], one["noise_multiplier"]) for one in site.releases] == [("job", 4, 8.0)]
+
+
+@pytest.mark.parametrize("left_out", list(LIMITS))
+def test_a_policy_that_leaves_something_out_only_tightens_filters(site: Site, left_out: str) -> None:
+    site.write("fdg_privacy.json", {name: value for name, value in LIMITS.items() if name != left_out})
+    assert torch.equal(from_shareable(site.sent(trained())).data["w"], UPDATE["w"])
+
+
+def test_the_default_scope_counts_where_the_context_has_none_or_another(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = SimpleNamespace(task_result_filters={"out": [dp()], "in": []})
+    monkeypatch.setattr(PrivacyService, "get_scope", staticmethod(lambda name: None if name else scope))
+    assert_noised_once(site.returned(trained()))
+    site.scope = (ExcludeVars(["nothing"]),)
+    assert_noised_once(site.sent(trained()))
+    assert len(site.releases) == 2
+
+
+def test_a_filter_of_the_job_alone_is_the_jobs_own_affair(site: Site) -> None:
+    site.filters = (dp(),)
+    assert torch.equal(from_shareable(site.returned(trained())).data["w"], UPDATE["w"])
+    assert_noised_once(site.sent(trained()))
+    assert len(site.releases) == 1
+
+
+# --- privacy and the filters: once, by the strictest ---
+
+
+@pytest.mark.parametrize(
+    ("policy", "scope", "filters"),
+    [
+        (LIMITS, [], []),
+        (None, [dp()], []),
+        (LIMITS, [dp()], []),
+        (None, [dp()], [dp()]),
+        (LIMITS, [dp(noise_multiplier=1.0)], [dp(noise_multiplier=2.0, clip_norm=50.0)]),
+        ({**LIMITS, "noise_multiplier": 1.0}, [dp()], []),
+        ({**LIMITS, "noise_multiplier": 1.0}, [], [dp()]),
+        (None, [ExcludeVars(["nothing"]), dp()], [RoundedUpdateSendFilter()]),
+        (LIMITS, [], [RoundedUpdateSendFilter(), dp()]),
+        (LIMITS, [], [GapReportFilter(), dp()]),
+        ({"noise_multiplier": 8.0}, [dp(noise_multiplier=0.5)], []),
+    ],
+)
+def test_noise_is_added_once_by_the_strictest_of_all_and_entered_once(
+    site: Site, policy: dict[str, float] | None, scope: list[Filter], filters: list[Filter]
+) -> None:
+    site.scope, site.filters = tuple(scope), tuple(filters)
+    if policy is not None:
+        site.write("fdg_privacy.json", policy)
+    assert_noised_once(site.sent(trained()))
+    assert [one["noise_multiplier"] for one in site.releases] == [8.0]
+
+
+class Meddler(Filter):
+    """A filter before the site's own that hands on something else than it was given."""
+
+    def __init__(self, change: Callable[[Shareable], Shareable]) -> None:
+        super().__init__()
+        self.change = change
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        return self.change(shareable)
+
+
+def in_place(shareable: Shareable) -> Shareable:
+    from_shareable(shareable).data["w"].copy_(UPDATE["w"])
+    return shareable
+
+
+def another_tensor(shareable: Shareable) -> Shareable:
+    shareable["DXO"]["data"]["w"] = UPDATE["w"].clone()
+    return shareable
+
+
+def another_object(shareable: Shareable) -> Shareable:
+    dxo = from_shareable(shareable)
+    answer = DXO(DataKind.WEIGHT_DIFF, data={**dxo.data, "w": UPDATE["w"].clone()}, meta=dxo.meta).to_shareable()
+    answer.set_header(AppConstants.CURRENT_ROUND, 4)
+    return answer
+
+
+@pytest.mark.parametrize("change", [in_place, another_tensor, another_object])
+def test_a_mark_does_not_cover_what_came_after_it(site: Site, change: Callable[[Shareable], Shareable]) -> None:
+    site.scope = (Meddler(change), dp())
+    assert_noised_once(site.sent(trained()))
+    assert len(site.releases) == 2, "the first release was thrown away, the second is what leaves"
+
+
+def test_a_mark_does_not_cover_what_was_put_beside_it(site: Site) -> None:
+    def put_beside(shareable: Shareable) -> Shareable:
+        return pack(from_shareable(shareable), {"class_means": UPDATE["w"]}, 4, shareable)
+
+    site.scope = (Meddler(put_beside), dp())
+    assert "a method's tensors beside the update" in refusal(site.sent(trained()))
+
+
+def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
+    site.scope = (dp(),)
+    executor, context = Done(trained()), site.context()
+    reply = run_task(executor, TASK_TRAIN, request(TASK_TRAIN), context)
+    site.write("fdg_privacy.json", {"noise_multiplier": 64.0})
+    assert_noised_once(send(reply, executor, TASK_TRAIN, context), sigma=64.0)
+    assert [one["noise_multiplier"] for one in site.releases] == [8.0, 64.0]
+
+
+# --- what privacy refuses ---
+
+
+@pytest.mark.parametrize("through_filters", [False, True])
+@pytest.mark.parametrize(
+    ("task", "outcome", "text"),
+    [
+        (TASK_TRAIN, trained(class_means=torch.ones(3)), "its meta holds a method's tensors for the server"),
+        (
+            TASK_PROBE,
+            Outcome("ok", {"count": 4}, {"report": {"g": torch.ones(3)}}),
+            "it is 'METRICS', expected an update",
+        ),
+        (TASK_EVALUATE, Outcome("ok", SCORE.model_dump(mode="python")), "it is 'METRICS', expected an update"),
+    ],
+)
+def test_what_privacy_does_not_cover_stays_refused_with_its_sentence(
+    site: Site, task: str, outcome: Outcome, text: str, through_filters: bool
+) -> None:
+    site.scope = (dp(),)
+    site.filters = (ExchangeReportFilter(),) if task == TASK_PROBE else ()
+    reply = (site.sent if through_filters else site.returned)(outcome, task)
+    if not site.filters:
+        assert text in refusal(reply)
+    assert refusal(reply).startswith("site photo: differential privacy refused its answer: ")
+    assert site.releases == []
+
+
+def test_a_filter_behind_the_release_that_could_add_to_it_is_refused_before_anything_is_spent(site: Site) -> None:
+    site.write("fdg_privacy.json", LIMITS)
+    site.filters = (GapReportFilter(),)
+    assert "fdg_plugins.filters.gap.GapReportFilter comes after it" in refusal(site.sent(trained()))
+    assert site.releases == []
+
+
+def test_a_spent_budget_asks_the_job_to_stop_through_all_filters(site: Site) -> None:
+    site.scope = (dp(max_epsilon=1e-3), dp())
+    reply = site.sent(trained())
+    assert refusal(reply).startswith("site photo: its privacy budget is spent: epsilon is 0 ")
+    assert reply.get_header(HEADER_STOP) is True
+
+
+def test_the_census_leaves_without_names_and_an_error_without_its_reason(site: Site) -> None:
+    site.write("fdg_privacy.json", LIMITS)
+    site.write("fdg_site.json", {SITE: {"report_names": True}})
+    census = site.sent(Outcome("ok", CENSUS.model_dump(mode="json")), TASK_CENSUS)
+    assert from_shareable(census).data["num_skipped"] == 1
+    assert "anna_smith" not in str(dict(census))
+    failed = site.sent(Outcome("failed", reason=f"the loss was {CANARY}", public=f"it was {CANARY}", trace="t"))
+    assert refusal(failed).endswith("its reason stays in the site's own log, as differential privacy demands.")
+
+
+def test_a_broken_policy_stops_everything_before_any_work(site: Site) -> None:
+    (site.local / "fdg_privacy.json").write_text("{")
+    executor = Done(trained())
+    reply = run_task(executor, TASK_TRAIN, request(TASK_TRAIN), site.context())
+    assert "/" not in refusal(reply)
+    assert executor.orders == []
+
+
+def test_an_unforeseen_error_in_the_release_lets_nothing_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.write("fdg_privacy.json", LIMITS)
+    site.write("fdg_site.json", {SITE: {"report_names": True}})
+
+    def fail(*_: Any) -> None:
+        raise ValueError(str(CANARY))
+
+    monkeypatch.setattr("fdg_plugins.filters.disclosure.read_update", fail)
+    assert refusal(site.sent(trained())) == "site photo: differential privacy failed with ValueError."
+
+
+def test_nothing_leaves_where_the_gate_itself_fails(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fdg_plugins.executors.site.demanded_limits", lambda *_: 1 / 0)
+    assert refusal(site.sent(trained())).startswith("unforeseen error (ZeroDivisionError")
+
+
+# --- allowed reports ---
+
+
+def forbidden() -> Iterator[tuple[Outcome, dict[str, Any], list[str], str]]:
+    """Yield an outcome, the protocol's settings, the reports that are allowed, and what the refusal names."""
+    means = trained(class_means=torch.ones(3))
+    yield means, {"objective": {"name": "dim"}}, ["gap", "classifier_gradient"], "'class_means'"
+    yield trained(g=torch.ones(3)), {"objective": {"name": "iir"}}, ["class_means"], "'classifier_gradient'"
+    yield trained(g=torch.ones(3)), {"objective": {"name": "erm"}}, ["class_means"], "a report that has no name"
+    split = trained(REPORT.model_copy(update={"training_split": (SCORE, SCORE)}))
+    yield split, {}, ["class_means"], "'training_loss' or 'gap'"
+    yield trained(), {"keep_local_models": True}, [], "'local_model'"
+
+
+@pytest.mark.parametrize(("outcome", "protocol", "allowed", "name"), list(forbidden()))
+def test_a_report_that_the_site_forbids_is_not_returned_whatever_the_work_let_pass(
+    site: Site, outcome: Outcome, protocol: dict[str, Any], allowed: list[str], name: str
+) -> None:
+    site.write("fdg_site.json", {SITE: {"allowed_reports": allowed}})
+    text = refusal(site.returned(outcome, **protocol))
+    assert text.endswith(f"the site forbids {name} (allowed_reports).")
+
+
+@pytest.mark.parametrize(
+    "allowed", [None, ["class_means", "training_loss", "local_model"], ["class_means", "gap", "local_model"]]
+)
+def test_reports_that_the_site_allows_are_returned(site: Site, allowed: list[str] | None) -> None:
+    site.write("fdg_site.json", {SITE: {"allowed_reports": allowed}})
+    outcome = trained(REPORT.model_copy(update={"training_split": (SCORE, SCORE)}), class_means=torch.ones(3))
+    reply = site.returned(outcome, objective={"name": "dim"}, keep_local_models=True)
+    assert reply.get_return_code() == ReturnCode.OK
+
+
+def test_a_probe_s_report_is_one_too(site: Site) -> None:
+    site.write("fdg_site.json", {SITE: {"allowed_reports": []}})
+    outcome = Outcome("ok", {"count": 4}, {"report": {"classifier.weight": torch.ones(3)}})
+    text = refusal(site.returned(outcome, TASK_PROBE, objective={"name": "iir"}))
+    assert "'classifier_gradient'" in text
+
+
+# --- the audit ---
+
+
+def test_an_answer_is_noted_when_it_is_returned_and_when_it_is_sent(site: Site) -> None:
+    site.filters = (RoundedUpdateSendFilter(),)
+    site.sent(trained())
+    returned, sent = site.audit
+    assert (returned.stage, sent.stage, returned.id == sent.id) == ("returned", "sent", True)
+    assert (returned.task, returned.round, sent.task, sent.round) == (TASK_TRAIN, 4, TASK_TRAIN, 4)
+    assert [entry.dtype for entry in returned.tensors] == ["float32", "int64"]
+    assert [entry.dtype for entry in sent.tensors] == ["bfloat16", "int64"]
+    assert returned.filters == ()
+    assert sent.filters is not None
+    assert [one.filter.rpartition(".")[2] for one in sent.filters] == ["RoundedUpdateSendFilter"]
+    assert returned.tensors[0].norm == pytest.approx(CANARY * 20, rel=1e-6)
+    site.sent(trained())
+    assert len({line.id for line in site.audit}) == 2
+
+
+def test_what_privacy_released_is_what_is_noted(site: Site) -> None:
+    site.write("fdg_privacy.json", LIMITS)
+    site.returned(trained())
+    (line,) = site.audit
+    assert line.tensors[0].norm > 100 * math.sqrt(400) * CANARY / 8
+
+
+def test_an_answer_of_another_executor_has_a_line_and_an_id_of_its_own(site: Site) -> None:
+    executor, context = Done(trained()), site.context()
+    send(run_task(executor, TASK_TRAIN, request(TASK_TRAIN), context), executor, TASK_TRAIN, context)
+    context.set_prop("__task_id__", "another", private=True, sticky=False)
+    send(DXO(DataKind.METRICS, data={}).to_shareable(), executor, "validate", context)
+    assert [line.stage for line in site.audit] == ["returned", "sent", "sent"]
+    assert len({line.id for line in site.audit}) == 2
+
+
+@pytest.mark.parametrize("stage", ["returned", "sent"])
+def test_what_cannot_be_noted_is_not_returned_and_not_sent(site: Site, stage: str) -> None:
+    executor, context = Done(trained()), site.context()
+    path = site.folder / AUDIT_FILE
+    if stage == "returned":
+        path.symlink_to("/dev/full")
+    reply = run_task(executor, TASK_TRAIN, request(TASK_TRAIN), context)
+    if stage == "sent":
+        assert reply.get_return_code() == ReturnCode.OK
+        path.unlink()
+        path.symlink_to("/dev/full")
+        reply = send(reply, executor, TASK_TRAIN, context)
+    text = refusal(reply)
+    assert text.startswith("site photo: its answer was withheld: the audit cannot be written: No space left on device")
+    assert AUDIT_FILE not in text
+
+
+def test_an_event_of_the_audit_s_name_without_an_answer_notes_nothing(site: Site) -> None:
+    executor, context = Done(trained()), site.context()
+    executor.handle_event(EventType.AFTER_TASK_RESULT_FILTER, context)
+    assert site.audit == []
