@@ -33,6 +33,7 @@ from fdg_plugins.methods import Exchange
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.state import remove_state
 from fdg_plugins.storage import keep_file, write_bytes, write_json
 from fdg_plugins.stored_tensor import is_reference, size_of
 
@@ -134,7 +135,8 @@ class Rounds:
         """Let every site judge the model after the last round; return the evaluation."""
         record, answers = self.record, Answers()
         sites = tuple(sorted((*record.sources, *record.held_out)))
-        request = Request(TASK_EVALUATE, sites, self._task(len(record.rounds)), self._on_score(answers))
+        task = self._task(len(record.rounds), last=True)
+        request = Request(TASK_EVALUATE, sites, task, self._on_score(answers))
         self.messenger.ask([request], record.protocol.task_timeout)
         return self._judge(len(record.rounds), answers, record.sources)
 
@@ -153,8 +155,10 @@ class Rounds:
         """Write the record of the finished run; there is nothing left to go on with."""
         self.save_record()
         if self.state is not None:
-            (self.state / CHECKPOINT_FILE).unlink(missing_ok=True)
-            (self.state / SELECTED_FILE).unlink(missing_ok=True)
+            try:
+                remove_state(self.state)
+            except DataError as error:  # the run has finished all the same
+                self.messenger.warning(str(error))
 
     def _checkpoint(self) -> Checkpoint:
         exchange = self.exchanger.exchange
@@ -225,12 +229,13 @@ class Rounds:
         if refused is not None:
             answers.refused_reports[site] = refused.removeprefix(f"site {site}: ")
 
-    def _task(self, number: int) -> FLModel:
+    def _task(self, number: int, *, last: bool = False) -> FLModel:
         request = TaskRequest(
             protocol=self.record.protocol,
             stand_in=self.record.stand_in,
             run=self.record.run,
             exchanged=self.exchanger.sends,
+            last=last,
         )
         return FLModel(
             params_type=ParamsType.FULL,
@@ -299,7 +304,7 @@ class Rounds:
             self.model.save(self.folder / LAST_FILE, self._description(after_round))
         for folder in (self.folder, self.state):
             if folder is not None:
-                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE)
+                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE, private=folder is self.state)
 
     def _step(self, drawn: Iterable[str], answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step, or leave model and exchange as they are and return the reason."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The FLARE Executor of a site: answers census, probe, train and evaluate, and never with a traceback."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.executors.audit import audit_event
 from fdg_plugins.executors.isolation import TrainingProcess
 from fdg_plugins.executors.work import Order, Outcome, SiteWork, mark, reason_of
@@ -38,7 +39,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.quiet import quiet_console
 from fdg_plugins.site_config import site_config_of
-from fdg_plugins.state import state_folder
+from fdg_plugins.state import mark_in_use, remove_state, state_folder
 
 TASKS = (TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 
@@ -56,16 +57,27 @@ class SiteExecutor(Executor):
         self._work: SiteWork | None = None
         self._process: TrainingProcess | None = None
         self._stand_in = False
+        self._finished: Path | None = None  # state of a run that has no more tasks for the site
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Teach FLARE's serializer about tensors, keep its console to what a person reads, audit what leaves, and end
-        the training process with the run."""
+        """Teach FLARE's serializer about tensors, keep its console to what a person reads, audit what leaves, end the
+        training process with the run, and remove what is kept of a finished run once its last answer was sent."""
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             quiet_console()
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._process is not None:
             self._process.close()
+        if event_type in (EventType.AFTER_SEND_TASK_RESULT, EventType.END_RUN):
+            self._remove_finished(fl_ctx)
         audit_event(event_type, fl_ctx)
+
+    def _remove_finished(self, fl_ctx: FLContext) -> None:
+        folder, self._finished = self._finished, None
+        try:
+            if folder is not None:
+                remove_state(folder)
+        except DataError as error:
+            self.log_warning(fl_ctx, str(error))
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to one task; an error reply carries its reason, in one sentence, as a header."""
@@ -94,6 +106,7 @@ class SiteExecutor(Executor):
         site = fl_ctx.get_identity_name()
         order, run = _order(task_name, site, shareable)
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
+        mark_in_use(folder)
         config = site_config_of(site, fl_ctx)
         isolate = fl_ctx.get_job_id() != SimulatorConstants.JOB_NAME if config.isolate is None else config.isolate
         outcome = self._worker(site, isolate=isolate).do_work(
@@ -105,6 +118,8 @@ class SiteExecutor(Executor):
         )
         if outcome.stand_in is not None:
             self._stand_in = outcome.stand_in
+        if task_name == TASK_EVALUATE and order.request["last"] and outcome.kind != "aborted":
+            self._finished = folder
         return outcome
 
     def _worker(self, site: str, *, isolate: bool) -> SiteWork | TrainingProcess:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.storage import DEEPEST_JSON, depth_exceeds
 
 _KEY = re.compile(r"(?:(?P<method>[a-z0-9_+]+):)?(?P<name>[a-z][a-z0-9_]*)")
 _JSON_STARTS = ("{", "[", '"')
@@ -60,6 +61,10 @@ def _first_value(text: str, key: str) -> tuple[Any, str]:
             value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
         except ValueError as error:
             raise SettingsError(f"--set {key}: {text!r} is not valid JSON: {error}.") from error
+        except RecursionError as error:
+            raise SettingsError(_too_deep(key)) from error
+        if depth_exceeds(value, DEEPEST_JSON):
+            raise SettingsError(_too_deep(key))
     else:
         end = text.find(",") if "," in text else len(text)
         value = _plain(text[:end].strip())
@@ -67,6 +72,10 @@ def _first_value(text: str, key: str) -> tuple[Any, str]:
     if value == "" or (rest and not rest.startswith(",")):
         raise SettingsError(f"--set {key}: {text!r} does not begin with a value and a comma or the end after it.")
     return _whole(value), rest
+
+
+def _too_deep(key: str) -> str:
+    return f"--set {key}: the value nests deeper than {DEEPEST_JSON} levels."
 
 
 def _plain(text: str) -> Any:

@@ -160,7 +160,7 @@ def test_a_disk_that_is_full_is_answered_with_the_file(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr("os.fsync", full)
     text = reason(GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context))
     assert text.endswith("fdg_gap.json cannot be written: No space left on device.")
 
