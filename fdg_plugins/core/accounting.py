@@ -80,7 +80,6 @@ def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, 
 
     At most ``MOST_RELEASES``. Raises ``SettingsError`` naming what is out of range.
     """
-    noise_multiplier = _positive("noise multiplier", noise_multiplier)
     max_epsilon = _positive("max_epsilon", max_epsilon)
 
     def fits(count: int) -> bool:
@@ -104,7 +103,7 @@ def composed_mu(noise_multipliers: Iterable[float]) -> float:
 
 def mu_of_equal(releases: int, noise_multiplier: float) -> float:
     """Return the mu of ``releases`` releases with the same noise, rounded up."""
-    return _up(SENSITIVITY * math.sqrt(releases) / noise_multiplier)
+    return _up(SENSITIVITY * math.sqrt(releases) / _positive("noise multiplier", noise_multiplier))
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
