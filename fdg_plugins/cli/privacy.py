@@ -2,6 +2,7 @@
 """``fdg privacy``: what a plan will spend of a site's privacy, or what noise it needs."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -82,7 +83,7 @@ def privacy(
     if content is not None and file is not None:
         standing = _standing(content, file, policy, plan, in_force)
     if as_json:
-        typer.echo(json.dumps(_as_json(plan, standing, in_force), indent=1))
+        typer.echo(json.dumps(_as_json(plan, standing, in_force), indent=1, allow_nan=False))
     else:
         _show(plan, standing, in_force, noise)
 
@@ -120,7 +121,13 @@ def _read(kit: Path | None, ledger: Path | None) -> "tuple[LedgerContent, Path, 
     if not local.is_dir():
         raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
     file = local / LEDGER_FOLDER / LEDGER_FILE
-    content = read_ledger(file) if file.exists() else LedgerContent(site=kit.resolve().name)
+    try:
+        file.lstat()
+        content = read_ledger(file)
+    except FileNotFoundError:
+        content = LedgerContent(site=kit.resolve().name)
+    except OSError as error:
+        raise DataError(f"privacy ledger {file} cannot be read: {error.strerror}.") from error
     return content, file, read_policy(content.site, local / POLICY_FILE)
 
 
@@ -150,25 +157,41 @@ def _standing(content: "LedgerContent", file: Path, policy: "Policy", plan: Plan
 
 
 def _as_json(plan: Plan | None, standing: Standing | None, delta: float) -> dict[str, Any]:
-    result: dict[str, Any] = {"delta": delta, "plan": None if plan is None else plan._asdict()}
+    result: dict[str, Any] = {"delta": delta, "plan": None}
+    if plan is not None:
+        result["plan"] = {**plan._asdict(), "epsilon": _finite(plan.epsilon)}
     if standing is not None:
         result["ledger"] = {
             "file": str(standing.file),
             "site": standing.content.site,
             "releases": len(standing.content.releases),
-            "epsilon": standing.spent,
-            "epsilon_with_plan": standing.with_plan,
+            "epsilon": _finite(standing.spent),
+            "epsilon_with_plan": _finite(standing.with_plan),
             "max_epsilon": standing.policy.max_epsilon,
             "rounds_left": standing.rounds_left,
         }
     return result
 
 
+def _finite(value: float | None) -> float | None:
+    """Return ``value`` as JSON can hold it: null stands for more than any number."""
+    return None if value is None or math.isinf(value) else value
+
+
+def _digits(noise_multiplier: float) -> str:
+    """Return six digits, rounded up: whoever types them in spends no more than is printed beside them."""
+    shown = f"{noise_multiplier:.6g}"
+    if float(shown) < noise_multiplier:
+        exponent = math.floor(math.log10(noise_multiplier)) - 5
+        shown = f"{float(shown) + 10.0**exponent:.6g}"
+    return shown
+
+
 def _show(plan: Plan | None, standing: Standing | None, delta: float, asked_noise: float | None) -> None:
     at = f"at delta {delta:g}"
     if plan is not None:
         rounds = f"{plan.rounds} round{'' if plan.rounds == 1 else 's'}"
-        say(f"{rounds} with noise multiplier {plan.noise_multiplier:.6g}: epsilon {plan.epsilon:.4g} {at}")
+        say(f"{rounds} with noise multiplier {_digits(plan.noise_multiplier)}: epsilon {plan.epsilon:.4g} {at}")
         if asked_noise is not None and plan.noise_multiplier > asked_noise:
             say(f"the site's policy raises the noise multiplier from {asked_noise:.6g}")
     if standing is None:
