@@ -6,6 +6,7 @@ The federation is one of its own, since its server dies.
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -148,6 +149,17 @@ def unbroken(
     assert submission.end() == 0, submission.output
     assert submission.output.splitlines()[-1].endswith("FINISHED:COMPLETED"), submission.output
     return results(own_federation, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
+
+
+def test_a_finished_run_leaves_no_state_anywhere(
+    own_federation: Federation, unbroken: tuple[RunRecord, dict[str, torch.Tensor]]
+) -> None:
+    states = [own_federation.folder / name / "fdg_state" for name in ("server", *own_federation.sites)]
+    deadline = time.monotonic() + 20  # a site hears that its last answer was sent after the server has it
+    while (left := [state for state in states if (state / unbroken[0].run).exists()]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    assert all(stat.S_IMODE(state.stat().st_mode) == 0o700 for state in states)
 
 
 def check_equal(
