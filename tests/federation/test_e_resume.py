@@ -19,6 +19,7 @@ import torch
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.errors import DataError
+from fdg_plugins.leftovers import leftovers
 from fdg_plugins.storage import load_tensors
 
 from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol
@@ -178,6 +179,9 @@ def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
     submission = Submission(own_federation, small_job, "--resume-on-failure")
     run = submission.first_job()
     wait_for_round(own_federation, run, 2)
+    for participant in ("server", "photo"):
+        (kept,) = leftovers(own_federation.folder / participant, run=run)
+        assert "process" in str(kept.kept_because), "fdg clean must see that it is in use"
     assert kill(own_federation, "photo", run), "the site has no process for the job"
     assert submission.end() == 0, submission.output
     assert own_federation.meta(run)["status"] == "FINISHED:EXECUTION_EXCEPTION"
