@@ -122,12 +122,14 @@ class CensusReply(Checked):
 
 
 class TaskRequest(Checked):
-    """What goes down beside the model: the protocol that the census fixed, and whether tensors come too."""
+    """What goes down beside the model: the protocol that the census fixed, whether tensors come too, and whether the
+    run has no task for the site after this one: what it keeps of the run can then go."""
 
     protocol: Protocol
     stand_in: bool
     run: str
     exchanged: bool = False
+    last: bool = False
 
 
 class Evaluation(Checked):

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that must never be seen half-written: JSON and tensors, replaced atomically; no pickle."""
+"""Files that must never be seen half-written: JSON and tensors, replaced atomically; no pickle.
 
+A file gets the permissions that the process's umask leaves, as any program's would; a ``private`` one is its owner's
+alone (0600), in a folder that only its owner enters (0700).
+"""
+
+import contextlib
 import json
 import os
+import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +18,8 @@ import torch
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import DataError
+
+DEEPEST_JSON = 64  # levels; what this package reads and writes has fewer than ten
 
 
 def user_path(text: str, environment: Mapping[str, str]) -> Path:
@@ -23,71 +31,136 @@ def user_path(text: str, environment: Mapping[str, str]) -> Path:
     return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Replace ``path`` by ``content``: a reader, or a crash at any moment, meets the old file or the new one.
 
+    ``private``: what could be read by others before can be no more, and :func:`make_private_folder` makes its folder.
     Raises ``DataError`` naming the file if it cannot be written, the old one being as it was.
     """
     try:
-        _replace(path, content)
+        _replace(path, content, private=private)
     except OSError as error:
         raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
 
 
-def keep_file(source: Path, target: Path) -> None:
+def make_private_folder(path: Path) -> None:
+    """Make the folder and those above it that are missing, for their owner alone; one that is there becomes so.
+
+    Raises ``OSError`` if it cannot be made; one of somebody else stays as it is.
+    """
+    missing = [path, *path.parents]
+    while missing and missing[-1].is_dir():
+        missing.pop()
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_mode & 0o077:
+        with contextlib.suppress(PermissionError):
+            path.chmod(0o700)
+
+
+def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
     """Replace ``target`` by what is in ``source`` now, at no cost where one file may have two names.
 
     ``source`` must be a file that is only ever replaced, as all files of this module are, and never written into.
+    ``private``: the folder of ``target`` is its owner's alone; the file, which has another name, keeps its permissions.
     Raises ``DataError`` naming the file if that cannot be done.
     """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(target.parent, private=private)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
             other_name = Path(folder) / target.name
             os.link(source, other_name)
             other_name.replace(target)
     except OSError:  # another file system, or one without links
         try:
-            write_bytes(target, source.read_bytes())
+            write_bytes(target, source.read_bytes(), private=private)
         except OSError as error:
             raise DataError(f"file {source} cannot be read: {error.strerror}.") from error
 
 
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+def _make_folder(path: Path, *, private: bool) -> None:
+    if private:
+        make_private_folder(path)
+    else:
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def _replace(path: Path, content: bytes, *, private: bool) -> None:
+    _make_folder(path.parent, private=private)
+    temporary, handle = _new_file(path, 0o600 if private else 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_json(path: Path, value: Any) -> None:
+def _new_file(path: Path, mode: int) -> tuple[Path, int]:
+    """Return a new file beside ``path`` and a descriptor to write to it; the system takes the umask off ``mode``."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with contextlib.suppress(FileExistsError):
+            return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+
+
+def write_json(path: Path, value: Any, *, private: bool = False) -> None:
     """Replace ``path`` by ``value`` as JSON; NaN and infinities are refused, since JSON has none."""
-    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), private=private)
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value in ``path``."""
+    """Return the JSON value in ``path``; raise ``DataError`` naming the file if it cannot be read or is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_bytes(), f"file {path}")
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
+
+
+def parse_json(text: str | bytes, origin: str) -> Any:
+    """Return the value in JSON text that somebody else wrote, nested at most ``DEEPEST_JSON`` levels.
+
+    Raises ``DataError`` that begins with ``origin``, in one sentence, for text that is no JSON or nests deeper.
+    """
+    too_deep = f"{origin} nests deeper than {DEEPEST_JSON} levels."
+    try:
+        value = json.loads(text if isinstance(text, str) else text.decode("utf-8"))
+    except RecursionError as error:
+        raise DataError(too_deep) from error
     except ValueError as error:
-        raise DataError(f"file {path} is not valid JSON: {error}.") from error
+        raise DataError(f"{origin} is not valid JSON: {error}.") from error
+    if depth_exceeds(value, DEEPEST_JSON):
+        raise DataError(too_deep)
+    return value
 
 
-def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
+def depth_exceeds(value: Any, levels: int) -> bool:
+    """Return whether lists and mappings, such as a JSON value's, are nested in each other more than ``levels`` deep."""
+    level = _containers([value])
+    for _ in range(levels):
+        if not level:
+            return False
+        level = _containers(child for one in level for child in (one.values() if isinstance(one, dict) else one))
+    return bool(level)
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list | tuple)]
+
+
+def save_tensors(
+    path: Path,
+    tensors: Mapping[str, torch.Tensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    private: bool = False,
+) -> None:
     """Replace ``path`` by ``tensors`` in the safetensors format, on the CPU, dense and contiguous."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_bytes(path, save(plain, metadata=dict(metadata or {})))
+    write_bytes(path, save(plain, metadata=dict(metadata or {})), private=private)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -3,13 +3,15 @@
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import keep_file, load_tensors, read_json, save_tensors, write_bytes, write_json
+from fdg_plugins.storage import keep_file, load_tensors, parse_json, read_json, save_tensors, write_bytes, write_json
 
 
 class Trap:
@@ -63,13 +65,63 @@ def test_where_a_file_can_have_but_one_name_it_is_copied(tmp_path: Path, monkeyp
     assert names(tmp_path) == ["kept", "last"]
 
 
-def test_a_file_can_be_read_by_everyone_whatever_the_umask(tmp_path: Path) -> None:
-    previous = os.umask(0o077)
+@contextmanager
+def masked(mask: int) -> Iterator[None]:
+    previous = os.umask(mask)
     try:
-        write_bytes(tmp_path / "file", b"")
+        yield
     finally:
         os.umask(previous)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o027, 0o077])
+def test_a_file_and_its_folders_have_the_permissions_that_the_umask_leaves(tmp_path: Path, mask: int) -> None:
+    with masked(mask):
+        write_bytes(tmp_path / "folder" / "file", b"")
+        write_bytes(tmp_path / "folder" / "file", b"again")
+    assert mode(tmp_path / "folder" / "file") == 0o666 & ~mask
+    assert mode(tmp_path / "folder") == 0o777 & ~mask
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_a_private_file_is_its_owners_alone_and_so_are_the_folders_made_for_it(tmp_path: Path, mask: int) -> None:
+    with masked(mask):
+        write_json(tmp_path / "one" / "two" / "a.json", 1, private=True)
+        save_tensors(tmp_path / "one" / "two" / "a.safetensors", {}, private=True)
+    found = {str(path.relative_to(tmp_path)): mode(path) for path in tmp_path.rglob("*")}
+    assert found == {"one": 0o700, "one/two": 0o700, "one/two/a.json": 0o600, "one/two/a.safetensors": 0o600}
+
+
+def test_what_others_could_read_before_they_cannot_read_once_it_is_private(tmp_path: Path) -> None:
+    with masked(0o000):
+        write_bytes(tmp_path / "folder" / "file", b"old")
+    write_bytes(tmp_path / "folder" / "file", b"new", private=True)
+    assert (mode(tmp_path / "folder" / "file"), mode(tmp_path / "folder")) == (0o600, 0o700)
+
+
+def test_a_private_file_is_at_no_moment_open_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    real = os.fsync
+
+    def look(handle: int) -> None:
+        seen.append(stat.S_IMODE(os.fstat(handle).st_mode))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", look)
+    with masked(0o000):
+        write_bytes(tmp_path / "file", b"", private=True)
+    assert seen == [0o600]
+
+
+def test_a_kept_file_lies_in_a_private_folder_at_no_cost(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "last", b"content")
+    keep_file(tmp_path / "last", tmp_path / "state" / "kept", private=True)
+    assert mode(tmp_path / "state") == 0o700
+    assert (tmp_path / "last").samefile(tmp_path / "state" / "kept")
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -131,6 +183,28 @@ def test_a_file_that_is_not_json_is_named(tmp_path: Path, content: bytes) -> Non
 def test_a_missing_json_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"file .*/none\.json cannot be read: No such file or directory\."):
         read_json(tmp_path / "none.json")
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+@pytest.mark.parametrize("text", ["[" * 30_000, nested(100_000), nested(65), '{"a":' * 65 + "1" + "}" * 65])
+def test_json_that_nests_too_deep_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "deep.json").write_text(text)
+    with pytest.raises(DataError, match=r"^file .*/deep\.json nests deeper than 64 levels\.$"):
+        read_json(tmp_path / "deep.json")
+
+
+def test_json_may_nest_64_levels_and_be_as_wide_as_it_likes() -> None:
+    assert parse_json(nested(64), "text") is not None
+    assert len(parse_json(f"[{'[],' * 9_999}[]]", "text")) == 10_000
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1,]", "\ud800", b"\xff", "1" * 5_000])
+def test_text_that_is_not_json_is_named_by_its_origin(text: str | bytes) -> None:
+    with pytest.raises(DataError, match=r"^setting objective is not valid JSON: "):
+        parse_json(text, "setting objective")
 
 
 # --- tensors ----------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finished runs, found by their records: below a sweep, a run's folder, a simulator's workspace, a downloaded job."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import shorten
 from fdg_plugins.run_files import RESULTS_FILE
+from fdg_plugins.storage import parse_json
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,9 @@ def find_runs(paths: Iterable[Path]) -> FoundRuns:
 def _read_finished(file: Path) -> RunRecord:
     """Return the record in ``file``; ``DataError`` with the bare reason if it is not that of a finished run."""
     try:
-        value = json.loads(file.read_bytes())
+        value = parse_json(file.read_bytes(), RESULTS_FILE)
     except OSError as error:
         raise DataError(f"{RESULTS_FILE} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise DataError(f"{RESULTS_FILE} is not valid JSON: {error}.") from error
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
         raise DataError(f"schema_version is {shorten(version)}, expected {SCHEMA_VERSION}.")

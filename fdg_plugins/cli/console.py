@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from fdg_plugins.cli.tables import visible
 from fdg_plugins.errors import FDGError
 
 USER_MISTAKE = 2
@@ -26,5 +27,5 @@ class OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except FDGError as error:
-            say(f"Error: {' '.join(str(error).split())}", style="red", on_stderr=True)
+            say(visible(f"Error: {' '.join(str(error).split())}"), style="red", on_stderr=True)
             raise typer.Exit(USER_MISTAKE) from error

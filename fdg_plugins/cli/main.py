@@ -6,12 +6,14 @@ import typer
 from fdg_plugins.cli.allow_list import allow_list
 from fdg_plugins.cli.audit import audit
 from fdg_plugins.cli.centralised import centralised
+from fdg_plugins.cli.clean import clean
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.data import data_app
 from fdg_plugins.cli.doctor import doctor
 from fdg_plugins.cli.explain import explain
 from fdg_plugins.cli.export_job import export_job
 from fdg_plugins.cli.plot import plot
+from fdg_plugins.cli.privacy import privacy
 from fdg_plugins.cli.report import report
 from fdg_plugins.cli.resume import resume
 from fdg_plugins.cli.submit import submit
@@ -28,7 +30,8 @@ app = typer.Typer(
     "A researcher prepares data (fdg data), runs methods on every held-out domain (fdg sweep) and references on pooled "
     "data (fdg centralised), and reads the paper's table (fdg report) and figures (fdg plot). A site's operator "
     "allows the components once (fdg allow-list) and "
-    "reads what has left the site (fdg audit); a lead submits jobs that bring no code (fdg submit; or fdg export-job, "
+    "reads what has left the site (fdg audit), plans and reads its privacy budget (fdg privacy), and removes what runs "
+    "that broke off have left (fdg clean); a lead submits jobs that bring no code (fdg submit; or fdg export-job, "
     "then nvflare job submit), and goes on with runs that broke off (fdg resume).",
     epilog="Exit codes: 0 done, 1 something that was asked for did not succeed (a job or run that failed, a problem "
     "that was found), 2 the request cannot be carried out as given; one line on stderr says why; 130 it was "
@@ -49,3 +52,5 @@ app.command("audit", rich_help_panel=FEDERATION)(audit)
 app.command("export-job", rich_help_panel=FEDERATION)(export_job)
 app.command("submit", rich_help_panel=FEDERATION)(submit)
 app.command("resume", rich_help_panel=FEDERATION)(resume)
+app.command("privacy", rich_help_panel=FEDERATION)(privacy)
+app.command("clean", rich_help_panel=FEDERATION)(clean)

@@ -2,7 +2,8 @@
 """Everything a run needs to go on after its server died: one file, replaced after every round.
 
 Model, tensors of the method's exchange, and as text the record and the states of aggregator and exchange lie in one
-safetensors file, so that no crash can leave parts of two rounds. FLARE 2.9 has no snapshots of its own.
+safetensors file, so that no crash can leave parts of two rounds. A checksum covers all of it. FLARE 2.9 has no
+snapshots of its own.
 """
 
 import json
@@ -13,14 +14,15 @@ from typing import Any
 
 import pydantic
 import torch
-from safetensors import SafetensorError, safe_open
 
+from fdg_plugins.checked_files import load_checked_tensors, save_checked_tensors
 from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import save_tensors
+from fdg_plugins.messages import first_problem
+from fdg_plugins.storage import parse_json
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
-VERSION = "1"
+VERSION, UNCHECKED_VERSION = "2", "1"
 MODEL, EXCHANGE = "model/", "exchange/"
 
 
@@ -44,7 +46,7 @@ class Checkpoint:
             "aggregator": json.dumps(self.aggregator),
             "exchange": json.dumps(self.exchange),
         }
-        save_tensors(path, tensors, description)
+        save_checked_tensors(path, tensors, description)
 
 
 def read_checkpoint(path: Path, run: str) -> Checkpoint:
@@ -52,21 +54,22 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
     if not path.is_file():
         raise DataError(f"run {run} has no checkpoint at the server: it never finished a round, or it has ended.")
     try:
-        with safe_open(path, framework="pt") as file:
-            description = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        if description.get("version") != VERSION:
-            raise ValueError(f"version {description.get('version')}, expected {VERSION}")
-        return Checkpoint(
-            RunRecord.model_validate_json(description["record"]),
-            _part(tensors, MODEL),
-            json.loads(description["aggregator"]),
-            json.loads(description["exchange"]),
-            _part(tensors, EXCHANGE),
-        )
-    except (OSError, SafetensorError, ValueError, KeyError, pydantic.ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"checkpoint of run {run} cannot be read: {reason}.") from error
+        tensors, description = load_checked_tensors(path, UNCHECKED_VERSION)
+        version = description.get("version")
+        if version not in (VERSION, UNCHECKED_VERSION):
+            raise DataError(f"version {version}, expected {VERSION}.")
+        record = RunRecord.model_validate_json(description["record"])
+        if record.run != run:
+            raise DataError(f"it is that of run {record.run}.")
+        aggregator = parse_json(description["aggregator"], "state of the aggregator")
+        exchange = parse_json(description["exchange"], "state of the exchange")
+    except KeyError as error:
+        raise DataError(f"checkpoint of run {run} cannot be read: {error} is missing.") from error
+    except pydantic.ValidationError as error:
+        raise DataError(f"checkpoint of run {run} cannot be read: {first_problem(error)}") from error
+    except DataError as error:
+        raise DataError(f"checkpoint of run {run} cannot be read: {error}") from error
+    return Checkpoint(record, _part(tensors, MODEL), aggregator, exchange, _part(tensors, EXCHANGE))
 
 
 def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

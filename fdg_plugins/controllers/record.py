@@ -195,7 +195,7 @@ class RunRecord(Recorded):
         the rule; the earliest model wins a tie."""
         judged = [one for one in self.evaluations if one.target is not None and not one.undone]
         chosen = {
-            "last": self.evaluations[-1] if self.evaluations else None,
+            "last": next((one for one in reversed(self.evaluations) if not one.undone), None),
             "source_validation": self._selected(),
             "oracle": max(judged, key=lambda evaluation: evaluation.target or 0.0, default=None),
         }

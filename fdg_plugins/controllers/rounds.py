@@ -37,6 +37,7 @@ from fdg_plugins.methods import Exchange
 from fdg_plugins.protocol import Protocol
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.state import remove_state
 from fdg_plugins.storage import keep_file, write_bytes, write_json
 from fdg_plugins.stored_tensor import is_reference, size_of
 
@@ -151,14 +152,15 @@ class Rounds:
         sources = self._taking_part(record.sources)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
         self._expected = expectations(record, len(record.rounds))
-        request = Request(TASK_EVALUATE, sites, self._task(len(record.rounds)), self._on_score(answers))
-        self._ask([request])
-        if self._is_broken(sources, answers):
-            self._judge(len(record.rounds), answers, sources, undone=True)
-            self._take_back()
-            self.save()
-            return self.evaluate_last()
-        return self._judge(len(record.rounds), answers, sources)
+        task = self._task(len(record.rounds), last=True)
+        self._ask([Request(TASK_EVALUATE, sites, task, self._on_score(answers))])
+        broken = self._is_broken(sources, answers)
+        evaluation = self._judge(len(record.rounds), answers, sources, undone=broken)
+        if not broken:
+            return evaluation
+        self._take_back()
+        self.save()
+        return next(one for one in reversed(record.evaluations) if not one.undone)  # of the model that is back
 
     def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
         """Tell aggregator and exchange that round ``number``, counted from 1, begins.
@@ -203,8 +205,10 @@ class Rounds:
         self.save_record()
         self.undo.forget()
         if self.state is not None:
-            (self.state / CHECKPOINT_FILE).unlink(missing_ok=True)
-            (self.state / SELECTED_FILE).unlink(missing_ok=True)
+            try:
+                remove_state(self.state)
+            except DataError as error:  # the run has finished all the same
+                self.messenger.warning(str(error))
 
     def _checkpoint(self) -> Checkpoint:
         exchange = self.exchanger.exchange
@@ -282,12 +286,13 @@ class Rounds:
         if refused is not None:
             answers.refused_reports[site] = refused.removeprefix(f"site {site}: ")
 
-    def _task(self, number: int) -> FLModel:
+    def _task(self, number: int, *, last: bool = False) -> FLModel:
         request = TaskRequest(
             protocol=self.record.protocol,
             stand_in=self.record.stand_in,
             run=self.record.run,
             exchanged=self.exchanger.sends,
+            last=last,
         )
         return FLModel(
             params_type=ParamsType.FULL,
@@ -370,7 +375,7 @@ class Rounds:
             self.model.save(self.folder / LAST_FILE, self._description(after_round))
         for folder in (self.folder, self.state):
             if folder is not None:
-                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE)
+                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE, private=folder is self.state)
 
     def _step(self, drawn: Iterable[str], answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step, or leave model and exchange as they are and return the reason."""

@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""The Gaussian mechanism on a whole update, and the privacy loss of any number of its releases.
+r"""The Gaussian mechanism on a whole update; what its releases cost is in :mod:`fdg_plugins.core.accounting`.
 
 What is released is ``x min(1, C / |x|) + N(0, (sigma C)^2 I)``: the update, clipped as one vector, and noise. Its
-privacy loss, for data that may be replaced *as a whole*, is that of a Gaussian mechanism whose sensitivity is 2C:
-
-- Renyi divergence of order a of one release: ``a (2C)^2 / (2 (sigma C)^2) = 2 a / sigma^2`` (Mironov, "Renyi
-  Differential Privacy", CSF 2017, Prop. 7) -> :func:`gaussian_rdp`
-- of several, each chosen in the light of those before: the sum (ibid., Prop. 1) -> :func:`composed_rdp`
-- as (epsilon, delta): ``rdp(a) + log((a - 1) / a) - (log delta + log a) / (a - 1)``, the least over a > 1 (Canonne,
-  Kamath, Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020, Prop. 12; Balle et al.,
-  "Hypothesis Testing Interpretations and Renyi Differential Privacy", AISTATS 2020, Thm. 21) -> :func:`epsilon`
+privacy loss, for data that may be replaced *as a whole*, is that of a Gaussian mechanism whose sensitivity is 2C.
 
 Shapes: an update is a mapping of names to tensors, P values in all. Everything is computed in float64. No sampling
-of data enters, so nothing is amplified: an honest bound for sites that take part in every round.
+of data enters, so nothing is amplified: the cost of sites that take part in every round.
 
 Differences: textbooks often take sensitivity C, which compares a data set with none at all (a site that sends pure
 noise). Two data sets give two points of a ball of radius C, which lie up to 2C apart; so that is what counts here.
@@ -21,7 +14,7 @@ Real numbers are floating-point numbers: see ``docs/privacy.md`` (Mironov, CCS 2
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -29,7 +22,6 @@ import torch
 from fdg_plugins.core.linear import inner_product
 
 SENSITIVITY = 2.0  # of a clipped update, in units of the clip norm: the diameter of the ball
-ORDERS = 1.0 + np.logspace(-5, 8, 2001)  # any of them gives a valid bound; the grid only says how tight it is
 
 Noise = Callable[[int], torch.Tensor]
 
@@ -76,24 +68,3 @@ def privatize(
         limits = torch.finfo(value.dtype)
         release[name] = noisy.clamp_(limits.min, limits.max).to(value.dtype).contiguous()
     return release
-
-
-def gaussian_rdp(order: float, noise_multiplier: float) -> float:
-    """Return ``2 order / sigma^2``, the Renyi divergence of ``order`` > 1 of one release with noise sigma C."""
-    ratio = SENSITIVITY / noise_multiplier
-    return order * ratio * ratio / 2.0
-
-
-def composed_rdp(order: float, noise_multipliers: Iterable[float]) -> float:
-    """Return the Renyi divergence of ``order`` of all releases together, one noise multiplier each: the sum."""
-    return math.fsum(gaussian_rdp(order, noise_multiplier) for noise_multiplier in noise_multipliers)
-
-
-def epsilon(noise_multipliers: Iterable[float], delta: float) -> float:
-    """Return the epsilon that all releases together keep at ``delta`` in (0, 1); zero if there was none."""
-    slope = composed_rdp(1.0, noise_multipliers)  # the divergence is linear in the order
-    if slope == 0.0:
-        return 0.0
-    orders = ORDERS
-    bounds = slope * orders + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
-    return max(0.0, float(bounds.min()))

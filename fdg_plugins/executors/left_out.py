@@ -16,8 +16,7 @@ FILE = "fdg_left_out.json"
 
 def write_left_out(folder: Path, files: Iterable[str]) -> None:
     """Keep the names of ``files``, readable for their owner alone; a list that was there is replaced."""
-    write_json(folder / FILE, {"version": 1, "left_out": sorted(files)})
-    (folder / FILE).chmod(0o600)
+    write_json(folder / FILE, {"version": 1, "left_out": sorted(files)}, private=True)
 
 
 def read_left_out(folder: Path) -> frozenset[str]:

@@ -2,6 +2,7 @@
 """The FLARE Executor of a site: answers census, probe, train and evaluate, and never with a traceback."""
 
 import traceback
+from pathlib import Path
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -13,7 +14,7 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.audit import audit_event, note_returned
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.isolation import TrainingProcess
@@ -34,7 +35,7 @@ from fdg_plugins.messages import (
 from fdg_plugins.quiet import quiet_console
 from fdg_plugins.reasons import Reason, make_reason, may_tell_names, reason_of, texts_of
 from fdg_plugins.site_config import SiteConfig, site_config_of
-from fdg_plugins.state import state_folder
+from fdg_plugins.state import mark_in_use, remove_state, state_folder
 
 TASKS = (TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 
@@ -56,17 +57,28 @@ class SiteExecutor(Executor):
         self._work: SiteWork | None = None
         self._process: TrainingProcess | None = None
         self._stand_in = False
+        self._finished: Path | None = None  # state of a run that has no more tasks for the site
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Teach FLARE's serializer about tensors, keep its console to what a person reads, audit what leaves, and end
-        the training process with the run."""
+        """Teach FLARE's serializer about tensors, keep its console to what a person reads, audit what leaves, end the
+        training process with the run, and remove what is kept of a finished run once its last answer was sent."""
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             quiet_console()
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._process is not None:
             self._process.close()
         self._fetched.observe(event_type, fl_ctx)
+        if event_type in (EventType.AFTER_SEND_TASK_RESULT, EventType.END_RUN):
+            self._remove_finished(fl_ctx)
         audit_event(event_type, fl_ctx)
+
+    def _remove_finished(self, fl_ctx: FLContext) -> None:
+        folder, self._finished = self._finished, None
+        try:
+            if folder is not None:
+                remove_state(folder)
+        except DataError as error:
+            self.log_warning(fl_ctx, str(error))
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to one task; an error reply carries its reason, in one sentence, as a header."""
@@ -131,6 +143,7 @@ class SiteExecutor(Executor):
     def _do(self, order: Order, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> Outcome:
         """Return what came of an order, done in this process or in one of its own."""
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
+        mark_in_use(folder)
         isolate = fl_ctx.get_job_id() != SimulatorConstants.JOB_NAME if config.isolate is None else config.isolate
         outcome = self._worker(order.site, isolate=isolate).do_work(
             order,
@@ -141,6 +154,8 @@ class SiteExecutor(Executor):
         )
         if outcome.stand_in is not None:
             self._stand_in = outcome.stand_in
+        if order.task == TASK_EVALUATE and order.request["last"] and outcome.kind != "aborted":
+            self._finished = folder
         return outcome
 
     def _worker(self, site: str, *, isolate: bool) -> SiteWork | TrainingProcess:

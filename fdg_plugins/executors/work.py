@@ -114,7 +114,9 @@ class SiteWork:
             session = self._open(order.site, config, request.stand_in_protocol)
         reply = session.census()
         write_left_out(folder, session.left_out)
-        write_json(folder / CENSUS_FILE, {"job": order.job, "split": reply.split, "split_hash": reply.split_hash})
+        write_json(
+            folder / CENSUS_FILE, {"job": order.job, "split": reply.split, "split_hash": reply.split_hash}, private=True
+        )
         counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
         say(_line(session, f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}"))
         for skipped in session.data.skipped:

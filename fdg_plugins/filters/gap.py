@@ -8,10 +8,12 @@ What it reveals: the difference of two losses on the site's data.
 """
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import pydantic
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
@@ -19,6 +21,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
+from fdg_plugins.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.core.adjustment import accuracy_gap, loss_gap
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
@@ -29,15 +32,15 @@ from fdg_plugins.messages import (
     META_REPORT,
     REPORT_GAP,
     TrainReport,
+    first_problem,
     shorten,
 )
 from fdg_plugins.reasons import may_tell_names, reason_of
 from fdg_plugins.site_config import site_config_of
 from fdg_plugins.state import state_folder
-from fdg_plugins.storage import read_json, write_json
 
 GAP_FILE = "fdg_gap.json"
-STATE_VERSION = 2
+STATE_VERSION, UNCHECKED_VERSION = 3, 2
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any model that is of use
 METRICS = {"loss": loss_gap, "accuracy": accuracy_gap}
 
@@ -127,23 +130,32 @@ def highest_gap(report: Any) -> float:
     return min(LARGEST_GAP, max(1.0, loss))
 
 
+class _Kept(pydantic.BaseModel):
+    """What the file of :class:`OwnModels` holds: by round, counted from 0, the metrics of the site's own model."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[2, 3]  # files of version 2 have no checksum
+    rounds: dict[Annotated[int, pydantic.Field(ge=0)], dict[str, pydantic.FiniteFloat | None]]
+
+
 class OwnModels:
-    """What the site's own model was worth after its last rounds, in a file.
+    """What the site's own model was worth after its last rounds, in a file with a checksum.
 
     More than one round is kept: a run that goes on after a crash may repeat a round, and must find in it what it
-    found the first time.
+    found the first time. Both methods raise ``DataError`` naming a file that is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def _rounds(self) -> dict[int, dict[str, float | None]]:
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return {}
-        state = read_json(self.path)
-        if state.get("version") != STATE_VERSION:
-            raise DataError(f"file {self.path} has version {state.get('version')}, expected {STATE_VERSION}.")
-        return {int(number): values for number, values in state["rounds"].items()}
+        try:
+            return _Kept.model_validate(read_checked_json(self.path, UNCHECKED_VERSION)).rounds
+        except pydantic.ValidationError as error:
+            raise DataError(f"file {self.path} is damaged: {first_problem(error)}") from error
 
     def before(self, round_number: int) -> dict[str, float | None]:
         """Return the metrics after the last round before ``round_number``, empty if there was none."""
@@ -152,10 +164,11 @@ class OwnModels:
 
     def keep(self, round_number: int, values: Mapping[str, float]) -> None:
         """Keep the metrics after a round, and forget all but the last before it."""
-        earlier = [number for number in self._rounds() if number < round_number]
-        kept = {str(max(earlier)): self._rounds()[max(earlier)]} if earlier else {}
+        rounds = self._rounds()
+        earlier = [number for number in rounds if number < round_number]
+        kept = {str(max(earlier)): rounds[max(earlier)]} if earlier else {}
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        write_json(self.path, {"version": STATE_VERSION, "rounds": {**kept, str(round_number): finite}})
+        write_checked_json(self.path, {"version": STATE_VERSION, "rounds": {**kept, str(round_number): finite}})
 
 
 def refuse_forbidden(fl_ctx: FLContext) -> None:

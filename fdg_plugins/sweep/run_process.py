@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run as a process in a folder of its own: how far it is, and how it ended."""
 
-import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.run_files import RESULTS_FILE
+from fdg_plugins.storage import parse_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import end_processes
 from fdg_plugins.sweep.run_kind import RunKind
@@ -84,10 +84,10 @@ class RunProcess:
         try:
             changed = self._record.stat().st_mtime
             if changed != self._seen:
-                content = json.loads(self._record.read_bytes())
+                content = parse_json(self._record.read_bytes(), RESULTS_FILE)
                 self._position = Position(len(content["rounds"]), content["protocol"]["rounds"])
                 self._seen = changed
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, DataError, KeyError, TypeError):
             pass  # there is none yet, or FLARE is clearing its folder: what was known last is shown
         return self._position
 
@@ -107,9 +107,9 @@ class RunProcess:
 def _last_record(file: Path) -> tuple[str, str]:
     """Return the status of a record and why it stopped, empty where there is nothing to be read."""
     try:
-        content = json.loads(file.read_bytes())
+        content = parse_json(file.read_bytes(), RESULTS_FILE)
         return str(content.get("status") or ""), str(content.get("stopped_because") or "")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, DataError, AttributeError):
         return "", ""
 
 

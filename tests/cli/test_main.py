@@ -40,6 +40,8 @@ def test_help_loads_neither_torch_nor_flare() -> None:
         "explain",
         "doctor",
         "centralised",
+        "privacy",
+        "clean",
     ],
 )
 def test_every_command_teaches_by_example(command: str) -> None:

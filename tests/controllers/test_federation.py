@@ -24,6 +24,7 @@ from nvflare.app_common.app_event_type import AppEventType
 from nvflare.fuel.utils.fobs import FOBSContextKey
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
+from fdg_plugins import storage
 from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.controllers import FederationController, RunRecord
 from fdg_plugins.controllers.federation import MAX_IDLE_ROUNDS
@@ -527,17 +528,17 @@ def test_a_full_disk_at_the_server_ends_the_job_in_one_sentence_and_the_last_fil
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(tmp_path)
-    make, made = tempfile.mkstemp, 0
+    make, made = storage._new_file, 0
 
-    def full(*arguments: Any, **named: Any) -> Any:
+    def full(path: Path, mode: int) -> tuple[Path, int]:
         nonlocal made
-        at_server = "sites" not in str(named.get("dir"))
+        at_server = "sites" not in path.parts
         made += at_server
         if at_server and made > 9:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return make(*arguments, **named)
+        return make(path, mode)
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr(storage, "_new_file", full)
     job.run()
     assert len(job.panics) == 1
     assert job.panics[0].endswith("cannot be written: No space left on device.")

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run whose server dies goes on in another job after its last complete round, as if nothing had happened."""
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from nvflare.apis.dxo import from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.shareable import Shareable
 from test_methods_in_rounds import MethodJob
 
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE
-from fdg_plugins.messages import TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.errors import DataError
+from fdg_plugins.messages import META_REQUEST, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.run_files import SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 
@@ -94,8 +99,75 @@ def test_a_run_that_finished_no_round_cannot_be_resumed_and_starts_nothing_silen
     assert TASK_TRAIN not in {task for task, _ in job.asked}
 
 
-def test_a_finished_run_cannot_be_resumed(unbroken: MethodJob) -> None:
-    assert not (unbroken.folder / "fdg_state" / "job" / CHECKPOINT_FILE).exists()
+def test_a_finished_run_leaves_no_state_at_the_server_and_cannot_be_resumed(tmp_path: Path) -> None:
+    first = MethodJob(tmp_path, **COMPOSED).finished()
+    assert not (first.folder / "fdg_state" / "job").exists()
+    job = resumed(tmp_path)
+    job.run()
+    assert job.panics == ["run job has no checkpoint at the server: it never finished a round, or it has ended."]
+
+
+def test_a_run_that_broke_off_leaves_its_state_to_its_owner_alone(tmp_path: Path) -> None:
+    killed(tmp_path, TASK_TRAIN, 7)
+    folder = tmp_path / "fdg_state" / "job"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / CHECKPOINT_FILE).stat().st_mode) == 0o600
+
+
+def test_a_state_that_cannot_be_removed_does_not_undo_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path) -> None:
+        raise DataError(f"folder {folder} cannot be removed.")
+
+    monkeypatch.setattr("fdg_plugins.controllers.rounds.remove_state", fail)
+    assert MethodJob(tmp_path, **COMPOSED).finished().record.status == "finished"
+
+
+class SendingJob(MethodJob):
+    """A job whose sites hear that each answer was sent, as FLARE tells them; it notes which tasks were the last."""
+
+    def __init__(self, folder: Path, **arguments: Any) -> None:
+        super().__init__(folder, **{**COMPOSED, **arguments})
+        self.last: list[tuple[str, bool]] = []
+
+    def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
+        self.last.append((task, bool(from_shareable(request).meta[META_REQUEST].get("last"))))
+        answer = super()._answer(site, task, request)
+        self.sites[site].handle_event(EventType.AFTER_SEND_TASK_RESULT, self._context(site))
+        return answer
+
+    @property
+    def states(self) -> list[Path]:
+        return sorted(self.folder.rglob("fdg_state/job"))
+
+
+def test_sites_keep_what_they_know_until_they_have_answered_the_last_question_of_the_run(tmp_path: Path) -> None:
+    def look(site: str, task: str, number: int) -> None:
+        known.append(len(job.states))
+
+    known: list[int] = []
+    job = SendingJob(tmp_path)
+    job.meddle = look
+    job.finished()
+    assert {task for task, last in job.last if last} == {TASK_EVALUATE}
+    assert [last for _, last in job.last] == [False] * (len(job.last) - 6) + [True] * 6
+    assert known[-6:] == [7, 6, 5, 4, 3, 2]  # the server's, and one after the other of the sites'
+    assert job.states == []
+
+
+def test_a_run_goes_on_where_the_server_died_after_sites_had_removed_what_they_knew(
+    tmp_path: Path, unbroken: MethodJob
+) -> None:
+    broken = SendingJob(tmp_path)
+    broken.meddle = dying(TASK_EVALUATE, 4 + 4)  # one site judges in each round, all six in the end
+    with pytest.raises(ServerKilled):
+        broken.run()
+    assert 1 < len(broken.states) < 7
+    job = SendingJob(tmp_path, resume="job").finished()
+    assert job.record.resumed_after == [4]
+    assert job.record.evaluations == unbroken.record.evaluations
+    assert job.states == []
 
 
 @pytest.mark.parametrize(

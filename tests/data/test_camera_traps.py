@@ -94,5 +94,5 @@ def test_annotations_that_lack_something_are_refused_by_name(change: Any, named:
 
 
 def test_annotations_that_are_no_json_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"annotations cct\.json in .* are not valid JSON"):
+    with pytest.raises(DataError, match=r"annotations cct\.json in .* is not valid JSON"):
         planned(tmp_path, FILES | {"cct.json": b'{"images": ['})

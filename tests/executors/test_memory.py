@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a method keeps at a site: it outlives processes and rounds without the site, and a repeated round forgets it."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,30 @@ def test_a_spoilt_file_is_named(tmp_path: Path) -> None:
     file.write_bytes(b"spoilt")
     with pytest.raises(DataError, match=file.name):
         read_memory(tmp_path, 5)
+
+
+def test_files_of_others_are_left_alone_whatever_their_names(tmp_path: Path) -> None:
+    for number in (4, 5, 6):
+        write_memory(tmp_path, number, kept(number))
+    names = [b"fdg_memory_\xc2\xb2", b"fdg_memory_\xff", b"fdg_memory_", b"fdg_memory_-1", b"fdg_memory_07", b"\xe9"]
+    strangers = [os.fsencode(tmp_path) + b"/" + name + b".safetensors" for name in names]
+    for path in strangers:
+        Path(os.fsdecode(path)).write_bytes(b"other")
+    write_memory(tmp_path, 7, kept(7))
+    assert known(tmp_path, 8) == 7.0
+    assert len(list(tmp_path.iterdir())) == len(strangers) + 2
+
+
+def test_a_folder_where_a_file_is_expected_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fdg_memory_1.safetensors").mkdir()
+    with pytest.raises(DataError, match=r"fdg_memory_1\.safetensors"):
+        read_memory(tmp_path, 2)
+    write_memory(tmp_path, 2, kept(2))
+    with pytest.raises(DataError, match=r"fdg_memory_1\.safetensors cannot be removed: "):
+        write_memory(tmp_path, 3, kept(3))
+
+
+def test_what_is_kept_is_its_owners_alone(tmp_path: Path) -> None:
+    write_memory(tmp_path / "run", 1, kept(1))
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "run", *(tmp_path / "run").iterdir())]
+    assert modes == [0o700, 0o600]

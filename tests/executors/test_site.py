@@ -2,8 +2,10 @@
 """The executor as FLARE calls it: each task answered, each error with its reason, each process as good as another."""
 
 import json
+import os
 import re
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -460,3 +462,48 @@ def test_the_start_of_a_run_teaches_the_serializer_about_tensors_and_quietens_th
     assert done == []
     photo.executor.handle_event(EventType.START_RUN, photo.context())
     assert done == ["TensorDecomposer", "quiet"]
+
+
+# --- end of a run -----------------------------------------------------------------------------------
+
+
+def last_request() -> Shareable:
+    """Return the last task of a run, which is to judge its last model."""
+    shareable = task_request(round_number=PROTOCOL.rounds)
+    from_shareable(shareable).meta[META_REQUEST]["last"] = True
+    return shareable
+
+
+@pytest.mark.parametrize("event", [EventType.AFTER_SEND_TASK_RESULT, EventType.END_RUN])
+def test_a_run_leaves_nothing_at_the_site_once_its_last_answer_was_sent(photo: Site, event: str) -> None:
+    counted(photo)
+    folder = photo.folder / "fdg_state" / "run-1"
+    assert photo.ask(TASK_EVALUATE, last_request()).get_return_code() == ReturnCode.OK
+    assert folder.exists(), "FLARE may ask for the answer again"
+    photo.executor.handle_event(event, photo.context())
+    assert not folder.exists()
+
+
+def test_a_run_that_broke_off_or_goes_on_keeps_its_state(photo: Site) -> None:
+    counted(photo)
+    stopped = Signal()
+    stopped.trigger(True)
+    photo.ask(TASK_TRAIN, task_request())
+    photo.ask(TASK_EVALUATE, task_request())
+    photo.ask(TASK_EVALUATE, last_request(), stopped)
+    for event in (EventType.AFTER_SEND_TASK_RESULT, EventType.ABORT_TASK, EventType.END_RUN):
+        photo.executor.handle_event(event, photo.context())
+    assert (photo.folder / "fdg_state" / "run-1" / "fdg_census.json").exists()
+
+
+def test_what_a_site_keeps_of_a_run_is_its_owners_alone(photo: Site) -> None:
+    previous = os.umask(0)
+    try:
+        counted(photo)
+    finally:
+        os.umask(previous)
+    folder = photo.folder / "fdg_state" / "run-1"
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} == {
+        "run-1": 0o700,
+        "fdg_census.json": 0o600,
+    }

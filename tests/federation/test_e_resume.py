@@ -6,6 +6,7 @@ The federation is one of its own, since its server dies.
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import torch
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.errors import DataError
+from fdg_plugins.leftovers import leftovers
 from fdg_plugins.storage import load_tensors
 
 from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol
@@ -150,6 +152,17 @@ def unbroken(
     return results(own_federation, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
 
 
+def test_a_finished_run_leaves_no_state_anywhere(
+    own_federation: Federation, unbroken: tuple[RunRecord, dict[str, torch.Tensor]]
+) -> None:
+    states = [own_federation.folder / name / "fdg_state" for name in ("server", *own_federation.sites)]
+    deadline = time.monotonic() + 20  # a site hears that its last answer was sent after the server has it
+    while (left := [state for state in states if (state / unbroken[0].run).exists()]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    assert all(stat.S_IMODE(state.stat().st_mode) == 0o700 for state in states)
+
+
 def check_equal(
     found: tuple[RunRecord, dict[str, torch.Tensor]], expected: tuple[RunRecord, dict[str, torch.Tensor]]
 ) -> None:
@@ -166,6 +179,9 @@ def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
     submission = Submission(own_federation, small_job, "--resume-on-failure")
     run = submission.first_job()
     wait_for_round(own_federation, run, 2)
+    for participant in ("server", "photo"):
+        (kept,) = leftovers(own_federation.folder / participant, run=run)
+        assert "process" in str(kept.kept_because), "fdg clean must see that it is in use"
     assert kill(own_federation, "photo", run), "the site has no process for the job"
     assert submission.end() == 0, submission.output
     assert own_federation.meta(run)["status"] == "FINISHED:EXECUTION_EXCEPTION"

@@ -164,7 +164,7 @@ def test_a_disk_that_is_full_is_answered_without_the_file_which_the_log_names(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr("os.fsync", full)
     text = reason(GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context))
     number = re.findall(r"under ([0-9a-f]{8})\)\.$", text)[0]
     assert "/" not in text

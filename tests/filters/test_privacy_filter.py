@@ -27,7 +27,7 @@ from nvflare.app_common.filters.exclude_vars import ExcludeVars
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
-from fdg_plugins.core.privacy import epsilon
+from fdg_plugins.core.accounting import gaussian_epsilon as epsilon
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter, disclosure
 from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits
@@ -499,7 +499,7 @@ def test_a_full_disk_stops_the_release(tmp_path: Path, monkeypatch: pytest.Monke
     def full(path: Path, value: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fdg_plugins.filters.ledger.write_json", full)
+    monkeypatch.setattr("fdg_plugins.privacy.ledger.write_checked_json", full)
     with pytest.raises(DataError, match=r"privacy ledger .* cannot be written: No space left on device"):
         Ledger(tmp_path / "ledger.json", SITE).spend("job", 0, LIMITS)
 

@@ -77,3 +77,9 @@ def test_what_is_written_as_json_is_read_as_it_was(values: list[Any]) -> None:
 def test_anything_else_is_refused_in_one_sentence(texts: list[str], sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         read_settings(texts)
+
+
+@pytest.mark.parametrize("levels", [65, 100_000])
+def test_a_value_that_nests_too_deep_is_refused(levels: int) -> None:
+    with pytest.raises(SettingsError, match="--set objective: the value nests deeper than 64 levels"):
+        split_values("[" * levels + "]" * levels, "objective")

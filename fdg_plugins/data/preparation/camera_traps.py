@@ -7,7 +7,6 @@ places and species this is: an image goes into the folder of its place and of ea
 Differences: DomainBed copies images one by one and stops at one that is missing; here those are counted and left out.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,6 +15,7 @@ from fdg_plugins.data.catalogue import ImageFolderSpec
 from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.errors import DataError
+from fdg_plugins.storage import parse_json
 
 _LISTS = ("images", "annotations", "categories")
 
@@ -63,10 +63,7 @@ def _by_name(source: Source) -> dict[str, list[str]]:
 
 def _annotations(source: Source, file: str) -> dict[str, Any] | None:
     """Return the content of a file with annotations, None if it is another kind of JSON."""
-    try:
-        content = json.loads(source.read_one(file))
-    except ValueError as error:
-        raise DataError(f"annotations {file} in {source.name} are not valid JSON: {error}.") from error
+    content = parse_json(source.read_one(file), f"file of annotations {file} in {source.name}")
     is_coco = isinstance(content, dict) and all(isinstance(content.get(name), list) for name in _LISTS)
     return content if is_coco else None
 

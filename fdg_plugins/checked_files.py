@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a participant's state that carry a checksum of their own content: a damaged one is never taken for good.
+
+JSON objects and tensors, private and replaced atomically. The SHA-256 is computed over the content as it is read back,
+not over bytes of the file: whatever passes is what was written. It finds damage; who may write the file can forge it.
+Version 0.1.0 wrote these files without a checksum; they are read as they were, and get one when they are next written.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.storage import read_json, save_tensors, write_json
+
+CHECKSUM = "sha256"
+VERSION = "version"
+
+
+def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace ``path`` by a JSON object of string keys, and its checksum."""
+    write_json(path, {**value, CHECKSUM: _checksum_of_json(value)}, private=True)
+
+
+def read_checked_json(path: Path, unchecked_version: Any) -> dict[str, Any]:
+    """Return the JSON object in ``path``, without its checksum.
+
+    Only a file of ``unchecked_version`` may have none. Raises ``DataError`` naming the file.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise DataError(f"file {path} is damaged: it holds a {type(value).__name__}, expected an object.")
+    if CHECKSUM not in value and value.get(VERSION) == unchecked_version:
+        return value
+    found = value.pop(CHECKSUM, None)
+    if found != _checksum_of_json(value):
+        raise DataError(f"file {path} is damaged: its checksum is not that of its content.")
+    return value
+
+
+def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
+    """Replace ``path`` by tensors, texts (with a ``version`` among them) and a checksum of all, as safetensors."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_tensors(path, plain, {**metadata, CHECKSUM: _checksum_of_tensors(plain, metadata)}, private=True)
+
+
+def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the tensors in ``path`` and the texts beside them, without the checksum.
+
+    Only a file of ``unchecked_version`` may have none. Raises ``DataError`` naming the file.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except OSError as error:
+        raise DataError(f"file {path} cannot be read: {error.strerror or error}.") from error
+    except Exception as error:  # safetensors raises its own SafetensorError, and what torch makes of odd shapes
+        raise DataError(f"file {path} is damaged: {_first_line(error)}.") from error
+    if CHECKSUM not in metadata and metadata.get(VERSION) == unchecked_version:
+        return tensors, metadata
+    found = metadata.pop(CHECKSUM, None)
+    if found != _checksum_of_tensors(tensors, metadata):
+        raise DataError(f"file {path} is damaged: its checksum is not that of its content.")
+    return tensors, metadata
+
+
+def _checksum_of_json(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _checksum_of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
+    """Return the digest of tensors on the CPU, contiguous: what they are called and are, then their bytes, by name."""
+    names = sorted(tensors)
+    described = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]
+    digest = hashlib.sha256(json.dumps([described, dict(metadata)], sort_keys=True).encode())
+    for name in names:
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__

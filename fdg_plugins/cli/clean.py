@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg clean``: an operator removes what runs that broke off have left at a participant."""
+
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.tables import make_table, show, visible
+from fdg_plugins.errors import DataError
+
+if TYPE_CHECKING:
+    from fdg_plugins.leftovers import Leftover
+
+FAILED = 1
+
+
+def clean(
+    kit: Annotated[
+        Path,
+        typer.Option(help="A participant's startup kit, or the workspace of FLARE's simulator.", show_default=False),
+    ],
+    older_than: Annotated[
+        float, typer.Option(min=1.0, metavar="DAYS", help="Only what has not changed for so many days.")
+    ] = 1.0,
+    run: Annotated[
+        str | None, typer.Option(help="Only this run, whenever it has changed: the id of the job that started it.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+) -> None:
+    """Remove the state of runs that broke off: below fdg_state/, one folder for each run.
+
+    A run that finishes removes its own. The others keep theirs, so that they can be resumed (fdg resume): after this
+    they cannot. What a running job uses stays, with the reason. Links are not followed, and nothing else is touched;
+    folders of arrived tensors that a killed server has left in the temporary folder are only named.
+
+    Exit codes: 0 done, 1 something could not be removed, 2 there is no such kit or run.
+
+    Examples:
+
+      fdg clean --kit /srv/flare/photo --dry-run
+
+      fdg clean --kit /srv/flare/server --older-than 30
+
+      fdg clean --kit /srv/flare/server --run 3379af42-b0b1-4066-889e-7cf89997f720
+    """
+    from fdg_plugins.leftovers import leftovers
+
+    found = leftovers(kit, older_than, run)
+    if run is not None and not found:
+        raise DataError(f"run {run} has left nothing in {kit}.")
+    rows, failed = [], False
+    for leftover in found:
+        verdict, succeeded = _remove(leftover, dry_run)
+        rows.append((*_described(leftover), verdict))
+        failed = failed or not succeeded
+    if rows:
+        show(make_table(("run", "bytes", "last change", ""), rows, ("bytes",)))
+    else:
+        say(visible(f"{kit}: no run has left anything"))
+    if not (kit / "startup" / "fed_client.json").exists():
+        _name_offload_folders()
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _remove(leftover: "Leftover", dry_run: bool) -> tuple[str, bool]:
+    """Remove what may go; return what became of it, and whether that is what was wanted."""
+    from fdg_plugins.state import remove_state
+
+    if leftover.kept_because is not None:
+        return f"kept: {leftover.kept_because}", True
+    if dry_run:
+        return "would be removed", True
+    try:
+        remove_state(leftover.path)
+    except DataError as error:
+        return f"not removed: {error}", False
+    return "removed", True
+
+
+def _described(leftover: "Leftover") -> tuple[str, str, str]:
+    changed = datetime.fromtimestamp(leftover.changed).astimezone().isoformat(sep=" ", timespec="minutes")
+    return str(leftover.path), f"{leftover.num_bytes:,}", changed
+
+
+def _name_offload_folders() -> None:
+    from fdg_plugins.leftovers import offload_folders
+
+    temporary = Path(tempfile.gettempdir())
+    if folders := offload_folders(temporary):
+        say(f"\nTensors that arrived in files, of jobs that run or of a server that was killed, in {temporary}:")
+        for folder in folders:
+            say(visible(f"  {folder.name}"))
+        say("Remove them by hand once no job with enable_tensor_disk_offload runs on this machine.")

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg privacy``: what a plan will spend of a site's privacy, or what noise it needs."""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.tables import visible
+from fdg_plugins.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from fdg_plugins.privacy.ledger import LedgerContent, Policy
+
+DELTA = 1e-5
+
+
+class Plan(NamedTuple):
+    """Releases with the same noise, and what they cost together, by themselves."""
+
+    rounds: int
+    noise_multiplier: float
+    epsilon: float
+
+
+class Standing(NamedTuple):
+    """A site's ledger and policy, and what they say: epsilon spent, epsilon with the plan, how many more rounds fit."""
+
+    file: Path
+    content: "LedgerContent"
+    policy: "Policy"
+    spent: float
+    with_plan: float | None
+    rounds_left: int | None
+
+
+def privacy(
+    noise: Annotated[
+        float | None,
+        typer.Option(metavar="SIGMA", help="The noise multiplier; its cost is printed.", show_default=False),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="The wanted epsilon; the noise that it needs is printed.", show_default=False)
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=10**6, help="Rounds in which the site trains: one release each.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help=f"In (0, 1), at which epsilon is computed; default: {DELTA:g}.")
+    ] = None,
+    kit: Annotated[
+        Path | None, typer.Option(help="A site's startup kit: its ledger and its policy count too.", show_default=False)
+    ] = None,
+    ledger: Annotated[Path | None, typer.Option(help="A ledger file in place of a kit's.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print the epsilon that a plan with the DifferentialPrivacyFilter will spend, or the noise that it needs.
+
+    The cost is exact, for data that may be replaced as a whole, and does not depend on the clip norm. With a kit the
+    stricter of the plan and the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the
+    site has spent already and how many more such rounds fit under the policy's ceiling.
+
+    Examples:
+
+      fdg privacy --noise 8 --rounds 100 --delta 1e-5
+
+      fdg privacy --epsilon 3 --rounds 100
+
+      fdg privacy --noise 8 --rounds 100 --kit /srv/flare/photo
+
+      fdg privacy --kit /srv/flare/photo --json
+    """
+    from fdg_plugins.privacy.ledger import Policy
+
+    _check(noise, epsilon, rounds, kit, ledger)
+    content, file, policy = _read(kit, ledger) if kit or ledger else (None, None, Policy())
+    in_force = min(DELTA if delta is None else delta, policy.delta or 1.0)
+    plan = _plan(noise, epsilon, rounds, in_force, policy)
+    standing = None
+    if content is not None and file is not None:
+        standing = _standing(content, file, policy, plan, in_force)
+    if as_json:
+        typer.echo(json.dumps(_as_json(plan, standing, in_force), indent=1, allow_nan=False))
+    else:
+        _show(plan, standing, in_force, noise)
+
+
+def _check(
+    noise: float | None, epsilon: float | None, rounds: int | None, kit: Path | None, ledger: Path | None
+) -> None:
+    """Raise ``SettingsError`` for options that do not make a question."""
+    if kit is not None and ledger is not None:
+        raise SettingsError("--kit and --ledger exclude each other: a kit has its own ledger.")
+    if noise is not None and epsilon is not None:
+        raise SettingsError("--noise and --epsilon exclude each other: one of them follows from the other.")
+    if noise is None and epsilon is None and (rounds is not None or not (kit or ledger)):
+        raise SettingsError("--noise or --epsilon is missing, for --rounds; or --kit or --ledger, for what was spent.")
+    if (noise is not None or epsilon is not None) and rounds is None:
+        raise SettingsError("--rounds is missing: how many releases the plan makes.")
+
+
+def _read(kit: Path | None, ledger: Path | None) -> "tuple[LedgerContent, Path, Policy]":
+    """Return the ledger, empty for a kit that has none yet, its file, and the policy."""
+    from fdg_plugins.privacy.ledger import (
+        LEDGER_FILE,
+        LEDGER_FOLDER,
+        POLICY_FILE,
+        LedgerContent,
+        Policy,
+        read_ledger,
+        read_policy,
+    )
+
+    if ledger is not None:
+        return read_ledger(ledger), ledger, Policy()
+    assert kit is not None
+    local = kit / "local"
+    if not local.is_dir():
+        raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
+    file = local / LEDGER_FOLDER / LEDGER_FILE
+    try:
+        file.lstat()
+        content = read_ledger(file)
+    except FileNotFoundError:
+        content = LedgerContent(site=kit.resolve().name)
+    except OSError as error:
+        raise DataError(f"privacy ledger {file} cannot be read: {error.strerror}.") from error
+    return content, file, read_policy(content.site, local / POLICY_FILE)
+
+
+def _plan(
+    noise: float | None, epsilon: float | None, rounds: int | None, delta: float, policy: "Policy"
+) -> Plan | None:
+    from fdg_plugins.core.accounting import epsilon_of_mu, gaussian_noise_multiplier, mu_of_equal
+
+    if rounds is None:
+        return None
+    if noise is None:
+        assert epsilon is not None
+        noise = gaussian_noise_multiplier(epsilon, delta, rounds)
+    in_force = max(noise, policy.noise_multiplier or noise)
+    return Plan(rounds, in_force, epsilon_of_mu(mu_of_equal(rounds, in_force), delta))
+
+
+def _standing(content: "LedgerContent", file: Path, policy: "Policy", plan: Plan | None, delta: float) -> Standing:
+    from fdg_plugins.core.accounting import composed_mu, gaussian_epsilon, releases_left
+
+    spent = [release.noise_multiplier for release in content.releases]
+    left = None
+    if plan is not None and policy.max_epsilon is not None:
+        left = releases_left(composed_mu(spent), plan.noise_multiplier, policy.max_epsilon, delta)
+    with_plan = None if plan is None else gaussian_epsilon([*spent, *[plan.noise_multiplier] * plan.rounds], delta)
+    return Standing(file, content, policy, gaussian_epsilon(spent, delta), with_plan, left)
+
+
+def _as_json(plan: Plan | None, standing: Standing | None, delta: float) -> dict[str, Any]:
+    result: dict[str, Any] = {"delta": delta, "plan": None}
+    if plan is not None:
+        result["plan"] = {**plan._asdict(), "epsilon": _finite(plan.epsilon)}
+    if standing is not None:
+        result["ledger"] = {
+            "file": str(standing.file),
+            "site": standing.content.site,
+            "releases": len(standing.content.releases),
+            "epsilon": _finite(standing.spent),
+            "epsilon_with_plan": _finite(standing.with_plan),
+            "max_epsilon": standing.policy.max_epsilon,
+            "rounds_left": standing.rounds_left,
+        }
+    return result
+
+
+def _finite(value: float | None) -> float | None:
+    """Return ``value`` as JSON can hold it: null stands for more than any number."""
+    return None if value is None or math.isinf(value) else value
+
+
+def _digits(noise_multiplier: float) -> str:
+    """Return six digits, rounded up: whoever types them in spends no more than is printed beside them."""
+    shown = f"{noise_multiplier:.6g}"
+    if float(shown) < noise_multiplier:
+        exponent = math.floor(math.log10(noise_multiplier)) - 5
+        shown = f"{float(shown) + 10.0**exponent:.6g}"
+    return shown
+
+
+def _show(plan: Plan | None, standing: Standing | None, delta: float, asked_noise: float | None) -> None:
+    at = f"at delta {delta:g}"
+    if plan is not None:
+        rounds = f"{plan.rounds} round{'' if plan.rounds == 1 else 's'}"
+        say(f"{rounds} with noise multiplier {_digits(plan.noise_multiplier)}: epsilon {plan.epsilon:.4g} {at}")
+        if asked_noise is not None and plan.noise_multiplier > asked_noise:
+            say(f"the site's policy raises the noise multiplier from {asked_noise:.6g}")
+    if standing is None:
+        return
+    releases = len(standing.content.releases)
+    spent = f"epsilon {standing.spent:.4g} {at}, by {releases} release{'' if releases == 1 else 's'}"
+    say(visible(f"site {standing.content.site} has spent {spent} ({standing.file})"))
+    if standing.with_plan is not None:
+        say(f"with the plan: epsilon {standing.with_plan:.4g}")
+    if standing.policy.max_epsilon is not None:
+        fits = "" if standing.rounds_left is None else f"; {standing.rounds_left} more such rounds fit under it"
+        say(f"ceiling of the site's policy: epsilon {standing.policy.max_epsilon:g}{fits}")

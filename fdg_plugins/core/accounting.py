@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""What releases with Gaussian noise cost together, exactly: no bound is taken and no grid is searched.
+
+A release is an update, clipped to the length C, with noise of deviation sigma C (:mod:`fdg_plugins.core.privacy`); two
+data sets lie at most 2C apart. No sampling enters, so
+
+- one release is a Gaussian mechanism with ``mu = 2 / sigma``; several, each chosen in the light of those before, are
+  exactly one with ``mu = 2 sqrt(sum 1 / sigma_t^2)`` (Dong, Roth, Su, "Gaussian Differential Privacy", JRSS B 2022,
+  Cor. 3.3) -> :func:`composed_mu`
+- it keeps (epsilon, delta) for all ``delta >= Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, and for
+  no smaller one (Balle, Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, Thm. 8; Dong,
+  Roth, Su, Cor. 2.13) -> :func:`epsilon_of_mu`, its root
+
+Computed with ``h = mu / 2`` and ``x = epsilon / mu``, in which nothing overflows and nothing large is subtracted: since
+``exp(epsilon) phi(x + h) = phi(x - h)``, the right-hand side is ``phi(x - h) (M(x - h) - M(x + h))`` with Mills' ratio
+``M(t) = Phi(-t) / phi(t)``, a scaled complementary error function. Where the two are nearly equal, their difference is
+the integral of ``-M'(t) = 1 - t M(t)``, and where delta is near one, one minus the whole is computed.
+
+Every result is rounded up, by more than the error of its computation: the true value is never above it.
+"""
+
+import math
+from collections.abc import Iterable
+from numbers import Real
+
+import numpy as np
+from scipy.special import erfcx
+
+from fdg_plugins.core.privacy import SENSITIVITY
+from fdg_plugins.errors import SettingsError
+
+MOST_RELEASES = 10**12  # more are not counted
+
+_MARGIN = 4e-12  # relative, on delta: several times the largest error that was found against 60 digits
+_ULPS = 4  # by which a product of a few factors is raised
+_NEAR = 0.5  # below this h Mills' ratios are too close to be subtracted
+_FAR = 40.0  # no delta that is a normal number is kept further out than at x = h + 40 only
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_ROOT = math.sqrt(0.5)
+_MILLS = math.sqrt(math.pi / 2)
+_LOG_PHI_0 = -0.5 * math.log(2 * math.pi)
+
+
+def gaussian_epsilon(noise_multipliers: Iterable[float], delta: float) -> float:
+    """Return the least epsilon that all releases together keep at ``delta``; zero if there was none.
+
+    Args:
+        noise_multipliers: sigma > 0 of each release: the deviation of its noise in units of the clip norm.
+        delta: in (0, 1).
+
+    Infinite where it exceeds the largest float. Raises ``SettingsError`` naming what is out of range.
+    """
+    return epsilon_of_mu(composed_mu(noise_multipliers), delta)
+
+
+def gaussian_noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
+    """Return the least sigma with which ``releases`` releases together keep (epsilon, delta), to 12 digits.
+
+    It is rounded up: :func:`gaussian_epsilon` of so many releases with it is at most ``epsilon``. Raises
+    ``SettingsError`` naming what is out of range, and where no float is large or small enough.
+    """
+    epsilon, delta = _positive("epsilon", epsilon), _fraction(delta)
+    if not isinstance(releases, int) or isinstance(releases, bool) or not 1 <= releases <= MOST_RELEASES:
+        expected = f"a whole number from 1 to {MOST_RELEASES}"
+        raise SettingsError(f"the number of releases is {_shown(releases)}, expected {expected}.", public=True)
+    low, high = 1e-150, 1e150  # of mu
+    if not epsilon_of_mu(low, delta) <= epsilon < epsilon_of_mu(high, delta):
+        raise SettingsError(f"epsilon is {epsilon:g} at delta {delta:g}: no noise multiplier meets it.", public=True)
+    while high > low * (1 + 1e-13):
+        middle = math.sqrt(low) * math.sqrt(high)
+        low, high = (middle, high) if epsilon_of_mu(middle, delta) <= epsilon else (low, middle)
+    sigma = SENSITIVITY * math.sqrt(releases) / low
+    while epsilon_of_mu(mu_of_equal(releases, sigma), delta) > epsilon:
+        sigma *= 1 + 1e-14
+    return sigma
+
+
+def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, delta: float) -> int:
+    """Return how many more releases with this noise fit under ``max_epsilon`` after those that make ``spent_mu``.
+
+    At most ``MOST_RELEASES``. Raises ``SettingsError`` naming what is out of range.
+    """
+    max_epsilon = _positive("max_epsilon", max_epsilon)
+
+    def fits(count: int) -> bool:
+        together = _up(math.hypot(spent_mu, mu_of_equal(count, noise_multiplier)))
+        return epsilon_of_mu(together, delta) <= max_epsilon
+
+    if fits(MOST_RELEASES):
+        return MOST_RELEASES
+    low, high = 0, MOST_RELEASES  # fits, does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def composed_mu(noise_multipliers: Iterable[float]) -> float:
+    """Return ``2 sqrt(sum 1 / sigma_t^2)``, rounded up: the mu of the one mechanism that all releases make."""
+    ratios = [SENSITIVITY / _positive("noise multiplier", sigma) for sigma in noise_multipliers]
+    return _up(math.hypot(*sorted(ratios))) if ratios else 0.0  # sorted: the last digit would depend on the order
+
+
+def mu_of_equal(releases: int, noise_multiplier: float) -> float:
+    """Return the mu of ``releases`` releases with the same noise, rounded up."""
+    return _up(SENSITIVITY * math.sqrt(releases) / _positive("noise multiplier", noise_multiplier))
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """Return the least epsilon that a Gaussian mechanism with ``mu`` >= 0 keeps at ``delta`` in (0, 1), rounded up."""
+    delta = _fraction(delta)
+    half = mu / 2
+    if half == 0 or _keeps(0.0, half, delta):
+        return 0.0
+    if math.isinf(half):
+        return math.inf
+    low, high = 0.0, half + _FAR  # not kept, kept
+    while low < (middle := low + (high - low) / 2) < high and high > 1e-300:
+        low, high = (low, middle) if _keeps(middle, half, delta) else (middle, high)
+    return _up(mu * high)
+
+
+def _keeps(x: float, half: float, delta: float) -> bool:
+    """Return whether ``epsilon = x mu`` is kept at ``delta``, for certain if true."""
+    a = half - x
+    if half >= _NEAR and a > 0:  # above one half of Phi: its complement, which is exact where delta is near one
+        complement = math.exp(-a * a / 2 + _LOG_PHI_0) * (_mills(a) + _mills(x + half))
+        return complement * (1 - _MARGIN) >= 1 - delta
+    if half >= _NEAR:
+        log_difference = math.log(_mills(-a) - _mills(x + half))
+    else:
+        points = x + half * _NODES
+        mean = float(_WEIGHTS @ (1 - points * _MILLS * erfcx(points * _ROOT)))
+        log_difference = math.log(half) + math.log(mean)
+    return -a * a / 2 + _LOG_PHI_0 + log_difference + _MARGIN <= math.log(delta)
+
+
+def _mills(t: float) -> float:
+    """Return ``Phi(-t) / phi(t)``."""
+    return _MILLS * float(erfcx(t * _ROOT))
+
+
+def _up(value: float) -> float:
+    """Return the float that lies a few above."""
+    for _ in range(_ULPS):
+        value = math.nextafter(value, math.inf)
+    return value
+
+
+def _positive(what: str, value: float) -> float:
+    """Return ``value`` if it is a finite number above zero."""
+    number = _number(value)
+    if not 0 < number < math.inf:
+        raise SettingsError(f"{what} is {_shown(value)}, expected a finite number above zero.", public=True)
+    return number
+
+
+def _fraction(delta: float) -> float:
+    number = _number(delta)
+    if not 0 < number < 1:
+        expected = "a number between 0 and 1, both excluded"
+        raise SettingsError(f"delta is {_shown(delta)}, expected {expected}.", public=True)
+    return number
+
+
+def _number(value: object) -> float:
+    """Return a real number as a float, infinite if it is too large; NaN for anything else."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return f"{_number(value):g}"
+    return repr(value)[:80]

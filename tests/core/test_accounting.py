@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exact cost of Gaussian releases: against the definition in 80 digits, an integral, and Google's dp-accounting."""
+
+import math
+import random
+from collections.abc import Sequence
+
+import dp_accounting
+import mpmath
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from fdg_plugins.core.accounting import (
+    MOST_RELEASES,
+    composed_mu,
+    epsilon_of_mu,
+    gaussian_epsilon,
+    gaussian_noise_multiplier,
+    releases_left,
+)
+from fdg_plugins.core.privacy import SENSITIVITY
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.privacy import gaussian_epsilon as public_gaussian_epsilon
+
+sigmas = st.floats(0.3, 100.0)
+deltas = st.floats(1e-12, 0.1)
+
+SEED = 20260301
+
+
+def exact_delta(epsilon: float, mu: float) -> mpmath.mpf:
+    """Return the least delta of the definition, with 80 correct digits; ``mu`` may be as small as 1e-300."""
+    with mpmath.workdps(80 + max(0, round(-math.log10(mu)))):
+        x, half = mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.mpf(mu) / 2
+        return _cdf(half - x) - mpmath.exp(mpmath.mpf(epsilon)) * _cdf(-half - x)
+
+
+def _cdf(value: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.erfc(-value / mpmath.sqrt(2)) / 2
+
+
+def drawn_cases(count: int) -> list[tuple[float, float]]:
+    """Return pairs of mu, from 1e-250 to 1e6, and delta, from 1e-300 to just below one."""
+    generator = random.Random(SEED)
+    cases = []
+    for _ in range(count):
+        mu = 10 ** generator.choice([generator.uniform(-250, 6), generator.uniform(-4, 3)])
+        delta = generator.choice(
+            [10 ** generator.uniform(-300, -1), 10 ** generator.uniform(-15, -1), generator.uniform(0.01, 0.999)]
+        )
+        cases.append((mu, delta))
+    return cases
+
+
+# --- epsilon ---
+
+
+@pytest.mark.parametrize(("sigma", "rounds", "epsilon"), [(4.0, 10, 7.511), (16.0, 100, 5.680), (2.0, 1, 4.377)])
+def test_the_cost_of_known_plans(sigma: float, rounds: int, epsilon: float) -> None:
+    assert gaussian_epsilon([sigma] * rounds, 1e-5) == pytest.approx(epsilon, abs=5e-4)
+
+
+def test_it_is_public() -> None:
+    assert public_gaussian_epsilon is gaussian_epsilon
+
+
+def test_delta_is_kept_at_the_result_and_at_nothing_noticeably_smaller_over_the_whole_range() -> None:
+    positive = 0
+    for mu, delta in drawn_cases(500):
+        epsilon = epsilon_of_mu(mu, delta)
+        assert exact_delta(epsilon, mu) <= delta, (mu, delta)
+        if epsilon > 0:
+            positive += 1
+            assert exact_delta(epsilon * (1 - 1e-9), mu) > delta, (mu, delta)
+    assert positive > 200
+
+
+@pytest.mark.parametrize("mu", [1e-9, 0.3, 0.999, 1.0, 1.001, 7.0, 1e6])
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5, 0.999, 1 - 1e-15])
+def test_delta_is_kept_at_the_edges_of_the_ways_of_computation(mu: float, delta: float) -> None:
+    epsilon = epsilon_of_mu(mu, delta)
+    assert exact_delta(epsilon, mu) <= delta
+    assert epsilon == 0.0 or exact_delta(epsilon * (1 - 1e-9), mu) > delta
+
+
+@settings(deadline=None)
+@given(sigmas, st.floats(1e-6, 0.1))
+def test_it_is_zero_where_the_two_distributions_are_as_near_as_delta_and_positive_elsewhere(
+    sigma: float, margin: float
+) -> None:
+    distance = 2 * norm.cdf(1 / sigma) - 1  # the total variation: delta at epsilon zero
+    assert gaussian_epsilon([sigma], min(distance * (1 + margin), 0.9999)) == 0.0 or distance > 0.9
+    assert gaussian_epsilon([sigma], distance * (1 - margin)) > 0.0
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 1e-2, 0.3])
+@pytest.mark.parametrize("noise", [[1.0], [4.0] * 10, [16.0] * 100, [0.5, 2.0, 8.0, 32.0], [300.0]])
+def test_it_agrees_with_googles_library(noise: Sequence[float], delta: float) -> None:
+    deviation = 1 / math.hypot(*(SENSITIVITY / sigma for sigma in noise))
+    assert gaussian_epsilon(noise, delta) == pytest.approx(
+        dp_accounting.get_epsilon_gaussian(deviation, delta), rel=1e-6, abs=1e-9
+    )
+
+
+def test_it_agrees_with_googles_accountant_that_knows_no_closed_form() -> None:
+    noise = (3.0, 5.0, 8.0)
+    composed = None
+    for sigma in noise:
+        one = privacy_loss_distribution.from_gaussian_mechanism(
+            sigma, sensitivity=SENSITIVITY, value_discretization_interval=1e-4, use_connect_dots=True
+        )
+        composed = one if composed is None else composed.compose(one)
+    assert composed is not None
+    assert gaussian_epsilon(noise, 1e-5) == pytest.approx(composed.get_epsilon_for_delta(1e-5), rel=1e-4)
+
+
+@pytest.mark.parametrize("sigma", [1.0, 3.0, 10.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_the_two_distributions_themselves_spend_delta_by_integration(sigma: float, delta: float) -> None:
+    epsilon = gaussian_epsilon([sigma], delta)
+    start = (epsilon * sigma**2 + SENSITIVITY**2 / 2) / SENSITIVITY  # where the log of the ratio of densities passes it
+
+    def excess(x: float) -> float:
+        return float(norm.pdf(x, SENSITIVITY, sigma) - math.exp(epsilon) * norm.pdf(x, 0.0, sigma))
+
+    spent, _ = quad(excess, start, max(start, SENSITIVITY) + 40 * sigma, points=[start + sigma], limit=200)
+    assert spent == pytest.approx(delta, rel=1e-6)
+
+
+def test_the_published_deviation_of_the_analytic_gaussian_mechanism() -> None:
+    # Balle and Wang (ICML 2018), authors' code: sensitivity 1, epsilon 1, delta 1e-5 -> deviation 3.730632.
+    assert gaussian_epsilon([SENSITIVITY * 3.730632], 1e-5) == pytest.approx(1.0, abs=1e-6)
+
+
+@settings(deadline=None)
+@given(st.lists(sigmas, min_size=1, max_size=8), sigmas, deltas, st.floats(1.01, 3.0))
+def test_it_falls_with_noise_and_delta_and_rises_with_releases(
+    noise: list[float], one_more: float, delta: float, factor: float
+) -> None:
+    base = gaussian_epsilon(noise, delta)
+    assert gaussian_epsilon([*noise, one_more], delta) >= base
+    assert gaussian_epsilon([factor * sigma for sigma in noise], delta) <= base
+    assert gaussian_epsilon(noise, min(0.5, factor * delta)) <= base
+
+
+@settings(deadline=None)
+@given(st.lists(sigmas, min_size=1, max_size=8), deltas)
+def test_the_order_of_releases_does_not_matter(noise: list[float], delta: float) -> None:
+    assert gaussian_epsilon(noise, delta) == gaussian_epsilon(iter(noise[::-1]), delta)
+
+
+@settings(deadline=None)
+@given(sigmas, deltas, st.integers(1, 50))
+def test_n_releases_cost_what_one_with_less_noise_by_the_root_of_n_costs(sigma: float, delta: float, n: int) -> None:
+    one = gaussian_epsilon([sigma / math.sqrt(n)], delta)
+    assert gaussian_epsilon([sigma] * n, delta) == pytest.approx(one, rel=1e-9, abs=1e-12)
+
+
+def test_nothing_released_costs_nothing_and_no_noise_to_speak_of_costs_without_limit() -> None:
+    assert gaussian_epsilon([], 1e-5) == 0.0
+    assert gaussian_epsilon([1e-200], 1e-5) == math.inf
+    assert gaussian_epsilon([5e-324, 1.0], 0.999) == math.inf
+    assert gaussian_epsilon([1e6], 1e-5) == 0.0
+    assert gaussian_epsilon([1e308], 1e-300) == 0.0
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, True, "4", None, 10**400])
+def test_a_noise_multiplier_that_is_none_is_refused(sigma: float) -> None:
+    with pytest.raises(SettingsError, match=r"noise multiplier is .*, expected a finite number above zero"):
+        gaussian_epsilon([1.0, sigma], 1e-5)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan, math.inf, True, "1e-5", None])
+@pytest.mark.parametrize("noise", [[], [1.0]])
+def test_a_delta_that_is_none_is_refused(noise: list[float], delta: float) -> None:
+    with pytest.raises(SettingsError, match=r"delta is .*, expected a number between 0 and 1"):
+        gaussian_epsilon(noise, delta)
+
+
+# --- its inverses ---
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(1e-3, 1e4), deltas, st.integers(1, 1000))
+def test_the_noise_for_an_epsilon_costs_that_and_never_more(epsilon: float, delta: float, releases: int) -> None:
+    sigma = gaussian_noise_multiplier(epsilon, delta, releases)
+    spent = gaussian_epsilon([sigma] * releases, delta)
+    assert spent <= epsilon * (1 + 1e-12)
+    assert gaussian_epsilon([sigma * (1 - 1e-9)] * releases, delta) > epsilon
+
+
+def test_it_agrees_with_googles_inverse() -> None:
+    expected = SENSITIVITY * 10 * dp_accounting.get_sigma_gaussian(3.0, 1e-5)
+    assert gaussian_noise_multiplier(3.0, 1e-5, 100) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "releases", "named"),
+    [
+        (0.0, 1e-5, 1, "epsilon"),
+        (math.inf, 1e-5, 1, "epsilon"),
+        (1e301, 1e-5, 1, "epsilon"),
+        (1.0, 0.0, 1, "delta"),
+        (1.0, 1e-5, 0, "number of releases"),
+        (1.0, 1e-5, True, "number of releases"),
+        (1.0, 1e-5, 10**400, "number of releases"),
+    ],
+)
+def test_what_no_noise_can_meet_is_refused(epsilon: float, delta: float, releases: int, named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        gaussian_noise_multiplier(epsilon, delta, releases)
+
+
+@pytest.mark.parametrize("spent", [[], [4.0] * 3])
+@pytest.mark.parametrize("sigma", [2.0, 8.0, 50.0])
+def test_as_many_releases_are_left_as_the_ledger_will_let_out(spent: list[float], sigma: float) -> None:
+    left = releases_left(composed_mu(spent), sigma, 9.0, 1e-5)
+    assert gaussian_epsilon([*spent, *[sigma] * left], 1e-5) <= 9.0
+    assert gaussian_epsilon([*spent, *[sigma] * (left + 1)], 1e-5) > 9.0
+    assert left > 0
+
+
+def test_none_is_left_of_a_spent_budget_and_without_bound_where_one_costs_nothing() -> None:
+    assert releases_left(composed_mu([1.0]), 8.0, 1.0, 1e-5) == 0
+    assert releases_left(0.0, 1e300, 1.0, 1e-5) == MOST_RELEASES

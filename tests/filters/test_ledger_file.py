@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger as a file: that of version 0.1.0 counts; what is written is private and checked; a broken one is named."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fdg_plugins.core.accounting import gaussian_epsilon
+from fdg_plugins.errors import DataError
+from fdg_plugins.filters.ledger import Ledger as LedgerAtItsOldPlace
+from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, read_ledger
+
+LIMITS = Limits(clip_norm=1.0, noise_multiplier=8.0, max_epsilon=3.0, delta=1e-5)
+
+# As version 0.1.0 wrote it, byte for byte.
+OF_0_1_0 = """{
+ "version": 1,
+ "site": "photo",
+ "releases": [
+  {
+   "job": "0f6f0d3c-37a5-4b8e-9d05-3b9de2b3a3b5",
+   "round": 0,
+   "clip_norm": 1.0,
+   "noise_multiplier": 8.0,
+   "time": "2026-03-02T09:14:05+00:00"
+  },
+  {
+   "job": "0f6f0d3c-37a5-4b8e-9d05-3b9de2b3a3b5",
+   "round": 1,
+   "clip_norm": 1.0,
+   "noise_multiplier": 4.0,
+   "time": "2026-03-02T09:15:11+00:00"
+  }
+ ]
+}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "fdg_privacy" / "ledger.json"
+
+
+@pytest.fixture
+def old(path: Path) -> Path:
+    path.parent.mkdir(mode=0o755)
+    path.write_text(OF_0_1_0)
+    path.chmod(0o644)
+    path.with_suffix(".lock").touch(0o644)
+    return path
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_what_version_0_1_0_has_spent_counts(old: Path) -> None:
+    assert Ledger(old, "photo").spend("job", 0, LIMITS) == gaussian_epsilon([8.0, 4.0, 8.0], 1e-5)
+    assert [one.noise_multiplier for one in Ledger(old, "photo").read().releases] == [8.0, 4.0, 8.0]
+
+
+def test_with_the_next_release_it_becomes_private_and_gets_a_checksum(old: Path) -> None:
+    Ledger(old, "photo").spend("job", 0, LIMITS)
+    assert json.loads(old.read_text())["version"] == 2
+    assert [mode(path) for path in (old, old.with_suffix(".lock"), old.parent)] == [0o600, 0o600, 0o700]
+    old.write_text(old.read_text().replace('"noise_multiplier": 4.0', '"noise_multiplier": 9.0'))
+    with pytest.raises(DataError, match=r"site photo: privacy ledger .* is damaged: its checksum"):
+        Ledger(old, "photo").spend("job", 1, LIMITS)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_a_new_one_is_private_whatever_the_umask(path: Path, mask: int) -> None:
+    previous = os.umask(mask)
+    try:
+        Ledger(path, "photo").spend("job", 0, LIMITS)
+    finally:
+        os.umask(previous)
+    assert [mode(one) for one in (path, path.with_suffix(".lock"), path.parent)] == [0o600, 0o600, 0o700]
+
+
+def test_exactly_as_many_releases_fit_as_the_exact_cost_allows(path: Path) -> None:
+    costs = [gaussian_epsilon([8.0] * count, 1e-5) for count in range(1, 20)]
+    fitting = sum(cost <= 3.0 for cost in costs)
+    spent = [Ledger(path, "photo").spend("job", number, LIMITS) for number in range(fitting)]
+    assert spent == costs[:fitting]
+    with pytest.raises(BudgetSpentError, match=f"one more release would make it {costs[fitting]:.4g}") as caught:
+        Ledger(path, "photo").spend("job", fitting, LIMITS)
+    assert caught.value.public == str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[" * 30_000, '{"version": 1}', "[]", '{"version": 3, "site": "photo"}'])
+def test_what_is_no_ledger_is_refused_in_one_sentence_and_stays_as_it_is(path: Path, content: str) -> None:
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(DataError, match=r"^site photo: privacy ledger .*/ledger\.json: [^\n]*\.$"):
+        Ledger(path, "photo").spend("job", 0, LIMITS)
+    with pytest.raises(DataError, match=r"^privacy ledger "):
+        read_ledger(path)
+    assert path.read_text() == content
+
+
+def test_it_can_still_be_imported_from_where_it_was() -> None:
+    assert LedgerAtItsOldPlace is Ledger
