@@ -121,11 +121,12 @@ def resources_file(local: Path) -> Path:
     return target if target.exists() else local / f"{RESOURCES}.default"
 
 
-def count_other_components(local: Path, end: str) -> int | None:
+def count_other_components(workspace: Path, end: str) -> int | None:
     """Return how many entries no job of this package needs at ``end``; None if the resources cannot be read.
 
-    ``local`` is the folder of that name in the participant's workspace.
+    ``workspace`` is the participant's kit in use, which holds ``local/``.
     """
+    local = workspace / "local"
     try:
         resources = read_json(resources_file(local))
         if not isinstance(resources, dict):

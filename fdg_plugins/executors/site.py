@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The FLARE Executor of a site: answers census, probe, train and evaluate, and never with a traceback."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
+from fdg_plugins.allow_list import count_other_components
+from fdg_plugins.components import SITE
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.executors.audit import audit_event
 from fdg_plugins.executors.isolation import TrainingProcess
@@ -105,6 +109,8 @@ class SiteExecutor(Executor):
         )
         if outcome.stand_in is not None:
             self._stand_in = outcome.stand_in
+        if task_name == TASK_CENSUS and outcome.kind == "ok":
+            return replace(outcome, value={**outcome.value, "num_other_components": _num_other_components(fl_ctx)})
         return outcome
 
     def _worker(self, site: str, *, isolate: bool) -> SiteWork | TrainingProcess:
@@ -131,6 +137,16 @@ def _order(task_name: str, site: str, shareable: Shareable) -> tuple[Order, str]
     received = _received(shareable, request) if task_name == TASK_TRAIN else {}
     order = Order(task_name, site, request.model_dump(mode="json"), round_number, _weights(shareable), received)
     return order, request.run
+
+
+def _num_other_components(fl_ctx: FLContext) -> int | None:
+    """Return how many classes the site's operator allows that jobs of this package do not need; None if not known.
+
+    FLARE's simulator has one list for all sites, made for each run.
+    """
+    if fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME:
+        return None
+    return count_other_components(Path(fl_ctx.get_engine().get_workspace().get_root_dir()), SITE)
 
 
 def _answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:

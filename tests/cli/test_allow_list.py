@@ -72,7 +72,7 @@ def test_flares_defaults_that_an_earlier_version_wrote_are_taken_out_again(tmp_p
     assert set(read(kit)["class_allow_list"]) == {"my_hospital.filters.Guard", *class_paths(end)}
     needless = set(DEFAULT_CLASS_ALLOW_LIST) - set(class_paths(end))
     assert f"added 0, removed {len(needless)} of FLARE's defaults" in result.stdout
-    assert count_other_components(kit / "local", end) == 1
+    assert count_other_components(kit, end) == 1
 
 
 @pytest.mark.parametrize("before", [{}, {"class_allow_list": []}, BEFORE])
@@ -198,21 +198,21 @@ def test_resources_json_is_made_from_the_default_that_it_hides(tmp_path: Path) -
 
 def test_a_kit_without_a_list_gets_the_least_one_instead_of_flares_own(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit", content={"format_version": 2})
-    assert count_other_components(kit / "local", SITE) == len(DEFAULT_CLASS_ALLOW_LIST)
+    assert count_other_components(kit, SITE) == len(DEFAULT_CLASS_ALLOW_LIST)
     assert run("--kit", kit).exit_code == 0
     assert read(kit)["class_allow_list"] == class_paths(SITE)
-    assert count_other_components(kit / "local", SITE) == 0
+    assert count_other_components(kit, SITE) == 0
 
 
 def test_the_count_reads_the_file_that_flare_reads(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit", name="resources.json.default", content={"class_allow_list": ["a.B", "a.C"]})
-    assert count_other_components(kit / "local", SITE) == 2
+    assert count_other_components(kit, SITE) == 2
     (kit / "local" / "resources.json").write_text('{"class_allow_list": ["a.B"]}', encoding="utf-8")
-    assert count_other_components(kit / "local", SITE) == 1
+    assert count_other_components(kit, SITE) == 1
     for broken in ("{", "[]", '{"class_allow_list": "*"}', '{"class_allow_list": [1]}'):
         (kit / "local" / "resources.json").write_text(broken, encoding="utf-8")
-        assert count_other_components(kit / "local", SITE) is None, broken
-    assert count_other_components(tmp_path, SITE) is None
+        assert count_other_components(kit, SITE) is None, broken
+    assert count_other_components(tmp_path / "nowhere", SITE) is None
 
 
 def test_the_warning_names_owner_and_count_and_is_not_given_for_a_least_list() -> None:
