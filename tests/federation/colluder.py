@@ -41,8 +41,8 @@ Genuine = tuple[dict[str, torch.Tensor], dict[str, Any]]  # model, and meta, of 
 class Colluder(Executor):
     """Takes what the client-controlled workflows send to a site, keeps it in a file, and attacks ``victims``.
 
-    It starts with the first training task of a job, from what came with it, or when a client-controlled workflow is to
-    start here, from what an earlier job left; what it got lies in ``loot/`` of this site's kit, one file per message.
+    It starts with the first training task of a job, from what came with it, or when a client-controlled workflow is
+    configured here, from what an earlier job left; what it got lies in ``loot/`` of this site's kit, one file per message.
     """
 
     def __init__(self, victims: list[str]) -> None:
@@ -66,13 +66,11 @@ class Colluder(Executor):
                 save_file(self._genuine[0], self.folder / f"{GENUINE}.safetensors")
                 (self.folder / f"{GENUINE}.json").write_text(json.dumps(self._genuine[1]), encoding="utf-8")
                 self._begin()
-            for attack in self._attacks:
-                attack.join()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task of a client-controlled workflow; whoever sent it, what is in it is kept."""
         self._keep(task_name, shareable)
-        if task_name.endswith("_start") and self._genuine is None:
+        if self._genuine is None:
             meta = json.loads((self.folder / f"{GENUINE}.json").read_text(encoding="utf-8"))
             self._genuine = load_file(self.folder / f"{GENUINE}.safetensors"), meta
             self._begin()
@@ -84,8 +82,11 @@ class Colluder(Executor):
         return make_reply(ReturnCode.OK)
 
     def _begin(self) -> None:
+        """Start all attacks, and return when they are over: the server waits for this site until then."""
         for attack in self._attacks:
             attack.start()
+        for attack in self._attacks:
+            attack.join()
 
     def _attack(self, victim: str) -> None:
         for name, attack in self._ways(victim).items():

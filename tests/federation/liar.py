@@ -27,7 +27,7 @@ Lie = Callable[[Shareable], Shareable]
 
 
 class Liar(DXOFilter):
-    """Answers task ``train`` with the next of ``LIES``, or, about ``report``, lies of the method's tensors each time."""
+    """Answers task ``train`` with the next of ``LIES``, or lies about the method's tensors each time."""
 
     def __init__(self, about: str = "answer") -> None:
         super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
