@@ -42,7 +42,7 @@ class Colluder(Executor):
     """Takes what the client-controlled workflows send to a site, keeps it in a file, and attacks ``victims``.
 
     It starts with the first training task of a job, from what came with it, or when a client-controlled workflow is
-    configured here, from what an earlier job left; what it got lies in ``loot/`` of this site's kit, one file per message.
+    configured here, from what an earlier job left; what it got lies in ``loot/`` of its kit, one file per message.
     """
 
     def __init__(self, victims: list[str]) -> None:
@@ -59,13 +59,13 @@ class Colluder(Executor):
             self.folder = Path(self._engine.get_workspace().get_root_dir()) / LOOT
             self.folder.mkdir(exist_ok=True)
             self._engine.register_aux_message_handler("swarm_req_to_submit_learn_result", self._permit)
-        if event_type == EventType.BEFORE_TASK_EXECUTION and fl_ctx.get_prop(FLContextKey.TASK_NAME) == "train":
-            if self._genuine is None:
-                dxo = fl_ctx.get_prop(FLContextKey.TASK_DATA)["DXO"]
-                self._genuine = dict(dxo["data"]), {REQUEST: dxo["meta"][REQUEST]}
-                save_file(self._genuine[0], self.folder / f"{GENUINE}.safetensors")
-                (self.folder / f"{GENUINE}.json").write_text(json.dumps(self._genuine[1]), encoding="utf-8")
-                self._begin()
+        task = fl_ctx.get_prop(FLContextKey.TASK_NAME)
+        if event_type == EventType.BEFORE_TASK_EXECUTION and task == "train" and self._genuine is None:
+            dxo = fl_ctx.get_prop(FLContextKey.TASK_DATA)["DXO"]
+            self._genuine = dict(dxo["data"]), {REQUEST: dxo["meta"][REQUEST]}
+            save_file(self._genuine[0], self.folder / f"{GENUINE}.safetensors")
+            (self.folder / f"{GENUINE}.json").write_text(json.dumps(self._genuine[1]), encoding="utf-8")
+            self._begin()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task of a client-controlled workflow; whoever sent it, what is in it is kept."""

@@ -180,6 +180,8 @@ def test_where_flares_defaults_were_kept_no_way_leads_to_the_update_of_another_s
         until_done(loot)
         record = federation.record_of(first, tmp_path / "result")
         assert len(record.rounds) == ROUNDS
+        (log,) = (tmp_path / "result").rglob("log.txt")
+        check_warnings(log.read_text(encoding="utf-8"))
         check_that_nothing_left(federation, first, loot)
 
         # The same by the server's own halves, in a job in which no census was taken.
@@ -188,6 +190,14 @@ def test_where_flares_defaults_were_kept_no_way_leads_to_the_update_of_another_s
         until_done(loot)
         federation.wait_for(second)
         check_that_nothing_left(federation, second, loot)
+
+
+def check_warnings(log: str) -> None:
+    """After the census the server names each participant that allows more than these jobs need."""
+    many = len(DEFAULT_CLASS_ALLOW_LIST)
+    counts = {"the server": many - 1, "site photo": many, "site sketch": many, "site cartoon": many + 1}
+    for owner, count in counts.items():
+        assert f"{owner}: its list of allowed classes holds {count} entries that these jobs do not need" in log
 
 
 def check_that_nothing_left(federation: Federation, job: str, loot: Path) -> None:
