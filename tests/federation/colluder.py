@@ -33,6 +33,7 @@ DONE = "done"
 REQUEST = "fdg_request"
 TIMEOUT_S = 30.0
 PATIENCE_S = 4.0
+SETTLE_S = 6.0
 PROJECT = "fdg"  # as which the server speaks to its sites
 
 Genuine = tuple[dict[str, torch.Tensor], dict[str, Any]]  # model, and meta, of a task of the server's
@@ -73,6 +74,7 @@ class Colluder(Executor):
         if self._genuine is None:
             meta = json.loads((self.folder / f"{GENUINE}.json").read_text(encoding="utf-8"))
             self._genuine = load_file(self.folder / f"{GENUINE}.safetensors"), meta
+            time.sleep(SETTLE_S)  # other sites' processes may still be starting, and could not answer
             self._begin()
         if task_name == "cse_ask_for_model":
             return self._task(self.victims[0])
