@@ -32,7 +32,7 @@ GENUINE = "genuine"
 DONE = "done"
 REQUEST = "fdg_request"
 TIMEOUT_S = 30.0
-PATIENCE_S = 4.0
+PATIENCE_S = 3.0
 SETTLE_S = 6.0
 PROJECT = "fdg"  # as which the server speaks to its sites
 

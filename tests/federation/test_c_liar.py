@@ -102,7 +102,7 @@ def test_a_report_out_of_all_proportion_is_refused_beside_an_honest_update(
     script = Path(sys.executable).with_name("fdg")
     subprocess.run([script, "export-job", ROOT / "jobs" / f"pacs_{name}", "--to", tmp_path], check=True, timeout=60)
     job = tmp_path / f"pacs_{name}"
-    change_protocol(job, **{**PROTOCOL, "rounds": 3})
+    change_protocol(job, **{**PROTOCOL, "rounds": 2})
     with lying(federation, "report"):
         record = federation.record_of(federation.session("lead").submit_job(str(job)), tmp_path / "result")
     assert record.status == "finished"
