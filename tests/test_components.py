@@ -24,9 +24,9 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 from nvflare.fuel.utils.class_utils import instantiate_class
 
 import fdg_plugins
-from fdg_plugins.cli.components import COMPONENTS, SERVER, SITE, class_paths
-from fdg_plugins.cli.kits import ENDS, merge_allow_list, read_kit
+from fdg_plugins.components import COMPONENTS, SERVER, SITE, class_paths
 from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.kits import ENDS, merge_allow_list, read_kit
 
 SOURCES = Path(fdg_plugins.__file__).parent
 WALK_TIMEOUT_S = 180

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg allow-list``: an operator allows this package's components at one participant."""
+"""``fdg allow-list``: an operator allows this package's components at one participant, and no others."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdg_plugins.cli.components import METHODS
 from fdg_plugins.cli.console import say
+from fdg_plugins.components import METHODS
+
+if TYPE_CHECKING:
+    from fdg_plugins.kits import Merge
 
 
 def allow_list(
@@ -18,12 +21,17 @@ def allow_list(
         list[str] | None,
         typer.Option(help=f"Allow only what this method needs; may be repeated. One of {', '.join(METHODS)}."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be added, and write nothing.")] = False,
+    keep_flare_defaults: Annotated[
+        bool, typer.Option("--keep-flare-defaults", help="Allow FLARE's own default components too.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and write nothing.")] = False,
 ) -> None:
-    """Allow this package's components at one server or site, by their exact class paths.
+    """Allow this package's components at one server or site, by their exact class paths, and no others.
 
-    Merges them into class_allow_list of local/resources.json, which FLARE reads at the start of every job: no restart
-    is needed. What is there stays. FLARE's own defaults are written out, because a list of one's own replaces them.
+    Writes class_allow_list of local/resources.json, which FLARE reads at the start of every job: no restart is needed.
+    The list is the least one: the components that the jobs of this package name, and what the operator has added.
+    FLARE's own defaults are left out, also where an earlier version wrote them: some of them let a job take results
+    past the site's filters. --keep-flare-defaults keeps them, and says what they open.
 
     Examples:
 
@@ -31,22 +39,38 @@ def allow_list(
 
       fdg allow-list --kit /srv/flare/photo --method fedomg --method fedga --dry-run
     """
-    from fdg_plugins.cli.kits import merge_allow_list, read_kit
+    from fdg_plugins.kits import merge_allow_list, read_kit
 
-    merge = merge_allow_list(read_kit(kit), method or ())
-    for entry in merge.too_wide:
-        say(
-            f"Warning: entry {entry!r} of class_allow_list allows every callable that can be reached below it, "
-            "not only components; exact class paths are enough.",
-            style="yellow",
-            on_stderr=True,
-        )
-    if merge.added and not dry_run:
+    merge = merge_allow_list(read_kit(kit), method or (), keep_flare_defaults=keep_flare_defaults)
+    _warn(merge)
+    if merge.changes and not dry_run:
         merge.write()
-    verb = "would add" if dry_run else "added"
-    defaults = f" ({len(merge.defaults)} of FLARE's own defaults among them)" if merge.defaults else ""
-    say(f"{merge.kit.end} kit {kit}: {verb} {len(merge.added)} of {len(merge.entries)} entries{defaults}")
+    verbs = ("would add", "would remove") if dry_run else ("added", "removed")
+    counts = f"{verbs[0]} {len(merge.added)}, {verbs[1]} {len(merge.removed)} of FLARE's defaults"
+    say(f"{merge.kit.end} kit {kit}: {counts}; {len(merge.entries)} entries in all")
     for entry in merge.added:
         if entry not in merge.defaults:
             say(f"  + {entry}")
-    say(f"{merge.kit.target}: {'not written (dry run)' if dry_run else 'written' if merge.added else 'left as it was'}")
+    for entry in merge.others:
+        say(f"  kept {entry}, which is neither this package's nor FLARE's: added here")
+    written = "not written (dry run)" if dry_run else "written" if merge.changes else "left as it was"
+    say(f"{merge.kit.target}: {written}")
+
+
+def _warn(merge: "Merge") -> None:
+    """Say what the list opens beside the components of this package."""
+    from fdg_plugins.allow_list import by_group
+
+    for entry in merge.too_wide:
+        _say_warning(
+            f"entry {entry!r} of class_allow_list allows every callable that can be reached below it, "
+            "not only components; exact class paths are enough."
+        )
+    if merge.defaults:
+        _say_warning(f"the list holds {len(merge.defaults)} of FLARE's defaults that no job of this package needs:")
+    for group, members in by_group(merge.defaults).items():
+        say(f"  {len(members)} such as {members[0]}: {group.opens}.", style="yellow", on_stderr=True)
+
+
+def _say_warning(text: str) -> None:
+    say(f"Warning: {text}", style="yellow", on_stderr=True)

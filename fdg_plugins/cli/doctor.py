@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg doctor``: is this machine ready for a run, and what to type on it."""
+"""``fdg doctor``: is this machine ready for a run, and what to type on it; or what a startup kit lets others do."""
 
 import json
 import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +14,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.tables import make_table, show, visible
 
 if TYPE_CHECKING:
-    from fdg_plugins.doctor import Examination
+    from fdg_plugins.doctor import Examination, Finding
 
 PROBLEM = 1
 SITES_OF_PACS = 4
@@ -23,12 +25,18 @@ def doctor(
     sites: Annotated[
         int, typer.Option(min=1, help="Sites of the job that is to run; those of PACS are its domains.")
     ] = SITES_OF_PACS,
+    kit: Annotated[
+        Path | None, typer.Option(help="Look at this startup kit of a server or site instead, not at the machine.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Look at this machine: versions, GPUs, cores, memory, disks, data, weights, settings, ports.
 
     Every line is ok, a warning (a run may be slow, or not be what you think it is) or a problem (a run fails). In the
     end it says how to start the simulator here, and why so. Nothing is changed, downloaded or sent.
+
+    With --kit, look at a participant's startup kit: what its list of classes lets a job build, who may bring code, what
+    leaves with its logs, its privacy policy, and which of its files other users of the machine can read.
 
     Exit codes: 0 no problem, 1 at least one.
 
@@ -37,7 +45,12 @@ def doctor(
       fdg doctor
 
       FDG_DATA_ROOT=/data fdg doctor --json
+
+      fdg doctor --kit /srv/flare/photo
     """
+    if kit is not None:
+        _examine_kit(kit, as_json=as_json)
+        return
     from fdg_plugins.doctor import examine
 
     examination = examine(os.environ, sites)
@@ -46,6 +59,21 @@ def doctor(
     else:
         _show(examination)
     if examination.status == "problem":
+        raise typer.Exit(PROBLEM)
+
+
+def _examine_kit(kit: Path, *, as_json: bool) -> None:
+    from fdg_plugins.doctor import worst
+    from fdg_plugins.doctor.kit import examine_kit
+
+    findings = examine_kit(kit)
+    status = worst(findings)
+    if as_json:
+        content = {"status": str(status), "findings": [finding._asdict() for finding in findings]}
+        typer.echo(json.dumps(content, indent=1))
+    else:
+        _show_findings(findings)
+    if status == "problem":
         raise typer.Exit(PROBLEM)
 
 
@@ -66,15 +94,17 @@ def _as_json(examination: "Examination") -> dict[str, object]:
     }
 
 
-def _show(examination: "Examination") -> None:
-    rows = (
-        (Text(finding.status, style=STYLES[finding.status]), finding.check, finding.text)
-        for finding in examination.findings
-    )
+def _show_findings(findings: "Iterable[Finding]") -> None:
+    findings = tuple(findings)
+    rows = ((Text(finding.status, style=STYLES[finding.status]), finding.check, finding.text) for finding in findings)
     show(make_table(("", "", ""), rows))
-    counts = [(word, sum(one.status == word for one in examination.findings)) for word in ("problem", "warning")]
+    counts = [(word, sum(one.status == word for one in findings)) for word in ("problem", "warning")]
     told = [f"{number} {word}{'' if number == 1 else 's'}" for word, number in counts if number]
     say(f"\n{' and '.join(told) or 'all is well'}")
+
+
+def _show(examination: "Examination") -> None:
+    _show_findings(examination.findings)
     say(f"\nfor {examination.sites} sites:")
     say(f"  {visible(examination.advice.command)}")
     for reason in examination.advice.reasons:

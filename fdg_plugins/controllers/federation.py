@@ -17,6 +17,8 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
+from fdg_plugins.allow_list import count_other_components, warning_of
+from fdg_plugins.components import SERVER
 from fdg_plugins.controllers.census import Federation, check_min_sites, check_reports, take_census
 from fdg_plugins.controllers.disk_offload import tensors_in_files
 from fdg_plugins.controllers.global_model import initial_model
@@ -117,6 +119,7 @@ class FederationController(Messenger):
         check_settings(aggregator, plans)
         check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))
         federation = self._census(plans)
+        self._warn_of_wide_lists(federation)
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)
         aggregator.configure(plan.aggregator)
@@ -177,6 +180,16 @@ class FederationController(Messenger):
         self.say(f"census of {len(sites)} sites: {', '.join(sites)}")
         failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
         return take_census(replies, failures, plans.real.protocol.target)
+
+    def _warn_of_wide_lists(self, federation: Federation) -> None:
+        """Name each participant whose operator allows classes that these jobs do not need, and how to mend it."""
+        if self.fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME:
+            return
+        own = count_other_components(Path(self.engine.get_workspace().get_root_dir()), SERVER)
+        counts = {f"site {site}": reply.num_other_components for site, reply in federation.replies.items()}
+        for owner, count in {"the server": own, **counts}.items():
+            if text := warning_of(owner, count):
+                self.warning(text)
 
     def _train(self, rounds: Rounds, record: RunRecord) -> None:
         tracker = Tracker(self, prefix="STAND-IN/" if record.stand_in else "")

@@ -2,11 +2,12 @@
 """The FLARE Executor of a site: answers census, probe, train and evaluate, and never with a traceback."""
 
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import EventScope, FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
@@ -14,6 +15,8 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
+from fdg_plugins.allow_list import count_other_components
+from fdg_plugins.components import SITE
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.audit import audit_event, note_returned
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
@@ -65,6 +68,8 @@ class SiteExecutor(Executor):
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             quiet_console()
+        if fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) == EventScope.FEDERATION:
+            return  # another participant's word, who may name any event; nothing here follows it
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._process is not None:
             self._process.close()
         self._fetched.observe(event_type, fl_ctx)
@@ -156,6 +161,8 @@ class SiteExecutor(Executor):
             self._stand_in = outcome.stand_in
         if order.task == TASK_EVALUATE and order.request["last"] and outcome.kind != "aborted":
             self._finished = folder
+        if order.task == TASK_CENSUS and outcome.kind == "ok":
+            return replace(outcome, value={**outcome.value, "num_other_components": _num_other_components(fl_ctx)})
         return outcome
 
     def _worker(self, site: str, *, isolate: bool) -> SiteWork | TrainingProcess:
@@ -175,3 +182,13 @@ class SiteExecutor(Executor):
 
     def _log_failure(self, task_name: str, reason: Reason, fl_ctx: FLContext) -> None:
         self.log_error(fl_ctx, f"{self._about(task_name, fl_ctx)} failed: {reason.logged}")
+
+
+def _num_other_components(fl_ctx: FLContext) -> int | None:
+    """Return how many classes the site's operator allows that jobs of this package do not need; None if not known.
+
+    FLARE's simulator has one list for all sites, made for each run.
+    """
+    if fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME:
+        return None
+    return count_other_components(Path(fl_ctx.get_engine().get_workspace().get_root_dir()), SITE)

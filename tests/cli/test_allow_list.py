@@ -2,7 +2,7 @@
 """``fdg allow-list`` on real files: what it adds, what it leaves, and what it says to a user's mistake."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,16 @@ import pytest
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from typer.testing import CliRunner, Result
 
-from fdg_plugins.cli.components import COMPONENTS, METHODS, SERVER, SITE, class_paths
+from fdg_plugins.allow_list import (
+    GROUPS,
+    by_group,
+    count_other_components,
+    is_too_wide,
+    opens_side_door,
+    warning_of,
+)
 from fdg_plugins.cli.main import app
+from fdg_plugins.components import COMPONENTS, METHODS, SERVER, SITE, class_paths
 
 JOBS = Path(__file__).parents[2] / "jobs"
 BEFORE = {"format_version": 2, "class_allow_list": ["my_hospital.filters.Guard"], "components": [{"id": "x"}]}
@@ -36,19 +44,88 @@ def read(kit: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("end", [SERVER, SITE])
-def test_it_adds_the_exact_paths_and_flares_defaults_and_keeps_the_rest(tmp_path: Path, end: str) -> None:
+def test_it_writes_the_exact_paths_of_our_components_and_keeps_the_rest(tmp_path: Path, end: str) -> None:
     kit = make_kit(tmp_path / "kit", end)
     result = run("--kit", kit)
     assert result.exit_code == 0, result.output
     after = read(kit)
     entries = after.pop("class_allow_list")
     assert after == {key: value for key, value in BEFORE.items() if key != "class_allow_list"}
-    assert set(entries) == {"my_hospital.filters.Guard", *DEFAULT_CLASS_ALLOW_LIST, *class_paths(end)}
-    assert len(entries) == len(set(entries))
-    assert entries[0] == "my_hospital.filters.Guard"
-    assert not [entry for entry in entries if entry.endswith((".", "*"))]
-    added = [line.removeprefix("  + ") for line in result.stdout.splitlines() if line.startswith("  + ")]
-    assert set(added) == set(class_paths(end)) - set(DEFAULT_CLASS_ALLOW_LIST)
+    assert entries == ["my_hospital.filters.Guard", *class_paths(end)]
+    assert not [entry for entry in entries if is_too_wide(entry)]
+    assert plus(result) == class_paths(end)
+    assert "kept my_hospital.filters.Guard, which is neither this package's nor FLARE's" in result.stdout
+    assert result.stderr == ""
+
+
+def plus(result: Result) -> list[str]:
+    """Return the entries that the command says it adds."""
+    return [line.removeprefix("  + ") for line in result.stdout.splitlines() if line.startswith("  + ")]
+
+
+@pytest.mark.parametrize("end", [SERVER, SITE])
+def test_flares_defaults_that_an_earlier_version_wrote_are_taken_out_again(tmp_path: Path, end: str) -> None:
+    before = ["my_hospital.filters.Guard", *dict.fromkeys([*DEFAULT_CLASS_ALLOW_LIST, *class_paths(end)])]
+    kit = make_kit(tmp_path / "kit", end, content={"class_allow_list": before})
+    result = run("--kit", kit)
+    assert result.exit_code == 0, result.output
+    assert set(read(kit)["class_allow_list"]) == {"my_hospital.filters.Guard", *class_paths(end)}
+    needless = set(DEFAULT_CLASS_ALLOW_LIST) - set(class_paths(end))
+    assert f"added 0, removed {len(needless)} of FLARE's defaults" in result.stdout
+    assert count_other_components(kit, end) == 1
+
+
+@pytest.mark.parametrize("before", [{}, {"class_allow_list": []}, BEFORE])
+def test_flares_defaults_are_kept_on_demand_with_a_warning_of_what_they_open(
+    tmp_path: Path, before: dict[str, Any]
+) -> None:
+    kit = make_kit(tmp_path / "kit", content=before)
+    result = run("--kit", kit, "--keep-flare-defaults")
+    assert result.exit_code == 0, result.output
+    own = before.get("class_allow_list", [])
+    assert set(read(kit)["class_allow_list"]) == {*own, *DEFAULT_CLASS_ALLOW_LIST, *class_paths(SITE)}
+    assert "Warning: the list holds 88 of FLARE's defaults that no job of this package needs:" in result.stderr
+    assert "19 such as nvflare.app_common.ccwf." in result.stderr
+    assert "past the filters of results" in result.stderr
+    assert plus(result) == class_paths(SITE), "FLARE's are many, and said by groups"
+    told = [int(line.split()[0]) for line in result.stderr.splitlines() if line.startswith("  ")]
+    assert sum(told) == len(DEFAULT_CLASS_ALLOW_LIST)
+    assert run("--kit", kit).exit_code == 0
+    assert set(read(kit)["class_allow_list"]) == {*own, *class_paths(SITE)}, "the next run takes them out"
+
+
+def test_each_of_flares_defaults_is_in_the_group_that_says_what_it_opens() -> None:
+    groups = by_group(DEFAULT_CLASS_ALLOW_LIST)
+    assert list(groups) == list(GROUPS), "no group is without a member"
+    assert sum(map(len, groups.values())) == len(DEFAULT_CLASS_ALLOW_LIST)
+    doors = [entry for entry in DEFAULT_CLASS_ALLOW_LIST if opens_side_door(entry)]
+    assert doors == groups[GROUPS[0]]
+    assert {f"nvflare.app_common.ccwf.{name}ClientController" for name in ("Cyclic", "Swarm", "CrossSiteEval")} < set(
+        doors
+    )
+    assert not [entry for entry in DEFAULT_CLASS_ALLOW_LIST if is_too_wide(entry)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "wide", "door"),
+    [
+        ("*", True, True),
+        ("nvflare.", True, True),
+        ("nvflare.app_common", True, True),
+        ("nvflare.app_common.ccwf", True, True),
+        ("nvflare.app_common.ccwf.", True, True),
+        ("nvflare.app_common.ccwf.cyclic_client_ctl", True, True),
+        ("nvflare.app_common.ccwf.cyclic_client_ctl.CyclicClientController", False, True),
+        ("nvflare.app_common.workflows.", True, False),
+        ("my_hospital.", True, False),
+        ("fdg_plugins", True, False),
+        ("fdg_plugins.executors.SiteExecutor", False, False),
+        ("my_hospital.filters.Guard", False, False),
+    ],
+)
+def test_an_entry_is_judged_by_what_flare_reads_it_as(entry: str, wide: bool, door: bool) -> None:
+    assert is_too_wide(entry) is wide
+    assert opens_side_door(entry) is door
 
 
 def test_each_end_is_given_what_it_builds_and_no_more() -> None:
@@ -80,6 +157,12 @@ def test_the_methods_in_a_jobs_name_allow_all_that_the_job_names(job: str) -> No
         paths = set(component_paths(json.loads((JOBS / job / file).read_text(encoding="utf-8"))))
         assert paths
         assert paths <= set(class_paths(end, methods))
+        assert flares(paths) == flares(class_paths(end, methods)), "of FLARE's, what the job names and nothing else"
+
+
+def flares(paths: Iterable[str]) -> set[str]:
+    """Return the paths that are not this package's."""
+    return {path for path in paths if not path.startswith("fdg_plugins.")}
 
 
 def test_a_method_is_given_what_it_needs_and_no_more(tmp_path: Path) -> None:
@@ -100,7 +183,8 @@ def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
     content, written = file.read_bytes(), file.stat().st_mtime_ns
     result = run("--kit", kit)
     assert (result.exit_code, file.read_bytes(), file.stat().st_mtime_ns) == (0, content, written)
-    assert "added 0 of" in result.stdout
+    assert "added 0, removed 0 of" in result.stdout
+    assert "left as it was" in result.stdout
     assert [path.name for path in file.parent.iterdir()] == ["resources.json"], "nothing temporary is left"
 
 
@@ -112,10 +196,33 @@ def test_resources_json_is_made_from_the_default_that_it_hides(tmp_path: Path) -
     assert json.loads((kit / "local" / "resources.json.default").read_text(encoding="utf-8")) == BEFORE
 
 
-def test_a_kit_without_a_list_keeps_what_flare_allowed_it(tmp_path: Path) -> None:
+def test_a_kit_without_a_list_gets_the_least_one_instead_of_flares_own(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit", content={"format_version": 2})
+    assert count_other_components(kit, SITE) == len(DEFAULT_CLASS_ALLOW_LIST)
     assert run("--kit", kit).exit_code == 0
-    assert set(DEFAULT_CLASS_ALLOW_LIST) < set(read(kit)["class_allow_list"])
+    assert read(kit)["class_allow_list"] == class_paths(SITE)
+    assert count_other_components(kit, SITE) == 0
+
+
+def test_the_count_reads_the_file_that_flare_reads(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", name="resources.json.default", content={"class_allow_list": ["a.B", "a.C"]})
+    assert count_other_components(kit, SITE) == 2
+    (kit / "local" / "resources.json").write_text('{"class_allow_list": ["a.B"]}', encoding="utf-8")
+    assert count_other_components(kit, SITE) == 1
+    for broken in ("{", "[]", '{"class_allow_list": "*"}', '{"class_allow_list": [1]}'):
+        (kit / "local" / "resources.json").write_text(broken, encoding="utf-8")
+        assert count_other_components(kit, SITE) is None, broken
+    assert count_other_components(tmp_path / "nowhere", SITE) is None
+
+
+def test_the_warning_names_owner_and_count_and_is_not_given_for_a_least_list() -> None:
+    assert warning_of("site photo", 86) == (
+        "site photo: its list of allowed classes holds 86 entries that these jobs do not need; "
+        "`fdg allow-list --kit` writes the least one."
+    )
+    assert "holds 1 entry that" in str(warning_of("the server", 1))
+    assert warning_of("site photo", 0) is None
+    assert warning_of("site photo", None) is None
 
 
 def test_a_dry_run_says_it_all_and_writes_nothing(tmp_path: Path) -> None:

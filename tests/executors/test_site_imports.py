@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from fdg_plugins.cli.components import COMPONENTS, SITE
+from fdg_plugins.components import COMPONENTS, SITE
 
 TIMEOUT_S = 180
 SPINS = "GOMP_SPINCOUNT"

@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
-from fdg_plugins.cli.components import COMPONENTS, METHODS
+from fdg_plugins.components import COMPONENTS, METHODS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.explained import Explanation, method_names, read_explanation
 from fdg_plugins.explained.composition import BASE

@@ -41,6 +41,8 @@ def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
     assert all(round_.aggregation is not None for round_ in record.rounds)
     (model,) = (tmp_path / "results").rglob("global_model.safetensors")
     assert model.stat().st_size > 0
+    (log,) = (tmp_path / "results").rglob("log.txt")
+    assert "list of allowed classes" not in log.read_text(encoding="utf-8"), "it is the least one at every participant"
 
 
 def test_a_job_is_refused_if_one_site_does_not_allow_its_components(federation: Federation, job: Path) -> None:

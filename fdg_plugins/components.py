@@ -46,7 +46,7 @@ COMPONENTS = (
     Component("fdg_plugins.filters.ExchangeReceiveFilter", (SITE,), EXCHANGING),
     Component("fdg_plugins.filters.ExchangeReportFilter", (SITE,), EXCHANGING),
     Component("fdg_plugins.filters.ExchangeCheckFilter", (SERVER,), EXCHANGING),
-    # On FLARE's own default list in 2.9; named here so that a job runs under a list that was cut down.
+    # The one component of FLARE's that this package's jobs name.
     Component("nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver", (SERVER,)),
 )
 

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg doctor --kit`` on real files: what an operator would want to know of a kit, and nothing changed in it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.main import app
+from fdg_plugins.components import SERVER, SITE, class_paths
+
+RIGHTS = {"permissions": {"project_admin": {"view": "any", "byoc": "none"}, "lead": {"submit_job": "any"}}}
+DP = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": {}}
+
+
+def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
+    """Make a kit in which nothing is to be found fault with; None takes an entry of its resources away."""
+    for part in ("startup", "local"):
+        (folder / part).mkdir(parents=True)
+    (folder / "startup" / f"fed_{'server' if end == SERVER else 'client'}.json").write_text("{}", encoding="utf-8")
+    content = {"class_allow_list": class_paths(end), "allow_log_streaming": False, **resources}
+    write(folder, "resources.json", {key: value for key, value in content.items() if value is not None})
+    write(folder, "authorization.json", RIGHTS)
+    if end == SITE:
+        write(folder, "fdg_site.json", {"photo": {"domain": "photo"}})
+    return folder
+
+
+def write(kit: Path, name: str, content: Any) -> None:
+    text = content if isinstance(content, str) else json.dumps(content)
+    (kit / "local" / name).write_text(text, encoding="utf-8")
+
+
+def run(kit: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["doctor", "--kit", str(kit), *options])
+
+
+def findings(kit: Path, check: str) -> list[tuple[str, str]]:
+    """Return status and text of what was found under ``check``."""
+    before = {path: (path.stat().st_mode, path.read_bytes()) for path in kit.rglob("*") if path.is_file()}
+    result = run(kit, "--json")
+    answer = json.loads(result.stdout)
+    assert result.exit_code == (1 if answer["status"] == "problem" else 0)
+    assert {path: (path.stat().st_mode, path.read_bytes()) for path in kit.rglob("*") if path.is_file()} == before
+    return [(one["status"], one["text"]) for one in answer["findings"] if one["check"].startswith(check)]
+
+
+@pytest.mark.parametrize("end", [SERVER, SITE])
+def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) -> None:
+    result = run(make_kit(tmp_path / "kit", end))
+    assert result.exit_code == 0, result.output
+    assert "all is well" in result.stdout
+    assert f"kit, of a {end}" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("entries", "at_site", "text"),
+    [
+        (None, "problem", "FLARE's own list is in force, 88 entries"),
+        (["nvflare.app_common.ccwf.CyclicClientController"], "problem", "past the site's filters and audit"),
+        (["nvflare.app_common.ccwf."], "problem", "every callable that can be reached below it"),
+        (["*"], "problem", "allows everything"),
+        (["fdg_plugins."], "problem", "every callable that can be reached below it"),
+        (["my_hospital.filters.Guard"], "warning", "1 of "),
+        (["nvflare.app_common.workflows.fedavg.FedAvg"], "warning", "are needed by no job of this package"),
+    ],
+)
+def test_a_list_that_holds_more_is_a_warning_and_one_that_leads_past_the_filters_a_problem(
+    tmp_path: Path, entries: list[str] | None, at_site: str, text: str
+) -> None:
+    for end, worst in ((SITE, at_site), (SERVER, "warning")):
+        wide = None if entries is None else [*class_paths(end), *entries]
+        found = findings(make_kit(tmp_path / end, end, class_allow_list=wide), "class_allow_list")
+        assert [status for status, said in found if text in said] == [worst], found
+        assert {status for status, _ in found} <= {worst, "warning"}
+
+
+def test_every_default_of_flares_is_counted(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", class_allow_list=[*class_paths(SITE), *DEFAULT_CLASS_ALLOW_LIST])
+    (counted, doors) = findings(kit, "class_allow_list")
+    assert counted[1].startswith("88 of 94 entries")
+    assert "(and 18 more)" in doors[1]
+
+
+def test_a_list_that_is_not_enforced_is_a_problem(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", class_list_enforcement_mode="warn")
+    ((status, text),) = findings(kit, "class_list_enforcement_mode")
+    assert (status, "is 'warn'" in text) == ("problem", True)
+
+
+def test_who_may_bring_code_or_run_commands_is_named(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    rights = {"project_admin": "any", "lead": {"byoc": "n:submitter"}, "org_admin": {"shell_commands": "o:site"}}
+    write(kit, "authorization.json", {"permissions": rights})
+    (code, shell) = findings(kit, "authorization.json")
+    assert code == ("warning", "lead, project_admin: may submit jobs that bring code, for which FLARE checks no class")
+    assert shell[0] == "warning"
+    assert shell[1].startswith("org_admin, project_admin: ")
+    (kit / "local" / "authorization.json").unlink()
+    assert findings(kit, "authorization.json")[0][0] == "problem", "no policy can be read"
+    write(kit, "authorization.json.default", RIGHTS)
+    assert {status for status, _ in findings(kit, "authorization.json")} == {"ok"}, "then FLARE's default counts"
+
+
+@pytest.mark.parametrize("value", [None, True, "false"])
+def test_logs_that_are_streamed_are_a_warning_at_a_site(tmp_path: Path, value: Any) -> None:
+    ((status, _),) = findings(make_kit(tmp_path / "site", allow_log_streaming=value), "allow_log_streaming")
+    assert status == "warning"
+    assert findings(make_kit(tmp_path / "server", SERVER, allow_log_streaming=value), "allow_log_streaming") == []
+
+
+@pytest.mark.parametrize("name", ["fdg_site.json", "privacy.json", "fdg_privacy.json"])
+@pytest.mark.parametrize("content", ["{broken", "[1]", '{"photo": {"no such field": 1}}'])
+def test_a_file_of_the_sites_own_that_cannot_be_used_is_a_problem(tmp_path: Path, name: str, content: str) -> None:
+    kit = make_kit(tmp_path / "kit")
+    write(kit, name, content)
+    ((status, _),) = findings(kit, name)
+    assert status == "problem"
+
+
+def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_chooses(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    private, bare = {"name": "private", "task_result_filters": [DP]}, {"name": "bare"}
+    for scopes, status in (([private], "ok"), ([bare], "ok"), ([private, bare], "warning")):
+        write(kit, "privacy.json", {"scopes": scopes, "default_scope": scopes[0]["name"]})
+        ((found, text),) = findings(kit, "privacy.json")
+        assert found == status, text
+    assert text.startswith("bare has no differential privacy, and a job chooses its scope")
+    write(kit, "privacy.json", {"scopes": [private], "default_scope": "other"})
+    assert findings(kit, "privacy.json")[0][0] == "problem"
+
+
+def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    write(kit, "fdg_privacy.json", {"clip_norm": 1.0, "max_epsilon": 3.5})
+    assert findings(kit, "fdg_privacy.json") == [("ok", "clip_norm 1, max_epsilon 3.5")]
+
+
+def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    key, state = kit / "startup" / "client.key", kit / "fdg_state" / "run" / "memory.safetensors"
+    ledger = kit / "local" / "fdg_privacy" / "ledger.json"
+    for path in (key, state, ledger):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}", encoding="utf-8")
+        path.chmod(0o600)
+        path.parent.chmod(0o700)
+    state.parent.parent.chmod(0o700)
+    assert {status for status, _ in findings(kit, "files")} == {"ok"}
+    state.chmod(0o644)
+    ledger.parent.chmod(0o755)
+    found = findings(kit, "files")
+    assert [status for status, _ in found] == ["warning", "warning"]
+    assert f"chmod -R go= {kit / 'fdg_state'}" in found[0][1]
+    key.chmod(0o640)
+    assert findings(kit, "files")[0][0] == "problem"
+
+
+def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.exit_code == 2
+    assert "is no startup kit of a server or site" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of a site's files and folders stay at the site: the server is told a category, and an id for the site's log."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import Federation
+
+PATIENT, WARD = "patient_mueller_19700101", "ward_7_oncology"
+LOG_ID = re.compile(r"\b[0-9a-f]{8,}\b")
+
+
+@pytest.mark.parametrize("allowed", [False, True], ids=["by default", "where the operator allows it"])
+def test_the_name_of_an_image_that_cannot_be_read_reaches_the_server_only_if_the_operator_allows_it(
+    federation: Federation, job: Path, tmp_path: Path, allowed: bool
+) -> None:
+    config = federation.folder / "photo" / "local" / "fdg_site.json"
+    before = config.read_text(encoding="utf-8")
+    data = tmp_path / WARD
+    shutil.copytree(federation.data_root, data)
+    image = next((data / "pacs" / "photo").rglob("*.*"))
+    image.write_bytes(b"no image at all")
+    image.rename(image.with_stem(PATIENT))
+    content = json.loads(before)
+    content["photo"].update(data_root=str(data), **({"report_names": True} if allowed else {}))
+    config.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
+    finally:
+        config.write_text(before, encoding="utf-8")
+    assert ended.status != "FINISHED:COMPLETED"
+    told = f"{ended.log}{federation.log()}"
+    (reason,) = set(re.findall(r"site photo cannot take part: [^\n]*", told))
+    own = federation.log("photo", ended.id)
+    assert PATIENT in own, "the site's own log names the file"
+    assert (PATIENT in told) is allowed
+    assert (WARD in told) is allowed
+    if not allowed:
+        assert set(LOG_ID.findall(reason)) & set(LOG_ID.findall(own)), "the id by which its operator finds the line"

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job without code has FLARE's client-controlled workflows call a site's executor, past its filters and its audit.
+
+Under the least list FLARE refuses such a job. Where an operator has kept FLARE's defaults, the executor itself gives
+nothing: a colluding site, whose operator runs code of their own there, tries all ways and gets no tensor of the victim.
+"""
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+from fdg_plugins.audit_file import read_audit
+
+from . import colluder
+from .conftest import SERVER_CONFIG, Federation, change_protocol, edit_json
+
+VICTIM, UNPROTECTED, COLLUDER = "photo", "sketch", "cartoon"
+WAYS = 9
+ROUNDS = 3
+BUDGET = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 3.0}
+POLICY = {
+    "scopes": [
+        {
+            "name": "private",
+            "task_result_filters": [{"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": BUDGET}],
+        }
+    ],
+    "default_scope": "private",
+}
+CCWF = "nvflare.app_common.ccwf"
+SITE_CONFIG = "config/config_fed_client.json"
+ATTACKS_TAKE_S = 120
+
+
+@contextmanager
+def local_files(federation: Federation, participant: str, files: dict[str, Any]) -> Iterator[None]:
+    """Let a participant have other files in ``local/`` for a while."""
+    local = federation.folder / participant / "local"
+    before = {name: (local / name).read_bytes() if (local / name).exists() else None for name in files}
+    for name, content in files.items():
+        (local / name).write_text(json.dumps(content), encoding="utf-8")
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            (local / name).unlink() if old is None else (local / name).write_bytes(old)
+
+
+@contextmanager
+def collusion(federation: Federation, *, keep_defaults: bool) -> Iterator[Path]:
+    """Let one site collude, and another have a mandatory filter; yield the folder of the former's loot."""
+    folder = federation.folder / COLLUDER
+    loot = folder / colluder.LOOT
+    ledger = federation.folder / VICTIM / "local" / "fdg_privacy"
+    (folder / "local" / "custom").mkdir()
+    shutil.copy(colluder.__file__, folder / "local" / "custom")
+    with ExitStack() as stack:
+        for participant in ("server", *federation.sites):
+            path = federation.folder / participant / "local" / "resources.json"
+            resources = json.loads(path.read_text(encoding="utf-8"))
+            own = ["colluder.Colluder"] if participant == COLLUDER else []
+            resources["class_allow_list"] += [*own, *(DEFAULT_CLASS_ALLOW_LIST if keep_defaults else ())]
+            stack.enter_context(local_files(federation, participant, {"resources.json": resources}))
+        stack.enter_context(local_files(federation, VICTIM, {"privacy.json": POLICY}))
+        stack.callback(shutil.rmtree, ledger, ignore_errors=True)
+        stack.callback(shutil.rmtree, loot, ignore_errors=True)
+        stack.callback(shutil.rmtree, folder / "local" / "custom")
+        yield loot
+
+
+def component(name: str, path: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": name, "path": path, "args": arguments}
+
+
+def client_controllers() -> list[dict[str, Any]]:
+    """Return the three client halves; where they take a name of a task for the executor, it is that of training."""
+    found = {
+        "cyclic": component("", f"{CCWF}.CyclicClientController", learn_task_name="train"),
+        "swarm": component("", f"{CCWF}.SwarmClientController", learn_task_name="train"),
+        "cse": component(
+            "", f"{CCWF}.CrossSiteEvalClientController", submit_model_task_name="train", validation_task_name="train"
+        ),
+    }
+    return [
+        {"tasks": [f"{prefix}_*"], "executor": {"path": one["path"], "args": one["args"]}}
+        for prefix, one in found.items()
+    ]
+
+
+def server_controllers() -> list[dict[str, Any]]:
+    both = {"participating_clients": [VICTIM, UNPROTECTED, COLLUDER], "private_p2p": False}
+    return [
+        component("cyclic", f"{CCWF}.CyclicServerController", num_rounds=1, starting_client=COLLUDER, **both),
+        component("swarm", f"{CCWF}.SwarmServerController", num_rounds=1, starting_client=COLLUDER, **both),
+        component("cse", f"{CCWF}.CrossSiteEvalServerController", **both),
+    ]
+
+
+def make_hostile(job: Path) -> None:
+    """Add the client-controlled workflows' halves to every site but the colluder, which runs its own code for them."""
+    parts = [
+        component("persistor", f"{CCWF}.comps.np_file_model_persistor.NPFileModelPersistor"),
+        component(
+            "shareable_generator", f"{CCWF}.comps.simple_model_shareable_generator.SimpleModelShareableGenerator"
+        ),
+        component(
+            "aggregator",
+            "nvflare.app_common.aggregators.intime_accumulate_model_aggregator.InTimeAccumulateWeightedAggregator",
+        ),
+    ]
+    shutil.copytree(job / "app_site", job / "app_colluder")
+    own = {
+        "tasks": ["cyclic_*", "swarm_*", "cse_*"],
+        "executor": {"path": "colluder.Colluder", "args": {"victims": [VICTIM, UNPROTECTED]}},
+    }
+    edit_json(job / "app_colluder" / SITE_CONFIG, lambda config: config["executors"].append(own))
+    edit_json(
+        job / "app_site" / SITE_CONFIG,
+        lambda config: (config["executors"].extend(client_controllers()), config["components"].extend(parts)),
+    )
+
+    def deploy(meta: dict[str, Any]) -> None:
+        meta["deploy_map"]["app_site"].remove(COLLUDER)
+        meta["deploy_map"]["app_colluder"] = [COLLUDER]
+
+    edit_json(job / "meta.json", deploy)
+
+
+def stolen(loot: Path) -> list[str]:
+    """Return what came with tensors in it, or with anything else that an executor has computed."""
+    tensors = {path.stem for path in loot.glob("[0-9]*.safetensors")}
+    return sorted(tensors | {path.stem for path in loot.glob("*.txt") if "'DXO'" in path.read_text(encoding="utf-8")})
+
+
+def until_done(loot: Path) -> None:
+    """Return when every way was tried at every victim."""
+    deadline = time.monotonic() + ATTACKS_TAKE_S
+    marks = [loot / f"{colluder.DONE}.{victim}" for victim in (VICTIM, UNPROTECTED)]
+    while not all(mark.exists() for mark in marks):
+        assert time.monotonic() < deadline, sorted(loot.glob("*"))
+        time.sleep(0.3)
+    for mark in marks:
+        mark.unlink()
+
+
+def releases(federation: Federation) -> list[dict[str, Any]]:
+    ledger = federation.folder / VICTIM / "local" / "fdg_privacy" / "ledger.json"
+    found: list[dict[str, Any]] = json.loads(ledger.read_text(encoding="utf-8"))["releases"] if ledger.exists() else []
+    return found
+
+
+def test_under_the_least_list_flare_refuses_the_job_at_the_server_and_at_the_victim(
+    federation: Federation, job: Path
+) -> None:
+    make_hostile(job)
+    edit_json(job / SERVER_CONFIG, lambda config: config.update(workflows=server_controllers()))
+    with collusion(federation, keep_defaults=False) as loot:
+        ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
+        assert ended.status != "FINISHED:COMPLETED"
+        assert f"'{CCWF}.CyclicServerController'" in ended.log + federation.log()
+        assert "is not in allow_list" in ended.log + federation.log()
+        assert not loot.exists() or stolen(loot) == []
+    assert "Got Learn request" not in federation.log(VICTIM, ended.id)
+
+
+def test_where_flares_defaults_were_kept_no_way_leads_to_the_update_of_another_site(
+    federation: Federation, job: Path, tmp_path: Path
+) -> None:
+    make_hostile(job)
+    change_protocol(job, rounds=ROUNDS)
+    with collusion(federation, keep_defaults=True) as loot:
+        first = federation.session("lead").submit_job(str(job))
+        until_done(loot)
+        record = federation.record_of(first, tmp_path / "result")
+        assert len(record.rounds) == ROUNDS
+        (log,) = (tmp_path / "result").rglob("log.txt")
+        check_warnings(log.read_text(encoding="utf-8"))
+        check_that_nothing_left(federation, first, loot)
+
+        # The same by the server's own halves, in a job in which no census was taken.
+        edit_json(job / SERVER_CONFIG, lambda config: config.update(workflows=server_controllers()))
+        second = federation.session("lead").submit_job(str(job))
+        until_done(loot)
+        federation.wait_for(second)
+        check_that_nothing_left(federation, second, loot)
+
+
+def check_warnings(log: str) -> None:
+    """After the census the server names each participant that allows more than these jobs need."""
+    many = len(DEFAULT_CLASS_ALLOW_LIST)
+    counts = {"the server": many - 1, "site photo": many, "site sketch": many, "site cartoon": many + 1}
+    for owner, count in counts.items():
+        assert f"{owner}: its list of allowed classes holds {count} entries that these jobs do not need" in log
+
+
+def check_that_nothing_left(federation: Federation, job: str, loot: Path) -> None:
+    """Nothing of a victim's came; ledger and audit of a victim hold what the server was given, and no more."""
+    assert stolen(loot) == []
+    for victim in (VICTIM, UNPROTECTED):
+        assert len(list(loot.glob(f"* answer of {victim} to *.txt"))) == WAYS, "every way was tried"
+        noted = [line for line in read_audit(federation.folder / victim / "fdg_audit.jsonl") if line.job == job]
+        # What the executor returned is noted as well as what was sent; neither may be more than the server was given.
+        for stage in {getattr(line, "stage", "sent") for line in noted}:
+            updates = [line for line in noted if line.tensors and getattr(line, "stage", "sent") == stage]
+            assert {line.task for line in updates} <= {"train"}
+            assert len({line.round for line in updates}) == len(updates) <= ROUNDS
+            if victim == VICTIM and stage == "sent":
+                assert len(updates) <= sum(release["job"] == job for release in releases(federation)) <= ROUNDS
+        refusals = re.findall(
+            rf"site {victim} \| task [^\n]*fetched from the server itself", federation.log(victim, job)
+        )
+        assert len(refusals) >= WAYS - 2, "its log says why"  # all but those in which nobody asks the executor
+    for answer in loot.glob("*.txt"):
+        answer.unlink()
