@@ -144,7 +144,7 @@ def _entry(site: str, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not isinstance(entry, dict):
         raise SettingsError(
             f"site {site}: config {path} must map site names to objects of settings.",
-            public=f"its config {FILE_NAME} must map site names to objects of settings.",
+            public="its config must map site names to objects of settings.",
         )
     return entry
 
@@ -153,10 +153,10 @@ def _content(path: Path) -> Any:
     try:
         return read_json(path)
     except DataError as error:
-        raise DataError(str(error), public=f"its config {FILE_NAME} cannot be read as JSON.") from error
+        raise DataError(str(error), public="its config cannot be read as JSON.") from error
     except RecursionError as error:
         raise SettingsError(
-            f"config {path} is nested in too many levels.", public=f"its config {FILE_NAME} cannot be read as JSON."
+            f"config {path} is nested in too many levels.", public="its config cannot be read as JSON."
         ) from error
 
 
@@ -168,4 +168,4 @@ def _public_problem(error: pydantic.ValidationError) -> str:
         if name in SiteConfig.model_fields
         else "has an unknown field"
     )
-    return f"its config, {FILE_NAME} or environment, {what}."
+    return f"its config, of file or environment, {what}."

@@ -25,7 +25,7 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def state_folder(workspace: Workspace, run: str) -> Path:
     """Return the folder of a run in a participant's workspace; raise ``SettingsError`` if ``run`` is no job's id."""
     if not is_run(run):
-        raise SettingsError(f"run is {shorten(run)}, expected the id of a job.")
+        raise SettingsError(f"run is {shorten(run)}, expected the id of a job.", public=True)
     return Path(workspace.get_root_dir()) / FOLDER / run
 
 

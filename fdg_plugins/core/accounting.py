@@ -22,9 +22,9 @@ Every result is rounded up, by more than the error of its computation: the true 
 import math
 from collections.abc import Iterable
 from numbers import Real
+from typing import Any
 
 import numpy as np
-from scipy.special import erfcx
 
 from fdg_plugins.core.privacy import SENSITIVITY
 from fdg_plugins.errors import SettingsError
@@ -130,14 +130,21 @@ def _keeps(x: float, half: float, delta: float) -> bool:
         log_difference = math.log(_mills(-a) - _mills(x + half))
     else:
         points = x + half * _NODES
-        mean = float(_WEIGHTS @ (1 - points * _MILLS * erfcx(points * _ROOT)))
+        mean = float(_WEIGHTS @ (1 - points * _MILLS * _erfcx(points * _ROOT)))
         log_difference = math.log(half) + math.log(mean)
     return -a * a / 2 + _LOG_PHI_0 + log_difference + _MARGIN <= math.log(delta)
 
 
 def _mills(t: float) -> float:
     """Return ``Phi(-t) / phi(t)``."""
-    return _MILLS * float(erfcx(t * _ROOT))
+    return _MILLS * float(_erfcx(t * _ROOT))
+
+
+def _erfcx(values: Any) -> Any:
+    # Not before it is needed: FLARE's process at a site without privacy does without scipy.
+    from scipy.special import erfcx
+
+    return erfcx(values)
 
 
 def _up(value: float) -> float:

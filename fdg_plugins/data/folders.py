@@ -24,12 +24,12 @@ def existing_folders(data_root: Path, spec: ImageFolderSpec, domain: str) -> Pat
         (
             f"folder of data set {spec.name}",
             root / spec.folder,
-            f"data set {spec.name!r} is not in its data root; expected the layout {layout}.",
+            f"data set {spec.name!r} is not in its data root.",
         ),
         (
             f"folder of domain {domain}",
             root / spec.folder / domain,
-            f"domain {domain!r} of data set {spec.name!r} is not in its data root; expected the layout {layout}.",
+            f"domain {domain!r} of data set {spec.name!r} is not in its data root.",
         ),
     ):
         if not is_folder(folder):

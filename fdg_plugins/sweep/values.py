@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import check_depth, shorten
+from fdg_plugins.values import MOST_LEVELS, check_depth, shorten
 
 _KEY = re.compile(r"(?:(?P<method>[a-z0-9_+]+):)?(?P<name>[a-z][a-z0-9_]*)")
 _JSON_STARTS = ("{", "[", '"')
@@ -61,7 +61,9 @@ def _first_value(text: str, key: str) -> tuple[Any, str]:
     if text.startswith(_JSON_STARTS):
         try:
             value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
-        except (ValueError, RecursionError) as error:
+        except RecursionError as error:
+            raise SettingsError(f"--set {key} is nested in more than {MOST_LEVELS} levels.") from error
+        except ValueError as error:
             raise SettingsError(f"--set {key}: {shorten(text)} is not valid JSON: {error}.") from error
         check_depth(f"--set {key}", value)
     else:

@@ -17,6 +17,7 @@ from cases import (
     compiled,
     dim_bytes,
     dim_penalty,
+    guard,
     iir_step,
     images,
     local_step,
@@ -306,6 +307,6 @@ def test_the_script_prints_and_writes_one_table_and_the_machine(
 
 
 def test_every_case_can_be_asked_for() -> None:
-    modules = {dim_bytes, dim_penalty, iir_step, images, local_step, memory, scale, server_step, solver}
+    modules = {dim_bytes, dim_penalty, guard, iir_step, images, local_step, memory, scale, server_step, solver}
     modules |= {bare_command, compiled, round_overhead, whole_job, wire}
     assert {module.__name__.removeprefix("cases."): module.rows for module in modules} == CASES

@@ -226,8 +226,8 @@ def root_without_utf8(root: Path) -> SiteConfig:
 CASES: list[tuple[Case, str, bool]] = [
     (no_root, "its data root is not a folder.", True),
     (file_as_root, "its data root is not a folder.", True),
-    (no_data_set, "data set 'pacs' is not in its data root; expected the layout <data root>/pacs/photo", True),
-    (no_domain, "domain 'photo' of data set 'pacs' is not in its data root; expected", True),
+    (no_data_set, "data set 'pacs' is not in its data root.", True),
+    (no_domain, "domain 'photo' of data set 'pacs' is not in its data root.", True),
     (unknown_domain, "its domain is none of data set pacs; expected one of: art_painting, ", True),
     (no_class, "domain 'photo' lacks the class folder 'horse'; expected exactly dog, ", True),
     (unknown_class, "domain 'photo' has 1 class folders that data set 'pacs' does not have.", True),
@@ -252,12 +252,12 @@ CASES: list[tuple[Case, str, bool]] = [
     (empty_list, "its list of training images of domain 'photo' names none that can be used.", True),
     (lists_that_overlap, "its lists of training and validation images of domain 'photo' have 1 images in", True),
     (too_many_parts, "domain 'photo' has 14 training and 7 validation images; expected at least 900", False),
-    (broken_file, "its config fdg_site.json cannot be read as JSON.", True),
-    (deep_file, "its config fdg_site.json cannot be read as JSON.", True),
-    (file_of_another_form, "its config fdg_site.json must map site names to objects of settings.", True),
-    (relative_root, "its config, fdg_site.json or environment, has a value of 'data_root' that is not as", True),
-    (unknown_field, "its config, fdg_site.json or environment, has an unknown field.", True),
-    (root_without_utf8, "its config, fdg_site.json or environment, has a value of 'data_root' that is not", True),
+    (broken_file, "its config cannot be read as JSON.", True),
+    (deep_file, "its config cannot be read as JSON.", True),
+    (file_of_another_form, "its config must map site names to objects of settings.", True),
+    (relative_root, "its config, of file or environment, has a value of 'data_root' that is not as", True),
+    (unknown_field, "its config, of file or environment, has an unknown field.", True),
+    (root_without_utf8, "its config, of file or environment, has a value of 'data_root' that is not", True),
 ]
 
 

@@ -295,7 +295,9 @@ def test_a_wrong_site_config_allows_no_names_and_is_named_in_the_log(
 ) -> None:
     photo.configure(device="abacus", report_names=True)
     told = reason(photo.ask(TASK_CENSUS, census_request()))
-    assert told.startswith("a setting does not fit (details in the site's own log under ")
+    assert told.startswith(
+        "its config, of file or environment, has a value of 'device' that is not as expected (details"
+    )
     assert "site photo: config fdg_site.json or environment: device is 'abacus'" in caplog.text
     assert f"[{number_in(told)}]" in caplog.text
 
@@ -506,4 +508,5 @@ def test_what_a_site_keeps_of_a_run_is_its_owners_alone(photo: Site) -> None:
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} == {
         "run-1": 0o700,
         "fdg_census.json": 0o600,
+        "fdg_left_out.json": 0o600,
     }

@@ -79,7 +79,7 @@ def test_anything_else_is_refused_in_one_sentence(texts: list[str], sentence: st
         read_settings(texts)
 
 
-@pytest.mark.parametrize("levels", [65, 100_000])
+@pytest.mark.parametrize("levels", [10, 100_000])
 def test_a_value_that_nests_too_deep_is_refused(levels: int) -> None:
-    with pytest.raises(SettingsError, match="--set objective: the value nests deeper than 64 levels"):
+    with pytest.raises(SettingsError, match="--set objective is nested in more than 8 levels"):
         split_values("[" * levels + "]" * levels, "objective")
