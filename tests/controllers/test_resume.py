@@ -10,12 +10,13 @@ import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
 from test_methods_in_rounds import MethodJob
 
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import META_REQUEST, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.run_files import SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 
@@ -89,6 +90,22 @@ def test_a_run_can_be_resumed_more_than_once(tmp_path: Path, unbroken: MethodJob
     job = resumed(tmp_path).finished()
     assert job.record.resumed_after == [1, 2]
     assert all(torch.equal(value, unbroken.model[name]) for name, value in job.model.items())
+
+
+def test_a_run_that_leads_nowhere_does_not_finish_by_being_resumed(tmp_path: Path) -> None:
+    def away(site: str, task: str, count: int) -> Shareable | None:
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "away."}) if task == TASK_TRAIN else None
+
+    first = MethodJob(tmp_path, settings={"rounds": 9})
+    first.meddle = away
+    first.run()
+    assert [text.split(";")[0] for text in first.panics] == ["3 rounds in a row left the model as it was"]
+    again = MethodJob(tmp_path, resume="job", settings={"rounds": 9})
+    again.meddle = away
+    again.run()
+    assert [text.split(";")[0] for text in again.panics] == ["4 rounds in a row left the model as it was"]
+    assert again.record.status == "stopped"
+    assert len(again.record.rounds) == 4
 
 
 def test_a_run_that_finished_no_round_cannot_be_resumed_and_starts_nothing_silently(tmp_path: Path) -> None:
