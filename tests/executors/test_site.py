@@ -15,7 +15,7 @@ import torch
 from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import EventScope, FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
@@ -510,3 +510,20 @@ def test_what_a_site_keeps_of_a_run_is_its_owners_alone(photo: Site) -> None:
         "fdg_census.json": 0o600,
         "fdg_left_out.json": 0o600,
     }
+
+
+@pytest.mark.parametrize("event", [EventType.ABORT_TASK, EventType.END_RUN])
+@pytest.mark.parametrize(("scope", "ends"), [(EventScope.LOCAL, True), (EventScope.FEDERATION, False)])
+def test_an_event_that_another_participant_sent_ends_nothing(photo: Site, event: str, scope: str, ends: bool) -> None:
+    class Process:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    process = Process()
+    photo.executor._process = process  # type: ignore[assignment]
+    context = FLContext()
+    context.set_prop(FLContextKey.EVENT_SCOPE, scope, private=True, sticky=False)
+    photo.executor.handle_event(event, context)
+    assert process.closed is ends
