@@ -24,7 +24,7 @@ from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
-from fdg_plugins.messages import META_REPORT, META_SITE
+from fdg_plugins.messages import LONGEST_QUOTE, META_REPORT, META_SITE, one_line
 from fdg_plugins.peers import authenticated_site
 from fdg_plugins.values import is_number, shorten, too_large
 
@@ -329,7 +329,7 @@ def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
     except ContributionError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        reason = str(error).rstrip(".")
+        reason = one_line(str(error).rstrip("."), LONGEST_QUOTE)
         raise ContributionError(f"site {site}: sent something that is not an update: {reason}.") from error
     model.meta[META_SITE] = site
     return model

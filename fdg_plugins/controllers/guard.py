@@ -23,6 +23,7 @@ from fdg_plugins.methods import Exchange
 EARLIER_ROUNDS = 5  # whose updates say what is usual
 HARMLESS = 1e-3  # of the model's length: no update so short can ruin it
 HARMLESS_ALONE = 0.1  # likewise, where neither other sites nor earlier rounds say what is usual
+MANY_STEPS = 100.0  # times the ratio: nothing so long passes, however many steps its site claims
 SUSPECT = 0.5  # of the ratio: rough lengths beyond it are looked at exactly
 MOST_COUNTS_PER_STEP = 1000.0  # of a counter buffer; methods pass a batch through the model several times
 
@@ -99,13 +100,18 @@ class Guard:
     def _beyond(self, lengths: Mapping[str, float], steps: Mapping[str, float], ratio: float) -> dict[str, float]:
         """Return the sites beyond ``ratio`` in length and in length per step, with how often as long they are.
 
-        A site with many more steps than the others goes farther, and one with far fewer goes farther in each.
+        A site with many more steps than the others goes farther, and one with far fewer goes farther in each. How many
+        they are follows from what the site counted, which may be a lie: far beyond the ratio they excuse nothing.
         """
         earlier = self._earlier()
         usual = [length for length, _ in earlier]
         rates = {site: length / steps[site] for site, length in lengths.items()}
         per_step = length_ratios(rates, [rate for _, rate in earlier])
-        found = {site for site, times in length_ratios(lengths, usual).items() if times > ratio < per_step[site]}
+        found = {
+            site
+            for site, times in length_ratios(lengths, usual).items()
+            if times > ratio and (per_step[site] > ratio or times > MANY_STEPS * ratio)
+        }
         if not found:
             return {}
         alone = len(lengths) < MAJORITY and not earlier

@@ -32,6 +32,7 @@ from fdg_plugins.messages import (
     Evaluation,
     TaskRequest,
     TrainReport,
+    one_line,
 )
 from fdg_plugins.methods import Exchange
 from fdg_plugins.protocol import Protocol
@@ -284,7 +285,7 @@ class Rounds:
         refused, num_bytes = self.exchanger.take(task, site, answer)
         answers.bytes_up += num_bytes
         if refused is not None:
-            answers.refused_reports[site] = refused.removeprefix(f"site {site}: ")
+            answers.refused_reports[site] = one_line(refused.removeprefix(f"site {site}: "))
 
     def _task(self, number: int, *, last: bool = False) -> FLModel:
         request = TaskRequest(

@@ -19,7 +19,7 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
-from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT, shorten
+from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT, one_line, shorten
 from fdg_plugins.peers import authenticated_site
 from fdg_plugins.stored_tensor import size_of
 
@@ -91,7 +91,7 @@ class ExchangeCheckFilter(Filter):
                 _hand_over(message, current, authenticated_site(shareable, fl_ctx))
             except ContributionError as error:
                 refused = str(error)
-                self.log_warning(fl_ctx, f"Report refused: {refused}")
+                self.log_warning(fl_ctx, f"Report refused: {one_line(refused)}")
         # Set in any case: a site cannot say of its own report that it was checked.
         check = {"refused": refused, "bytes": _count_bytes(message.tensors)}
         return with_meta(message.main, {META_REPORT_CHECK: check}).update_shareable(shareable)

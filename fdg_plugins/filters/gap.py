@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 import pydantic
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.filter import Filter
-from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.core.adjustment import accuracy_gap, loss_gap
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -35,6 +35,7 @@ from fdg_plugins.messages import (
     first_problem,
     shorten,
 )
+from fdg_plugins.peers import authenticated_site
 from fdg_plugins.reasons import may_tell_names, reason_of
 from fdg_plugins.site_config import site_config_of
 from fdg_plugins.state import state_folder
@@ -108,12 +109,19 @@ class GapCheckFilter(Filter):
         if is_number and -LARGEST_GAP <= gap <= highest:
             reports[REPORT_GAP] = float(gap)
         elif gap is not None:
-            site = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, "without a name")
+            site = _sender(shareable, fl_ctx)
             wanted = f"expected a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays."
             self.log_warning(fl_ctx, f"site {site}: gap is {shorten(gap)}, {wanted}")
         # Set in any case: a site cannot hand in reports that it calls checked.
         dxo.set_meta_prop(META_CHECKED_REPORTS, reports)
         return dxo.update_shareable(shareable)
+
+
+def _sender(shareable: Shareable, fl_ctx: FLContext) -> str:
+    try:
+        return authenticated_site(shareable, fl_ctx)
+    except ContributionError:
+        return "without a name"
 
 
 def highest_gap(report: Any) -> float:

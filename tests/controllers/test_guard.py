@@ -135,6 +135,21 @@ def test_a_site_with_many_more_steps_may_go_farther(tmp_path: Path) -> None:
     assert rounds.run_round(1)[0].failures == {}
 
 
+def test_steps_that_a_site_claims_excuse_no_ruin(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task != TASK_TRAIN:
+            return judged(0.5)
+        known = expectations(rounds.record, 0)[site]
+        steps, effective = known.facts.steps, known.facts.effective_steps
+        report = report_of(site, steps=steps, effective_steps=effective).model_dump()
+        w = [1e9, 0.0] if site == LIAR else [1.0, 0.0]
+        return trained(site, update(w, batches=0), samples=known.num_train, report=report)
+
+    rounds, _ = make_rounds(tmp_path, script)
+    rounds.record.census[LIAR] = rounds.record.census[LIAR].model_copy(update={"num_train": 2**50})
+    assert list(rounds.run_round(1)[0].failures) == [LIAR]
+
+
 def test_of_two_sites_the_model_s_own_length_is_the_measure_until_rounds_say_what_is_usual(tmp_path: Path) -> None:
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         if task != TASK_TRAIN:
