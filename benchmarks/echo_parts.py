@@ -6,7 +6,7 @@ A module beside the package, as no job of it may name these; the benchmark's pro
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -20,6 +20,8 @@ from nvflare.app_common.workflows.model_controller import ModelController
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
+from fdg_plugins.core.batching import batches_per_epoch
+from fdg_plugins.core.normalization import effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.executors import SiteConfig, SiteExecutor
 from fdg_plugins.executors.training import ShouldStop
@@ -31,6 +33,7 @@ from fdg_plugins.messages import (
     CensusReply,
     CensusRequest,
     Evaluation,
+    TaskRequest,
     TrainReport,
 )
 from fdg_plugins.models import build_model
@@ -109,24 +112,28 @@ class InstantWork:
     """Answers as a site of the domain that it is named after would, without data and without a step."""
 
     def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
-        """Return a census of one image per class, equal scores, and an update of zeros."""
+        """Return a census of one training image per class, equal scores, and an update of zeros."""
         if order.task == TASK_CENSUS:
             return Outcome("ok", _census(order).model_dump(mode="json"))
-        score = Evaluation(split="validation", loss=1.0, accuracy=0.5, count=1)
+        protocol = TaskRequest.read(order.request, "task request", ValueError).protocol
+        judges = order.site == protocol.target
+        split: Literal["test", "validation"] = "test" if judges else "validation"
+        score = Evaluation(split=split, loss=1.0, accuracy=0.5, count=(2 if judges else 1) * CLASSES)
         if order.task != TASK_TRAIN:
             return Outcome("ok", score.model_dump(mode="python"))
+        steps = protocol.local_epochs * batches_per_epoch(CLASSES, protocol.batch_size)
         report = TrainReport(
             domain=order.site,
             received=score,
             local=score,
-            epoch_losses=(1.0,),
-            steps=1,
-            effective_steps=1.0,
-            learning_rate=1.0,
+            epoch_losses=(1.0,) * protocol.local_epochs,
+            steps=steps,
+            effective_steps=effective_steps(steps, protocol.momentum),
+            learning_rate=protocol.learning_rate_at(order.round_number),
             seconds=0.0,
         )
         update = {name: torch.zeros_like(value) for name, value in order.state.items()}
-        value = {"samples": 1, "report": report.model_dump(mode="python")}
+        value = {"samples": CLASSES, "report": report.model_dump(mode="python")}
         return Outcome("ok", value, {"update": update, "report": {}})
 
 
