@@ -39,7 +39,7 @@ def test_a_data_root_that_is_not_there_stops_the_run_before_training(simulator: 
     run = simulator.run(JOB, "-t", "4", settings={**TOY, "FDG_DATA_ROOT": str(missing)})
     assert run.returncode != 0
     assert run.lines("site art_painting cannot take part", "its data root is not a folder")
-    assert run.lines("site art_painting | task census failed", f"data root {missing} is not a folder")
+    assert run.lines("site art_painting | task 'census' failed", f"data root {missing} is not a folder")
     assert not run.lines("epoch")
     assert "Traceback" not in run.log
 
@@ -67,7 +67,7 @@ def test_a_site_with_an_unreadable_image_is_named_and_the_file_in_its_own_log(
     assert run.returncode != 0
     assert run.lines("site cartoon cannot take part", "cannot be read")
     assert not run.lines("site cartoon cannot take part", "000.png")
-    assert run.lines("site cartoon | task census failed", "cartoon/dog/000.png")
+    assert run.lines("site cartoon | task 'census' failed", "cartoon/dog/000.png")
     assert not run.lines("site photo cannot take part")
 
 
