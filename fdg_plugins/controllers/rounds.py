@@ -2,37 +2,30 @@
 """Rounds: what is asked of the sites, what becomes of their answers, what is kept."""
 
 import json
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.controllers.answers import Answers, Reception
 from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
 from fdg_plugins.controllers.exchanger import Exchanger
 from fdg_plugins.controllers.expectations import Expected, expectations
-from fdg_plugins.controllers.global_model import GlobalModel, count_bytes, save_local_models
+from fdg_plugins.controllers.global_model import GlobalModel, save_local_models
 from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Patience, Request
-from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, LocalRecord, RoundRecord, RunRecord
+from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.controllers.undo import Snapshot, Undo
-from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
-    META_CHECKED_REPORTS,
     META_REPORT,
     META_REQUEST,
-    META_SAMPLES,
-    META_UPDATE_BYTES,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_TRAIN,
-    Evaluation,
     TaskRequest,
-    TrainReport,
-    one_line,
 )
 from fdg_plugins.methods import Exchange
 from fdg_plugins.protocol import Protocol
@@ -40,31 +33,9 @@ from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.state import remove_state
 from fdg_plugins.storage import keep_file, write_bytes, write_json
-from fdg_plugins.stored_tensor import is_reference, size_of
 
 STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
-
-
-@dataclass
-class Answers:
-    """What came of one round's requests: scores of the model sent, local training of the usable updates, what the guard
-    refused, the sites for whom the model sent gives no finite loss or update, bytes."""
-
-    scores: dict[str, Evaluation] = field(default_factory=dict)
-    local: dict[str, LocalRecord] = field(default_factory=dict)
-    refused_reports: dict[str, str] = field(default_factory=dict)
-    refused_updates: dict[str, str] = field(default_factory=dict)
-    not_finite: set[str] = field(default_factory=set)
-    bytes_up: int = 0
-    bytes_in_files: int = 0
-    unchecked: str | None = None
-
-    def take_score(self, site: str, score: Evaluation) -> None:
-        """Note a site's score of the model sent."""
-        self.scores[site] = score
-        if not math.isfinite(score.loss):
-            self.not_finite.add(site)
 
 
 def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
@@ -113,8 +84,8 @@ class Rounds:
         if record.protocol.validate_all:
             judges = tuple(sorted({*judges, *self._taking_part(record.sources)} - set(drawn)))
         requests = [
-            Request(TASK_TRAIN, drawn, self._task(number), self._on_update(answers)),
-            Request(TASK_EVALUATE, judges, self._task(number), self._on_score(answers)),
+            Request(TASK_TRAIN, drawn, self._task(number), self._reception(answers).take_update),
+            Request(TASK_EVALUATE, judges, self._task(number), self._reception(answers).take_score),
         ]
         bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.exchanger.bytes_down * len(drawn)
         failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
@@ -154,7 +125,7 @@ class Rounds:
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
         self._expected = expectations(record, len(record.rounds))
         task = self._task(len(record.rounds), last=True)
-        self._ask([Request(TASK_EVALUATE, sites, task, self._on_score(answers))])
+        self._ask([Request(TASK_EVALUATE, sites, task, self._reception(answers).take_score)])
         broken = self._is_broken(sources, answers)
         evaluation = self._judge(len(record.rounds), answers, sources, undone=broken)
         if not broken:
@@ -271,7 +242,7 @@ class Rounds:
         answered: set[str] = set()
 
         def on_probe(site: str, answer: FLModel) -> None:
-            self._take_report(TASK_PROBE, site, answer, answers)
+            self._reception(answers).take_report(TASK_PROBE, site, answer)
             answered.add(site)
 
         request = Request(TASK_PROBE, drawn, self._task(number), on_probe)
@@ -280,12 +251,6 @@ class Rounds:
         self._refuse_reports(answers)
         self.exchanger.finish(TASK_PROBE, answered)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
-
-    def _take_report(self, task: str, site: str, answer: FLModel, answers: Answers) -> None:
-        refused, num_bytes = self.exchanger.take(task, site, answer)
-        answers.bytes_up += num_bytes
-        if refused is not None:
-            answers.refused_reports[site] = one_line(refused.removeprefix(f"site {site}: "))
 
     def _task(self, number: int, *, last: bool = False) -> FLModel:
         request = TaskRequest(
@@ -303,55 +268,8 @@ class Rounds:
             meta={META_REQUEST: request.model_dump(mode="json")},
         )
 
-    def _on_update(self, answers: Answers) -> Callable[[str, FLModel], None]:
-        def on_update(site: str, answer: FLModel) -> None:
-            try:
-                take_update(site, answer)
-            finally:
-                # FLARE's context keeps the last answer until the next one comes, and with it its files.
-                if self.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
-                    answer.params.clear()
-
-        def take_update(site: str, answer: FLModel) -> None:
-            self._take_report(TASK_TRAIN, site, answer, answers)
-            report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
-            self._expected[site].check_training(report, answer.meta.get(META_SAMPLES))
-            if report.received is not None:
-                answers.take_score(site, report.received)
-            if META_CHECKED_REPORTS not in answer.meta:
-                answers.unchecked = site
-            try:
-                self.aggregator.accept_model(answer)
-            except NotFiniteError:
-                answers.not_finite.add(site)
-                raise
-            answers.local[site] = LocalRecord(
-                epoch_losses=report.epoch_losses,
-                local=report.local,
-                steps=report.steps,
-                learning_rate=report.learning_rate,
-                num_samples=answer.meta[META_SAMPLES],
-                seconds=report.seconds,
-            )
-            answers.bytes_up += self._bytes_on_the_wire(answer)
-            answers.bytes_in_files += sum(size_of(value) for value in answer.params.values() if is_reference(value))
-
-        return on_update
-
-    def _bytes_on_the_wire(self, answer: FLModel) -> int:
-        """Return the size of an update as it came; one that was rounded is wider by now."""
-        rounded = self.record.protocol.update_precision != "float32"
-        came = answer.meta.get(META_UPDATE_BYTES) if rounded else None  # only then a filter has overwritten it
-        return count_bytes(answer.params) if came is None else came
-
-    def _on_score(self, answers: Answers) -> Callable[[str, FLModel], None]:
-        def on_score(site: str, answer: FLModel) -> None:
-            score = Evaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
-            held_out = site in self.record.held_out
-            self._expected[site].check_score(score, "test" if held_out else "validation")
-            answers.take_score(site, score)
-
-        return on_score
+    def _reception(self, answers: Answers) -> Reception:
+        return Reception(self.record, self.aggregator, self.exchanger, self._expected, answers)
 
     # --- model ---
 

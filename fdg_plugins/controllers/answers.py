@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What came of one round's requests, and how each answer is read: against what the server knows of its site."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nvflare.app_common.abstract.fl_model import FLModel
+
+from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
+from fdg_plugins.controllers.exchanger import Exchanger
+from fdg_plugins.controllers.expectations import Expected
+from fdg_plugins.controllers.global_model import count_bytes
+from fdg_plugins.controllers.record import LocalRecord, RunRecord
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.messages import (
+    META_CHECKED_REPORTS,
+    META_REPORT,
+    META_SAMPLES,
+    META_UPDATE_BYTES,
+    TASK_TRAIN,
+    Evaluation,
+    TrainReport,
+    one_line,
+)
+from fdg_plugins.stored_tensor import is_reference, size_of
+
+
+@dataclass
+class Answers:
+    """What came of one round's requests: scores of the model sent, local training of the usable updates, what the guard
+    refused, the sites for whom the model sent gives no finite loss or update, bytes."""
+
+    scores: dict[str, Evaluation] = field(default_factory=dict)
+    local: dict[str, LocalRecord] = field(default_factory=dict)
+    refused_reports: dict[str, str] = field(default_factory=dict)
+    refused_updates: dict[str, str] = field(default_factory=dict)
+    not_finite: set[str] = field(default_factory=set)
+    bytes_up: int = 0
+    bytes_in_files: int = 0
+    unchecked: str | None = None
+
+    def take_score(self, site: str, score: Evaluation) -> None:
+        """Note a site's score of the model sent."""
+        self.scores[site] = score
+        if not math.isfinite(score.loss):
+            self.not_finite.add(site)
+
+
+@dataclass(frozen=True)
+class Reception:
+    """Reads the answers of a round into ``answers``; each method raises ``ContributionError`` for one it cannot use."""
+
+    record: RunRecord
+    aggregator: UpdateAggregator
+    exchanger: Exchanger
+    expected: Mapping[str, Expected]
+    answers: Answers
+
+    def take_update(self, site: str, answer: FLModel) -> None:
+        """Take a site's update, and what it says of its training."""
+        try:
+            self._take_update(site, answer)
+        finally:
+            # FLARE's context keeps the last answer until the next one comes, and with it its files.
+            if self.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
+                answer.params.clear()
+
+    def take_score(self, site: str, answer: FLModel) -> None:
+        """Take the score of a site that only judges the model sent."""
+        score = Evaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
+        held_out = site in self.record.held_out
+        self.expected[site].check_score(score, "test" if held_out else "validation")
+        self.answers.take_score(site, score)
+
+    def take_report(self, task: str, site: str, answer: FLModel) -> None:
+        """Take what became of the method's report beside an answer to ``task``."""
+        refused, num_bytes = self.exchanger.take(task, site, answer)
+        self.answers.bytes_up += num_bytes
+        if refused is not None:
+            self.answers.refused_reports[site] = one_line(refused.removeprefix(f"site {site}: "))
+
+    def _take_update(self, site: str, answer: FLModel) -> None:
+        answers = self.answers
+        self.take_report(TASK_TRAIN, site, answer)
+        report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
+        self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
+        if report.received is not None:
+            answers.take_score(site, report.received)
+        if META_CHECKED_REPORTS not in answer.meta:
+            answers.unchecked = site
+        try:
+            self.aggregator.accept_model(answer)
+        except NotFiniteError:
+            answers.not_finite.add(site)
+            raise
+        answers.local[site] = LocalRecord(
+            epoch_losses=report.epoch_losses,
+            local=report.local,
+            steps=report.steps,
+            learning_rate=report.learning_rate,
+            num_samples=answer.meta[META_SAMPLES],
+            seconds=report.seconds,
+        )
+        answers.bytes_up += self._bytes_on_the_wire(answer)
+        answers.bytes_in_files += sum(size_of(value) for value in answer.params.values() if is_reference(value))
+
+    def _bytes_on_the_wire(self, answer: FLModel) -> int:
+        """Return the size of an update as it came; one that was rounded is wider by now."""
+        rounded = self.record.protocol.update_precision != "float32"
+        came = answer.meta.get(META_UPDATE_BYTES) if rounded else None  # only then a filter has overwritten it
+        return count_bytes(answer.params) if came is None else came
