@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from fdg_plugins.errors import FDGError
 from fdg_plugins.protocol import MOST_EPOCHS, Protocol
 from fdg_plugins.values import shorten as shorten
+from fdg_plugins.values import visible
 
 TASK_CENSUS = "census"
 TASK_PROBE = "probe"
@@ -177,8 +178,7 @@ def one_line(text: str, limit: int = LONGEST_REASON) -> str:
     Control characters, line ends and marks that turn the direction of writing are written out (``\\n``, ``\\x1b``), so
     that a site can forge no line of a log and colour no terminal.
     """
-    cut = text[:limit]
-    printable = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in cut)
+    printable = visible(text[:limit])
     if len(text) <= limit and len(printable) <= limit:
         return printable
     return f"{printable[:limit]}... ({len(text)} characters)"

@@ -12,6 +12,7 @@ from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import FDGError
 from fdg_plugins.site_config import site_config_of
+from fdg_plugins.values import visible
 
 ID_BYTES = 4
 
@@ -37,7 +38,7 @@ def texts_of(error: Exception) -> tuple[str, str]:
 
 def make_reason(full: str, public: str, *, names: bool) -> Reason:
     """Return the reason in the two texts of :func:`texts_of`; ``names``: the site's operator lets all of it leave."""
-    full, public = one_line(full), one_line(public)
+    full, public = visible(full), visible(public)
     if names or public == full:
         return Reason(full, full)
     number = secrets.token_hex(ID_BYTES)
@@ -45,11 +46,6 @@ def make_reason(full: str, public: str, *, names: bool) -> Reason:
     start = public.rstrip(".")
     told = f"{start[:-1]}; {details})." if start.endswith(")") else f"{start} ({details})."
     return Reason(told, f"{full} [{number}]")
-
-
-def one_line(text: str) -> str:
-    """Return ``text`` with characters that are not printable written out: a file's name could forge lines of a log."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def reason_of(error: Exception, *, names: bool = False) -> Reason:

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import DataError
+from fdg_plugins.values import depth_exceeds
 
 DEEPEST_JSON = 64  # levels; what this package reads and writes has fewer than ten
 
@@ -135,20 +136,6 @@ def parse_json(text: str | bytes, origin: str) -> Any:
     if depth_exceeds(value, DEEPEST_JSON):
         raise DataError(too_deep)
     return value
-
-
-def depth_exceeds(value: Any, levels: int) -> bool:
-    """Return whether lists and mappings, such as a JSON value's, are nested in each other more than ``levels`` deep."""
-    level = _containers([value])
-    for _ in range(levels):
-        if not level:
-            return False
-        level = _containers(child for one in level for child in (one.values() if isinstance(one, dict) else one))
-    return bool(level)
-
-
-def _containers(values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if isinstance(value, dict | list | tuple)]
 
 
 def save_tensors(

@@ -2,7 +2,7 @@
 """What the value of a setting may be, wherever it comes from, and how a sentence shows one that it may not be."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
@@ -31,6 +31,14 @@ def shorten(value: Any, limit: int = SHOWN) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def visible(text: str) -> str:
+    """Return ``text`` with every character that is not printable written out, as Python does.
+
+    So a file's name, or what somebody else says, forges no line of a log and commands no terminal.
+    """
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
 def is_utf8(text: str) -> bool:
     """Return whether ``text`` can be written in UTF-8: file names on Linux, which are bytes, may hold others."""
     try:
@@ -53,17 +61,21 @@ def too_large(value: Any) -> str:
 
 def check_depth(name: str, value: Any) -> None:
     """Raise ``SettingsError`` if ``value`` has more than ``MOST_LEVELS`` levels of mappings and lists."""
-    level = [value]
-    for _ in range(MOST_LEVELS + 1):
-        level = [inner for outer in level for inner in _inside(outer)]
+    if depth_exceeds(value, MOST_LEVELS):
+        raise SettingsError(
+            f"{name[:120]} is nested in more than {MOST_LEVELS} levels, expected no more of them.", public=True
+        )
+
+
+def depth_exceeds(value: Any, levels: int) -> bool:
+    """Return whether lists and mappings, such as a JSON value's, are nested in each other more than ``levels`` deep."""
+    level = _containers([value])
+    for _ in range(levels):
         if not level:
-            return
-    raise SettingsError(
-        f"{name[:120]} is nested in more than {MOST_LEVELS} levels, expected no more of them.", public=True
-    )
+            return False
+        level = _containers(child for one in level for child in (one.values() if isinstance(one, Mapping) else one))
+    return bool(level)
 
 
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return list(value) if isinstance(value, list | tuple) else []
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, Mapping | list | tuple)]

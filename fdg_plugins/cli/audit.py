@@ -12,8 +12,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.tables import make_table, show, visible
+from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.errors import DataError
+from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
     from fdg_plugins.audit_file import AuditLine, BrokenLine

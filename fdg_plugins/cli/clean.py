@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.tables import make_table, show, visible
+from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.errors import DataError
+from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
     from fdg_plugins.leftovers import Leftover

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from fdg_plugins.cli.tables import visible
 from fdg_plugins.errors import FDGError
+from fdg_plugins.values import visible
 
 USER_MISTAKE = 2
 

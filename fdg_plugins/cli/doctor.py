@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.tables import make_table, show, visible
+from fdg_plugins.cli.tables import make_table, show
+from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
     from fdg_plugins.doctor import Examination, Finding

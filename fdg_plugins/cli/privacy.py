@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.tables import visible
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
     from fdg_plugins.privacy.ledger import LedgerContent, Policy

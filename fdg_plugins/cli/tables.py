@@ -8,6 +8,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fdg_plugins.values import visible
+
 PIPE_WIDTH = 10_000  # wider than any row: who reads a pipe wants whole lines
 
 # A cell is text, or text with a style of rich's.
@@ -38,10 +40,3 @@ def make_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numbers: Seq
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     return table
-
-
-def visible(text: str) -> str:
-    """Return ``text`` with what a terminal would obey, such as an escape sequence, written out as Python does."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )

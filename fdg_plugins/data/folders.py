@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, Sample
 from fdg_plugins.errors import DataError
+from fdg_plugins.values import visible
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -99,11 +100,6 @@ def _check_names(folder: Path, where: str, names: Iterable[str]) -> None:
             "UTF-8 or hold control characters; expected other names.",
             public=f"{where} has {len(unusable):,} image files whose names are no UTF-8 or hold control characters.",
         )
-
-
-def visible(name: str) -> str:
-    """Return a file's name with what cannot be printed, or is no UTF-8, escaped."""
-    return _UNUSABLE.sub(lambda found: ascii(found.group())[1:-1], name)
 
 
 def _entries(folder: Path, where: str) -> list[os.DirEntry[str]]:
