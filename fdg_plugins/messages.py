@@ -40,6 +40,7 @@ META_UPDATE_BYTES = "fdg_update_bytes"  # at the server: size of a rounded updat
 META_REPORT_CHECK = "fdg_report_check"  # at the server: why its filter refused the tensors (or None), and their size
 HEADER_REASON = "fdg_reason"
 HEADER_RUN = "fdg_run"  # on a site's answer, for its own filters: the run whose state they keep
+HEADER_NOT_FINITE = "fdg_not_finite"  # on an error reply: training on the model received gave no finite update
 HEADER_STOP = "fdg_stop"  # on an error reply: the site takes no further part in the run
 
 Message = TypeVar("Message", bound="Checked")

@@ -16,7 +16,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.controllers.held_requests import HeldRequests
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, LONGEST_QUOTE, META_SITE, one_line
+from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, LONGEST_QUOTE, META_SITE, one_line
 
 
 class Aborted(Exception):  # noqa: N818 - an order that was obeyed, not an error
@@ -54,6 +54,7 @@ class Messenger(ModelController):
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
         self._usable: Counter[str] = Counter()
+        self.not_finite: set[str] = set()  # sites of the last question whose training gave nothing finite
         self.departed: dict[str, str] = {}  # sites that said that they take no further part, with the reason
         self._requests = HeldRequests()
 
@@ -107,7 +108,7 @@ class Messenger(ModelController):
 
         Raises ``Aborted`` if the job is aborted meanwhile.
         """
-        self._failures, self._answered, self._usable = {}, set(), Counter()
+        self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
         waiting: set[str] = set()
         requests = list(requests)
         self._requests.announce(site for request in requests for site in request.sites)
@@ -184,6 +185,8 @@ class Messenger(ModelController):
             if not isinstance(reason, str):
                 reason = f"answered with the error {one_line(str(code), LONGEST_QUOTE)}."
             self._fail(client_name, one_line(reason.removeprefix(f"site {client_name}: "), LONGEST_QUOTE))
+            if result.get_header(HEADER_NOT_FINITE) is True:
+                self.not_finite.add(client_name)
             if result.get_header(HEADER_STOP) is True:
                 self.departed[client_name] = self._failures[client_name]
             return False

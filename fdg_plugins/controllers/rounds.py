@@ -89,6 +89,7 @@ class Rounds:
         ]
         bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.exchanger.bytes_down * len(drawn)
         failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
+        answers.not_finite |= self.messenger.not_finite
         self.exchanger.require_checks()
         broken = self._is_broken(drawn, answers)
         # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.

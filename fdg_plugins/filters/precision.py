@@ -18,7 +18,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters.wire import read_message, with_main
-from fdg_plugins.messages import HEADER_REASON, META_UPDATE_BYTES, shorten
+from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, META_UPDATE_BYTES, shorten
 from fdg_plugins.stored_tensor import size_of
 
 
@@ -38,7 +38,10 @@ class RoundedUpdateSendFilter(Filter):
             rounded = {name: _rounded(site, name, value) for name, value in message.main.data.items()}
         except DataError as error:
             self.log_error(fl_ctx, f"update not sent: {error}")
-            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: error.public})
+            finite = _is_finite(message.main.data)
+            return make_reply(
+                ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: error.public, HEADER_NOT_FINITE: not finite}
+            )
         return with_main(DXO(DataKind.WEIGHT_DIFF, data=rounded, meta=message.main.meta), shareable)
 
 
@@ -59,6 +62,17 @@ class RoundedUpdateReceiveFilter(Filter):
         # Set in any case: a site's own word does not count.
         meta = {**message.main.meta, META_UPDATE_BYTES: came}
         return with_main(DXO(DataKind.WEIGHT_DIFF, data=widened, meta=meta), shareable)
+
+
+def _is_finite(update: Any) -> bool:
+    """Return whether no tensor of an update has NaN or infinite values."""
+    return not any(
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.is_floating_point()
+        and not bool(torch.isfinite(value).all())
+        for value in update.values()
+    )
 
 
 def _rounded(site: str, name: Any, value: Any) -> Any:

@@ -81,6 +81,7 @@ class Sites:
         self.warnings: list[str] = []
         self.seen: list[Any] = []
         self.departed: dict[str, str] = {}
+        self.not_finite: set[str] = set()
 
     def warning(self, text: str) -> None:
         self.warnings.append(text)

@@ -45,6 +45,7 @@ class Sites:
         self.answers: list[FLModel] = []
         self.warnings: list[str] = []
         self.departed: dict[str, str] = {}
+        self.not_finite: set[str] = set()
 
     def warning(self, text: str) -> None:
         self.warnings.append(text)

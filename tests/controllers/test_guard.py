@@ -183,7 +183,7 @@ def test_a_step_far_longer_than_every_update_is_not_taken_and_the_weights_stay(t
 # --- a step that ruined the model -------------------------------------------------------------------
 
 
-def ruined(after: int, **lie: Any) -> Any:
+def ruined(after: float, **lie: Any) -> Any:
     """Return the script of sites for which the model is ruined once the liar's update of round 1 is in it."""
 
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
@@ -216,6 +216,19 @@ def test_a_step_after_which_sites_cannot_train_is_taken_back_and_who_stood_out_i
     chosen = {choice.rule: choice.after_round for choice in rounds.record.choices}
     assert chosen == {"last": 4, "source_validation": 0, "oracle": 0}  # not the ruined one, whose accuracy is best
     assert any("photo-1, which stood out in it, is left out" in text for text in sites.warnings)
+
+
+def test_sites_whose_updates_could_not_even_be_rounded_count_as_unable_to_train(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task == TASK_TRAIN and sent.params["w"].abs().max() > 5:
+            sites.not_finite.add(site)
+            return "its update has values that are NaN."
+        return ruined(after=1e9)(task, site, number, sent)
+
+    rounds, sites = make_rounds(tmp_path, script, outlier_ratio=0.0, rounds=3)
+    run(rounds, 2)
+    assert rounds.record.rounds[0].undone
+    assert rounds.model.state["w"].tolist() == [0.0, 0.0]
 
 
 def test_a_ruin_in_the_last_round_is_taken_back_too(tmp_path: Path) -> None:

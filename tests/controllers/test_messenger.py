@@ -16,7 +16,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Patience, Request
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, META_SITE, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE, TASK_EVALUATE, TASK_TRAIN
 
 Reply = Callable[[str, str, Shareable], Shareable | None]
 
@@ -119,6 +119,16 @@ def test_a_refusal_that_quotes_a_site_is_one_short_printable_line(tmp_path: Path
     failures = messenger.ask([Request(TASK_TRAIN, ("liar",), data(), refuse)], 9)
     assert failures["liar"].isprintable()
     assert len(failures["liar"]) < 460
+
+
+def test_a_site_whose_training_gave_nothing_finite_is_noted_for_that_question_alone(tmp_path: Path) -> None:
+    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_NOT_FINITE: True})
+    messenger, line = connect(tmp_path, lambda site, task, request: reply if site == "a" else answer())
+    messenger.ask([Request(TASK_TRAIN, ("a", "b"), data(), lambda site, model: None)], 9)
+    assert messenger.not_finite == {"a"}
+    line.answer = lambda site, task, request: answer()
+    messenger.ask([Request(TASK_TRAIN, ("a", "b"), data(), lambda site, model: None)], 9)
+    assert messenger.not_finite == set()
 
 
 def test_a_site_that_wants_to_leave_is_noted_with_its_reason(tmp_path: Path) -> None:
