@@ -77,7 +77,8 @@ def privacy(
 
     _check(noise, epsilon, rounds, kit, ledger)
     content, file, policy = _read(kit, ledger) if kit or ledger else (None, None, Policy())
-    in_force = min(DELTA if delta is None else delta, policy.delta or 1.0)
+    asked = DELTA if delta is None else delta
+    in_force = asked if policy.delta is None else min(asked, policy.delta)
     plan = _plan(noise, epsilon, rounds, in_force, policy)
     standing = None
     if content is not None and file is not None:
