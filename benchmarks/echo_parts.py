@@ -24,7 +24,6 @@ from fdg_plugins.core.batching import batches_per_epoch
 from fdg_plugins.core.normalization import effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.executors import SiteConfig, SiteExecutor
-from fdg_plugins.executors.training import ShouldStop
 from fdg_plugins.executors.work import Order, Outcome, Say
 from fdg_plugins.messages import (
     META_UPDATE_BYTES,
@@ -37,6 +36,7 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.models import build_model
+from fdg_plugins.training.loop import ShouldStop
 
 CLASSES = 7  # PACS
 POLL_S = 0.01

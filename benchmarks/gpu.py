@@ -24,10 +24,10 @@ from cases.measure import MIB
 from cases.plain_loop import evaluate_plainly, train_plainly
 from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 
-from fdg_plugins.executors.compiling import BACKEND
-from fdg_plugins.executors.training import Arithmetic, evaluate, train_locally
-from fdg_plugins.methods.erm import LocalCrossEntropy
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.training.compiling import BACKEND
+from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
 
 CLASSES = 7  # PACS
 EVALUATED = 4  # one batch in so many is for validation

@@ -25,7 +25,7 @@ from fdg_plugins.data import (
     training_batches,
 )
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 
 EVALUATION_BATCH = 64  # as at a site
 IMAGE_MEMORY = 2**31  # too

@@ -10,7 +10,7 @@ import pydantic
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.executors import SiteConfig
-from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Protocol
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
 
 DOCS = Path(__file__).parent
 

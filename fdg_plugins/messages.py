@@ -13,7 +13,7 @@ from nvflare.apis.dxo import MetaKey
 from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.protocol import MOST_EPOCHS, Protocol
+from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
 from fdg_plugins.values import shorten as shorten
 from fdg_plugins.values import visible
 

@@ -203,8 +203,8 @@ def provision(project: Project, folder: Path) -> None:
 
 def configure(project: Project, folder: Path, data_root: Path | None) -> None:
     """Write every participant's local policy and config; what an operator has added there stays."""
-    from fdg_plugins.kits import merge_allow_list, read_kit
-    from fdg_plugins.site_config import FILE_NAME
+    from fdg_plugins.flare.kits import merge_allow_list, read_kit
+    from fdg_plugins.settings.site_config import FILE_NAME
     from fdg_plugins.storage import write_json
 
     server = folder / project.server["name"]

@@ -12,9 +12,9 @@ import pytest
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.controllers import FederationController
-from fdg_plugins.controllers.setup import make_plans
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.methods import make_objective
+from fdg_plugins.objectives import make_objective
+from fdg_plugins.plans.plans import make_plans
 
 JOBS = sorted(path for path in (Path(__file__).parents[1] / "jobs").iterdir() if path.is_dir())
 

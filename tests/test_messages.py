@@ -17,7 +17,7 @@ from fdg_plugins.messages import (
     TrainReport,
     shorten,
 )
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 
 EVALUATION = Evaluation(split="validation", loss=1.25, accuracy=0.5, count=8)
 REPORT = TrainReport(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.protocol import OTHER_VARIABLES, Protocol, environment_settings, make_protocol, part_settings
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, Protocol, environment_settings, make_protocol, part_settings
 
 AGGREGATOR = ["kappa", "server_lr", "rescale", "weighting"]
 

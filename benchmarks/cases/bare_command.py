@@ -22,7 +22,7 @@ STEPS = {
     "FLARE's worker": WORKER,
     "torch": "import torch, nvflare.app_opt.pt.decomposers",
     "our components of a site": "import fdg_plugins.executors, fdg_plugins.filters",
-    "data, models and methods for a task": "import fdg_plugins.executors.session",
+    "data, models and methods for a task": "import fdg_plugins.training.session",
     "torch's own, at the first optimizer": "torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)",
 }
 _LAP = "print(time.perf_counter() - started, end=' ', flush=True)"

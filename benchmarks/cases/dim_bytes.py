@@ -5,9 +5,9 @@ import torch
 
 from cases.measure import Goal, Row
 from cases.rounds import state_bytes
-from fdg_plugins.methods import see
-from fdg_plugins.methods.dim import InsightObjective
 from fdg_plugins.models import build_model
+from fdg_plugins.objectives import see
+from fdg_plugins.objectives.feddim import FedDIMObjective
 
 CLASSES = 65  # OfficeHome
 PIXELS = 32  # the size of the images has no part in that of the report
@@ -18,7 +18,7 @@ def rows(quick: bool = False) -> list[Row]:
     network = "resnet18" if quick else "resnet50"
     model = build_model(network, CLASSES, seed=0)
     batches = [(torch.zeros(CLASSES, 3, PIXELS, PIXELS), torch.arange(CLASSES))]  # a sample of each class
-    report = state_bytes(InsightObjective().report_trained(model, see(model, batches), CLASSES))
+    report = state_bytes(FedDIMObjective().report_trained(model, see(model, batches), CLASSES))
     insight = CLASSES * model.last_layer.in_features * CLASSES * 4  # float32
     what = f"FedDIM report, OfficeHome, {network}"
     return [

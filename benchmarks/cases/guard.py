@@ -11,12 +11,12 @@ from cases.measure import Goal, Row, interleave, lap
 from cases.rounds import accept_all, arrivals, context_of, fedomg, network_state, step_of
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.expectations import Expected, expected_of
-from fdg_plugins.controllers.global_model import GlobalModel
 from fdg_plugins.controllers.guard import Guard, longest_update
-from fdg_plugins.controllers.record import InitialWeights, Method, RunRecord
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import CensusReply
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.training.global_model import GlobalModel
 
 GUARDED, PLAIN = "with the guard", "without"
 

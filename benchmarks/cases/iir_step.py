@@ -5,10 +5,10 @@ import torch
 
 from cases.measure import Goal, Row, interleave, lap
 from cases.training import random_batch, training_step
-from fdg_plugins.methods import LocalObjective
-from fdg_plugins.methods.erm import LocalCrossEntropy
-from fdg_plugins.methods.iir import GRADIENT, AlignmentObjective, classifier_parameters
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives import LocalObjective
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.fediir import GRADIENT, FedIIRObjective, classifier_parameters
 
 CLASSES = 7  # PACS
 
@@ -39,4 +39,4 @@ def two_layer_network() -> ExtractorClassifier:
 def alignment(model: ExtractorClassifier, strength: float = 1e-2) -> LocalObjective:
     """Return FedIIR's objective of a round for ``model``, the mean gradient received being zero."""
     received = {GRADIENT + name: torch.zeros_like(value) for name, value in classifier_parameters(model).items()}
-    return AlignmentObjective(strength=strength).local(received, model)
+    return FedIIRObjective(strength=strength).local(received, model)

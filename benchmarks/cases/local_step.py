@@ -8,9 +8,9 @@ import torch
 from cases.measure import Goal, Row, interleave, lap
 from cases.plain_loop import Batches, evaluate_plainly, train_plainly
 from cases.training import LEARNING_RATE, MOMENTUM, random_batch
-from fdg_plugins.executors.training import Arithmetic, evaluate, train_locally
-from fdg_plugins.methods.erm import LocalCrossEntropy
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
 
 CLASSES = 7  # PACS
 

@@ -22,8 +22,8 @@ from cases.rounds import (
     vector_state,
     write_arrivals,
 )
-from fdg_plugins.controllers.global_model import GlobalModel
 from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.training.global_model import GlobalModel
 
 MODELS = 4  # that a step may need with disk offload, whatever the number of sites
 FORMS: tuple[Form, ...] = ("tensors", "arrays")

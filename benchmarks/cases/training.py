@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from fdg_plugins.methods import LocalObjective
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import LocalObjective
 
 LEARNING_RATE = 1e-3
 MOMENTUM = 0.9

@@ -18,9 +18,9 @@ import torch
 from cases.flare import BENCHMARKS, run_command, simulate
 from cases.measure import Goal, Row
 from fdg_plugins.data import find_data_root
-from fdg_plugins.defaults import defaults_of
-from fdg_plugins.protocol import Protocol
 from fdg_plugins.recipes import FedAvgRecipe
+from fdg_plugins.settings.defaults import defaults_of
+from fdg_plugins.settings.protocol import Protocol
 
 DATASET = "pacs"
 THREADS = {

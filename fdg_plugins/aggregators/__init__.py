@@ -6,7 +6,7 @@ All share one contract (:class:`UpdateAggregator`): collect the sites' updates, 
 They run in this package's controller and in FLARE's own FedAvg and ScatterAndGather.
 """
 
-from fdg_plugins.aggregators.arfl import RobustWeighting
+from fdg_plugins.aggregators.arfl import ARFLWeighting
 from fdg_plugins.aggregators.base import RunFacts, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution, NotFiniteError
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
@@ -16,20 +16,20 @@ from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
 from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
-from fdg_plugins.aggregators.weightings import WEIGHTINGS, GeneralizationAdjustment, make_weighting
+from fdg_plugins.aggregators.weightings import WEIGHTINGS, FedDGGAWeighting, make_weighting
 
 __all__ = [
     "AGGREGATORS",
     "WEIGHTINGS",
+    "ARFLWeighting",
     "Contribution",
     "FedAvgAggregator",
     "FedCSAAggregator",
+    "FedDGGAWeighting",
     "FedGAAggregator",
     "FedNovaAggregator",
     "FedOMGAggregator",
-    "GeneralizationAdjustment",
     "NotFiniteError",
-    "RobustWeighting",
     "RoundOf",
     "RunFacts",
     "UpdateAggregator",

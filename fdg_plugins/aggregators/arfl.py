@@ -39,7 +39,7 @@ class Risk(NamedTuple):
     samples: int
 
 
-class RobustWeighting(Weighting):
+class ARFLWeighting(Weighting):
     """Weights in closed form from training losses (ARFL); usable under any direction.
 
     Args:

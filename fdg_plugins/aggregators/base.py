@@ -24,8 +24,8 @@ from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.messages import LONGEST_QUOTE, META_REPORT, META_SITE, one_line
-from fdg_plugins.peers import authenticated_site
 from fdg_plugins.values import is_number, shorten, too_large
 
 STATE_VERSION = 1

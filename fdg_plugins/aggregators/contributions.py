@@ -13,6 +13,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.core.stored import Values
 from fdg_plugins.errors import ContributionError, DataError
+from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
 from fdg_plugins.messages import (
     META_CHECKED_REPORTS,
     META_REPORT,
@@ -22,7 +23,6 @@ from fdg_plugins.messages import (
     TrainReport,
     shorten,
 )
-from fdg_plugins.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
 
 CHECKED_AT_A_TIME = 1 << 20  # elements of a tensor in a file that are in memory while it is checked
 LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overflows

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fdg_plugins.aggregators.arfl import RobustWeighting
+from fdg_plugins.aggregators.arfl import ARFLWeighting
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
@@ -41,7 +41,7 @@ class Samples(Weighting):
             )
 
 
-class GeneralizationAdjustment(Weighting):
+class FedDGGAWeighting(Weighting):
     """Weights that follow the sites' generalization gaps (FedDG-GA, CVPR 2023); usable under any direction.
 
     A site whose gap is missing or was refused keeps its weight, and so does one that is absent from the round.
@@ -96,8 +96,8 @@ class GeneralizationAdjustment(Weighting):
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "uniform": Uniform,
     "samples": Samples,
-    "ga": GeneralizationAdjustment,
-    "arfl": RobustWeighting,
+    "ga": FedDGGAWeighting,
+    "arfl": ARFLWeighting,
 }
 
 

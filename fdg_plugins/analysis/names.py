@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from fdg_plugins import composition
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.composition import PUBLISHED, WEIGHTING_PARTS, title_of
-from fdg_plugins.controllers.record import Method, RunRecord
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.plugins import composition
+from fdg_plugins.plugins.composition import PUBLISHED, WEIGHTING_PARTS, title_of
+from fdg_plugins.record.run_record import Method, RunRecord
+from fdg_plugins.settings.protocol import Protocol
 
 # Fields of the protocol that belong to methods by name, or by part: no other method reads the split of the gap, and
 # those that are stated for plain SGD have the momentum for a setting of their own.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.analysis.names import method_name
-from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import shorten
-from fdg_plugins.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
 
 

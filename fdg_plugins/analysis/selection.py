@@ -6,8 +6,7 @@ evaluations: the model whose accuracy on its worst source domain is highest, the
 every source judged. The oracle looks at the held-out domain; it bounds what a selection could reach and is no result.
 """
 
-from fdg_plugins.controllers import RunRecord
-from fdg_plugins.controllers.record import EvaluationRecord
+from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 
 LAST = "last"
 SOURCE_VALIDATION = "source_validation"

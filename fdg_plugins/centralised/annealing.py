@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fdg_plugins.centralised.algorithm import Algorithm, check_count
-from fdg_plugins.methods.objective import check_number
+from fdg_plugins.objectives.objective import check_number
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ import torch
 
 from fdg_plugins.centralised.algorithm import Batch, ComputeGradients
 from fdg_plugins.centralised.erm import CentralisedERM
-from fdg_plugins.methods.objective import check_number
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.objective import check_number
 
 
 @torch.no_grad()

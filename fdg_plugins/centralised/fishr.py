@@ -35,8 +35,8 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.centralised.algorithm import Batch, Loss, State, all_images, by_domain, domain_risks
 from fdg_plugins.centralised.annealing import AnnealedPenalty
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods.objective import check_number
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.objective import check_number
 
 AVERAGES = "variance_averages"
 

@@ -23,8 +23,8 @@ import torch
 from torch.nn.functional import log_softmax
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
-from fdg_plugins.methods.objective import check_number
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.objective import check_number
 
 LOG_WEIGHTS = "log_weights"
 

@@ -23,8 +23,8 @@ from typing import ClassVar
 import torch
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
-from fdg_plugins.methods.objective import check_number
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.objective import check_number
 
 
 def gradient_spread(risks: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:

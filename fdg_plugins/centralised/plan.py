@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
 
-Network, images and splits are those of the federated runs on the same data (``fdg_plugins.defaults``, and the ``quick``
-of ``named_protocols``); batches, optimizer and number of steps are DomainBed's.
+Network, images and splits are those of the federated runs on the same data (``settings.defaults``, and the ``quick`` of
+``settings.named_protocols``); batches, optimizer and number of steps are DomainBed's.
 """
 
 import difflib
@@ -21,12 +21,12 @@ from fdg_plugins.centralised.schedule import (
     SHARED_SETTINGS,
     Schedule,
 )
-from fdg_plugins.controllers.setup import make_plans
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.defaults import defaults_of
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.named_protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.settings.defaults import defaults_of
+from fdg_plugins.settings.named_protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
+from fdg_plugins.settings.protocol import Protocol
 
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
 

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from fdg_plugins.centralised.plan import Plan
-from fdg_plugins.controllers.record import EvaluationRecord, RunRecord
-from fdg_plugins.controllers.report import duration, marks, percent
+from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
+from fdg_plugins.record.text import duration, marks, percent
 
 Say = Callable[[str], None]
 

@@ -17,9 +17,15 @@ import torch
 from fdg_plugins.centralised.plan import LEAST_BATCH, Plan
 from fdg_plugins.centralised.schedule import SGD
 from fdg_plugins.centralised.training import PooledTraining, endless_batches
-from fdg_plugins.controllers.census import Federation, take_census
-from fdg_plugins.controllers.global_model import Start, initial_model
-from fdg_plugins.controllers.record import (
+from fdg_plugins.controllers.rounds import FILES
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.messages import Evaluation
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.record.census import Federation, take_census
+from fdg_plugins.record.first import new_record
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import (
     EvaluationRecord,
     InitialWeights,
     LocalRecord,
@@ -27,17 +33,11 @@ from fdg_plugins.controllers.record import (
     RoundRecord,
     RunRecord,
 )
-from fdg_plugins.controllers.rounds import FILES
-from fdg_plugins.controllers.setup import new_record
-from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import DataError, FDGError
-from fdg_plugins.executors.session import SiteSession
-from fdg_plugins.executors.training import ShouldStop, Stopped
-from fdg_plugins.messages import Evaluation
-from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.site_config import SiteConfig
+from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.storage import save_tensors, write_bytes
+from fdg_plugins.training.global_model import Start, initial_model
+from fdg_plugins.training.loop import ShouldStop, Stopped
+from fdg_plugins.training.session import SiteSession
 
 Sessions = Mapping[str, SiteSession]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 
 from fdg_plugins.centralised.algorithm import check_count
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods.objective import check_choice
-from fdg_plugins.protocol import MOST_ROUNDS
+from fdg_plugins.objectives.objective import check_choice
+from fdg_plugins.settings.protocol import MOST_ROUNDS
 
 ADAM, SGD = "adam", "sgd"
 OPTIMIZERS = (ADAM, SGD)

@@ -9,9 +9,9 @@ import torch
 from fdg_plugins.centralised.algorithm import Algorithm, Batch
 from fdg_plugins.data import DomainData, training_batches
 from fdg_plugins.errors import FDGError
-from fdg_plugins.executors.training import Arithmetic, ShouldStop, Stopped
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.training.loop import Arithmetic, ShouldStop, Stopped
 
 CPU = torch.device("cpu")
 MakeOptimizer = Callable[[], torch.optim.Optimizer]

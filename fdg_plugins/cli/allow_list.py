@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.components import METHODS
+from fdg_plugins.flare.components import METHODS
 
 if TYPE_CHECKING:
-    from fdg_plugins.kits import Merge
+    from fdg_plugins.flare.kits import Merge
 
 
 def allow_list(
@@ -39,7 +39,7 @@ def allow_list(
 
       fdg allow-list --kit /srv/flare/photo --method fedomg --method fedga --dry-run
     """
-    from fdg_plugins.kits import merge_allow_list, read_kit
+    from fdg_plugins.flare.kits import merge_allow_list, read_kit
 
     merge = merge_allow_list(read_kit(kit), method or (), keep_flare_defaults=keep_flare_defaults)
     _warn(merge)
@@ -59,7 +59,7 @@ def allow_list(
 
 def _warn(merge: "Merge") -> None:
     """Say what the list opens beside the components of this package."""
-    from fdg_plugins.allow_list import by_group
+    from fdg_plugins.flare.allow_list import by_group
 
     for entry in merge.too_wide:
         _say_warning(

@@ -17,7 +17,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
-    from fdg_plugins.audit_file import AuditLine, BrokenLine
+    from fdg_plugins.audit.file import AuditLine, BrokenLine
 
 BROKEN = 1
 HASH_DIGITS = 12
@@ -86,7 +86,7 @@ def audit(
 
 def _audit_files(place: Path) -> list[Path]:
     """Return the audit file at ``place``, or in it, or those in the folders right below it."""
-    from fdg_plugins.audit_file import AUDIT_FILE
+    from fdg_plugins.audit.file import AUDIT_FILE
 
     if not place.is_dir():
         if not place.exists():
@@ -102,7 +102,7 @@ def _audit_files(place: Path) -> list[Path]:
 
 
 def _read(path: Path, job: str | None, round_number: int | None) -> Reading:
-    from fdg_plugins.audit_file import AuditLine, audit_entries, shown_lines
+    from fdg_plugins.audit.file import AuditLine, audit_entries, shown_lines
 
     entries = list(audit_entries(path))
     # Paired before any is left out: a filter may have made an answer an error reply, which names no round.
@@ -164,7 +164,7 @@ def _summary(lines: "list[AuditLine]") -> RenderableType:
 
 def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
     """Yield a row for each part of an answer; what belongs to all of it stands in the first."""
-    from fdg_plugins.audit_file import PartSum, code_text, filters_text, part_sums, round_text
+    from fdg_plugins.audit.file import PartSum, code_text, filters_text, part_sums, round_text
 
     start = (round_text(line), line.task, code_text(line))
     end = (str(len(line.values) + len(line.others)), filters_text(line))
@@ -175,7 +175,7 @@ def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
 
 def _details(lines: "list[AuditLine]") -> Iterator[RenderableType]:
     """Yield each answer: a line of its own, its tensors, and everything else in it by its place."""
-    from fdg_plugins.audit_file import code_text, round_text
+    from fdg_plugins.audit.file import code_text, round_text
 
     for line in lines:
         filters = (

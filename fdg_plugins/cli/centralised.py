@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fdg_plugins.centralised.plan import Plan
-    from fdg_plugins.controllers import RunRecord
+    from fdg_plugins.record.run_record import RunRecord
 
 
 def centralised(
@@ -66,10 +66,10 @@ def centralised(
 
       fdg report sweeps/pacs references
     """
-    from fdg_plugins.controllers.report import final_table
-    from fdg_plugins.executors.training import Stopped
-    from fdg_plugins.run_files import RESULTS_FILE
+    from fdg_plugins.record.run_files import RESULTS_FILE
+    from fdg_plugins.record.text import final_table
     from fdg_plugins.sweep.machine import ignored_settings, machine_environment
+    from fdg_plugins.training.loop import Stopped
 
     for name in ignored_settings(os.environ):
         say(f"Warning: {name} is not used: the settings of a run come from --set.", "yellow", on_stderr=True)
@@ -112,7 +112,7 @@ def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "Run
 
     from fdg_plugins.centralised.progress import watching
     from fdg_plugins.centralised.run import run_centralised
-    from fdg_plugins.site_config import read_site_config
+    from fdg_plugins.settings.site_config import read_site_config
     from fdg_plugins.sweep.execute import listening
 
     config = read_site_config("centralised", None, environment)

@@ -14,7 +14,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
-    from fdg_plugins.leftovers import Leftover
+    from fdg_plugins.state.leftovers import Leftover
 
 FAILED = 1
 
@@ -48,7 +48,7 @@ def clean(
 
       fdg clean --kit /srv/flare/server --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
-    from fdg_plugins.leftovers import leftovers
+    from fdg_plugins.state.leftovers import leftovers
 
     found = leftovers(kit, older_than, run)
     if run is not None and not found:
@@ -70,7 +70,7 @@ def clean(
 
 def _remove(leftover: "Leftover", dry_run: bool) -> tuple[str, bool]:
     """Remove what may go; return what became of it, and whether that is what was wanted."""
-    from fdg_plugins.state import remove_state
+    from fdg_plugins.state.folders import remove_state
 
     if leftover.kept_because is not None:
         return f"kept: {leftover.kept_because}", True
@@ -89,7 +89,7 @@ def _described(leftover: "Leftover") -> tuple[str, str, str]:
 
 
 def _name_offload_folders() -> None:
-    from fdg_plugins.leftovers import offload_folders
+    from fdg_plugins.state.leftovers import offload_folders
 
     temporary = Path(tempfile.gettempdir())
     if folders := offload_folders(temporary):

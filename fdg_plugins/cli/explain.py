@@ -61,8 +61,8 @@ def _overview() -> Iterator[RenderableType]:
 
 
 def _page(composition: "Composition") -> Iterator[RenderableType]:
-    from fdg_plugins.composition import title_of
     from fdg_plugins.explained.in_code import job_of, method_of, settings_in
+    from fdg_plugins.plugins.composition import title_of
 
     several = len(composition.methods) > 1
     if several:

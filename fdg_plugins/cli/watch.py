@@ -24,7 +24,7 @@ from nvflare.tool.kit.kit_config import resolve_admin_user_and_dir_from_startup_
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import shorten
-from fdg_plugins.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
 
 Answer = TypeVar("Answer")

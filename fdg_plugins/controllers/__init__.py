@@ -2,6 +2,6 @@
 """FLARE's workflow of this package: census, rounds, evaluation on the held-out domain, record of the run."""
 
 from fdg_plugins.controllers.federation import FederationController
-from fdg_plugins.controllers.record import SCHEMA_VERSION, RunRecord
+from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 
 __all__ = ["SCHEMA_VERSION", "FederationController", "RunRecord"]

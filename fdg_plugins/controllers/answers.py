@@ -10,9 +10,8 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
 from fdg_plugins.controllers.exchanger import Exchanger
 from fdg_plugins.controllers.expectations import Expected
-from fdg_plugins.controllers.global_model import count_bytes
-from fdg_plugins.controllers.record import LocalRecord, RunRecord
 from fdg_plugins.errors import ContributionError
+from fdg_plugins.flare.stored_tensor import is_reference, size_of
 from fdg_plugins.messages import (
     META_CHECKED_REPORTS,
     META_REPORT,
@@ -23,7 +22,8 @@ from fdg_plugins.messages import (
     TrainReport,
     one_line,
 )
-from fdg_plugins.stored_tensor import is_reference, size_of
+from fdg_plugins.record.run_record import LocalRecord, RunRecord
+from fdg_plugins.training.global_model import count_bytes
 
 
 @dataclass

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.controllers.global_model import count_bytes
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.messages import META_REPORT_CHECK
-from fdg_plugins.methods import Exchange, SiteFacts
+from fdg_plugins.objectives import Exchange, SiteFacts
 from fdg_plugins.storage import save_tensors
+from fdg_plugins.training.global_model import count_bytes
 
 TENSORS_FILE = "server_state.safetensors"
 

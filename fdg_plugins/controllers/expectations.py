@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.core.batching import batches_per_epoch
 from fdg_plugins.core.normalization import effective_steps
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport, shorten
-from fdg_plugins.methods import SiteFacts
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.objectives import SiteFacts
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.settings.protocol import Protocol
 
 
 @dataclass(frozen=True)

@@ -17,31 +17,26 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
-from fdg_plugins.allow_list import count_other_components, warning_of
-from fdg_plugins.components import SERVER
-from fdg_plugins.controllers.census import Federation, check_min_sites, check_reports, take_census
-from fdg_plugins.controllers.disk_offload import tensors_in_files
-from fdg_plugins.controllers.global_model import initial_model
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
-from fdg_plugins.controllers.record import InitialWeights, RunRecord
-from fdg_plugins.controllers.report import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.setup import (
-    Plans,
-    check_settings,
-    check_update_filters,
-    make_plans,
-    method_in_force,
-    needed_reports,
-    new_record,
-)
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
-from fdg_plugins.filters.chain import server_result_filters
+from fdg_plugins.flare.allow_list import count_other_components, warning_of
+from fdg_plugins.flare.components import SERVER
+from fdg_plugins.flare.disk_offload import tensors_in_files
+from fdg_plugins.flare.filter_chain import server_result_filters
+from fdg_plugins.flare.quiet import quiet_console
+from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
-from fdg_plugins.quiet import quiet_console
-from fdg_plugins.server.rejoin import welcome_returning_sites
-from fdg_plugins.state import state_folder
+from fdg_plugins.plans.compatibility import check_settings, check_update_filters, needed_reports
+from fdg_plugins.plans.plans import Plans, make_plans
+from fdg_plugins.record.census import Federation, check_min_sites, check_reports, take_census
+from fdg_plugins.record.first import new_record
+from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
+from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.state.folders import state_folder
+from fdg_plugins.training.global_model import initial_model
 
 MAX_IDLE_ROUNDS = 3
 SLOW_FROM_SCRATCH = 0.5
@@ -58,7 +53,7 @@ class FederationController(Messenger):
     Args:
         aggregator_id: id of a component of the job that is an
             :class:`~fdg_plugins.aggregators.UpdateAggregator`; not looked for if ``aggregator`` is given.
-        protocol: fields of :class:`~fdg_plugins.protocol.Protocol` that differ from its defaults.
+        protocol: fields of :class:`~fdg_plugins.settings.protocol.Protocol` that differ from its defaults.
         stand_in_protocol: fields, or settings of the aggregator, that replace these when the sites have no real
             data and use the stand-in.
         poll: seconds between looks for answers.
@@ -257,3 +252,8 @@ class FederationController(Messenger):
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
             with suppress(DataError):  # the reason may be that nothing can be written, and has been said
                 self._rounds.save_record()
+
+
+def method_in_force(protocol: Protocol, aggregator: UpdateAggregator) -> Method:
+    """Return what a record says of the method: aggregator with its settings, and objective."""
+    return Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=protocol.objective)

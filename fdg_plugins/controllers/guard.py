@@ -11,14 +11,14 @@ import torch
 
 from fdg_plugins.aggregators import Contribution, UpdateAggregator
 from fdg_plugins.controllers.expectations import Expected
-from fdg_plugins.controllers.global_model import GlobalModel
-from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.core.linear import inner_product
 from fdg_plugins.core.outliers import MAJORITY, length_ratios, usual_length
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import FDGError
-from fdg_plugins.methods import Exchange
+from fdg_plugins.objectives import Exchange
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.training.global_model import GlobalModel
 
 EARLIER_ROUNDS = 5  # whose updates say what is usual
 HARMLESS = 1e-3  # of the model's length: no update so short can ruin it

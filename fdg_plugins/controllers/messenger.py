@@ -14,8 +14,8 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.workflows.model_controller import ModelController
 
-from fdg_plugins.controllers.held_requests import HeldRequests
 from fdg_plugins.errors import ContributionError
+from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, LONGEST_QUOTE, META_SITE, one_line
 
 

@@ -10,13 +10,10 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.answers import Answers, Reception
-from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
 from fdg_plugins.controllers.exchanger import Exchanger
 from fdg_plugins.controllers.expectations import Expected, expectations
-from fdg_plugins.controllers.global_model import GlobalModel, save_local_models
 from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Patience, Request
-from fdg_plugins.controllers.record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.controllers.undo import Snapshot, Undo
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
@@ -27,12 +24,15 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
     TaskRequest,
 )
-from fdg_plugins.methods import Exchange
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.objectives import Exchange
 from fdg_plugins.randomness import numpy_generator
-from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.state import remove_state
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.state.folders import remove_state
 from fdg_plugins.storage import keep_file, write_bytes, write_json
+from fdg_plugins.training.global_model import GlobalModel, save_local_models
 
 STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}

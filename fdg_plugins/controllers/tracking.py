@@ -8,7 +8,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 
-from fdg_plugins.controllers.record import EvaluationRecord, RoundRecord
+from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord
 
 Scalar = tuple[str, float]
 

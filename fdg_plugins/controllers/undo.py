@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.controllers.checkpoint import Checkpoint, read_checkpoint
-from fdg_plugins.controllers.global_model import GlobalModel
-from fdg_plugins.methods import Exchange
+from fdg_plugins.objectives import Exchange
+from fdg_plugins.record.checkpoint import Checkpoint, read_checkpoint
 from fdg_plugins.storage import keep_file
+from fdg_plugins.training.global_model import GlobalModel
 
 BEFORE_FILE = "checkpoint_before.safetensors"
 

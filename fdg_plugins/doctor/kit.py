@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.allow_list import (
+from fdg_plugins.doctor.examination import guarded
+from fdg_plugins.doctor.finding import Finding, Status
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, read_policy
+from fdg_plugins.flare.allow_list import (
     ALLOW_ALL,
     CLASS_ALLOW_LIST,
     entries_in_force,
@@ -15,15 +19,11 @@ from fdg_plugins.allow_list import (
     opens_side_door,
     other_entries,
 )
-from fdg_plugins.components import SITE
-from fdg_plugins.doctor.examination import guarded
-from fdg_plugins.doctor.finding import Finding, Status
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.filters.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, read_policy
-from fdg_plugins.kits import Kit, read_kit
+from fdg_plugins.flare.components import SITE
+from fdg_plugins.flare.kits import Kit, read_kit
 from fdg_plugins.messages import shorten
-from fdg_plugins.site_config import FILE_NAME, read_site_config
-from fdg_plugins.state import FOLDER
+from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
+from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
 
 MODE = "class_list_enforcement_mode"

@@ -11,12 +11,12 @@ from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
 from fdg_plugins.doctor.finding import Finding, Status
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.models import check_model_name, model_names
 from fdg_plugins.models.pretrained import cache_folder
 from fdg_plugins.models.resnet import imagenet_file_name
-from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
-from fdg_plugins.site_config import read_site_config
+from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
+from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import user_path
 
 

@@ -2,6 +2,6 @@
 """What runs at a site: FLARE's Executor for the tasks census, train and evaluate."""
 
 from fdg_plugins.executors.site import SiteExecutor
-from fdg_plugins.site_config import SiteConfig, read_site_config
+from fdg_plugins.settings.site_config import SiteConfig, read_site_config
 
 __all__ = ["SiteConfig", "SiteExecutor", "read_site_config"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fdg_plugins.executors.frames import Frame, FrameError, pack
 from fdg_plugins.executors.work import Order, Outcome
-from fdg_plugins.site_config import SiteConfig
+from fdg_plugins.settings.site_config import SiteConfig
 
 
 def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:

@@ -18,11 +18,11 @@ from nvflare.private.privacy_manager import PrivacyService
 from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import Order
-from fdg_plugins.filters.chain import result_filters
 from fdg_plugins.filters.disclosure import refuse
 from fdg_plugins.filters.ledger import POLICY_FILE, Limits, Policy, read_policy
 from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
 from fdg_plugins.filters.release import check_what_follows, make_release, mark, strictest
+from fdg_plugins.flare.filter_chain import result_filters
 from fdg_plugins.messages import (
     META_GAP,
     META_REPORT,
@@ -32,7 +32,7 @@ from fdg_plugins.messages import (
     REPORT_TRAINING_LOSS,
     TaskRequest,
 )
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 
 DEFAULT_DELTA = 1e-5
 
@@ -135,6 +135,6 @@ def _protocol(order: Order) -> Protocol:
 
 def _report_of(protocol: Protocol) -> str | None:
     # Imported where it is needed: FLARE's process has no use for methods and models otherwise.
-    from fdg_plugins.methods import make_objective
+    from fdg_plugins.objectives import make_objective
 
     return make_objective(protocol.objective).report

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from fdg_plugins.executors.dialogue import pack_order, read_answer
 from fdg_plugins.executors.frames import READ_SIZE, FrameError, FrameReader
-from fdg_plugins.executors.training import ShouldStop
 from fdg_plugins.executors.work import Order, Outcome, Say
-from fdg_plugins.site_config import SiteConfig
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.loop import ShouldStop
 
 WORKER = "fdg_plugins.executors.worker"
 POLL_MS = 50

@@ -15,17 +15,18 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
-from fdg_plugins.allow_list import count_other_components
-from fdg_plugins.components import SITE
+from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.executors.audit import audit_event, note_returned
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.isolation import TrainingProcess
 from fdg_plugins.executors.orders import make_answer, read_order
-from fdg_plugins.executors.origin import FetchedTasks
 from fdg_plugins.executors.work import Order, Outcome, SiteWork, mark
 from fdg_plugins.filters.ledger import BudgetSpentError
 from fdg_plugins.filters.release import mark as mark_released
+from fdg_plugins.flare.allow_list import count_other_components
+from fdg_plugins.flare.components import SITE
+from fdg_plugins.flare.origin import FetchedTasks
+from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_STOP,
@@ -35,10 +36,9 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
     shorten,
 )
-from fdg_plugins.quiet import quiet_console
-from fdg_plugins.reasons import Reason, make_reason, may_tell_names, reason_of, texts_of
-from fdg_plugins.site_config import SiteConfig, site_config_of
-from fdg_plugins.state import mark_in_use, remove_state, state_folder
+from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of, texts_of
+from fdg_plugins.settings.site_config import SiteConfig, site_config_of
+from fdg_plugins.state.folders import mark_in_use, remove_state, state_folder
 
 TASKS = (TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 

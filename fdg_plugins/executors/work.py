@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.executors.left_out import read_left_out, write_left_out
-from fdg_plugins.executors.memory import read_memory, write_memory
-from fdg_plugins.executors.training import ShouldStop, Stopped
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
-from fdg_plugins.protocol import Protocol
-from fdg_plugins.reasons import texts_of
-from fdg_plugins.site_config import SiteConfig
+from fdg_plugins.privacy.reasons import texts_of
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.state.left_out import read_left_out, write_left_out
+from fdg_plugins.state.site_memory import read_memory, write_memory
 from fdg_plugins.storage import read_json, user_path, write_json
+from fdg_plugins.training.loop import ShouldStop, Stopped
 
 if TYPE_CHECKING:
-    from fdg_plugins.executors.session import SiteSession
+    from fdg_plugins.training.session import SiteSession
 
 CENSUS_FILE = "fdg_census.json"
 
@@ -146,7 +146,7 @@ class SiteWork:
         self, site: str, config: SiteConfig, protocol: Protocol, left_out: frozenset[str] = frozenset()
     ) -> "SiteSession":
         # Imported by the process that works: FLARE's own, beside it, needs none of data, models and methods.
-        from fdg_plugins.executors.session import SiteSession
+        from fdg_plugins.training.session import SiteSession
 
         opened = self._session
         wanted = (site, config, protocol, left_out)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from fdg_plugins import filters
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
-from fdg_plugins.composition import PLAIN, WEIGHTING_PARTS, Method
 from fdg_plugins.explained.composition import BASE, Composition
 from fdg_plugins.explained.entry import Components, read_explanation
-from fdg_plugins.methods import OBJECTIVES
-from fdg_plugins.protocol import PREFIX, Protocol
+from fdg_plugins.objectives import OBJECTIVES
+from fdg_plugins.plugins.composition import PLAIN, WEIGHTING_PARTS, Method
+from fdg_plugins.settings.protocol import PREFIX, Protocol
 
 WEIGHTING = "weighting"
 

@@ -19,12 +19,12 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
+from fdg_plugins.flare.peers import authenticated_site
+from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT, one_line, shorten
-from fdg_plugins.peers import authenticated_site
-from fdg_plugins.stored_tensor import size_of
 
 if TYPE_CHECKING:
-    from fdg_plugins.methods import Exchange
+    from fdg_plugins.objectives import Exchange
 
 EXCHANGE_PROP = "fdg_exchange_round"
 

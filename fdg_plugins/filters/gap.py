@@ -21,9 +21,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.core.adjustment import accuracy_gap, loss_gap
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
+from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -35,10 +35,10 @@ from fdg_plugins.messages import (
     first_problem,
     shorten,
 )
-from fdg_plugins.peers import authenticated_site
-from fdg_plugins.reasons import may_tell_names, reason_of
-from fdg_plugins.site_config import site_config_of
-from fdg_plugins.state import state_folder
+from fdg_plugins.privacy.reasons import may_tell_names, reason_of
+from fdg_plugins.settings.site_config import site_config_of
+from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
+from fdg_plugins.state.folders import state_folder
 
 GAP_FILE = "fdg_gap.json"
 STATE_VERSION, UNCHECKED_VERSION = 3, 2

@@ -21,12 +21,12 @@ from nvflare.apis.shareable import Shareable, make_reply
 from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import FDGError
 from fdg_plugins.filters import disclosure
-from fdg_plugins.filters.chain import result_filters
 from fdg_plugins.filters.disclosure import refuse
 from fdg_plugins.filters.ledger import POLICY_FILE, BudgetSpentError, Limits, read_limits, read_policy
 from fdg_plugins.filters.release import check_what_follows, is_released, make_release
+from fdg_plugins.flare.filter_chain import result_filters
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP
-from fdg_plugins.reasons import may_tell_names, reason_of
+from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 
 
 class DifferentialPrivacyFilter(Filter):

@@ -26,10 +26,10 @@ from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from fdg_plugins.core.privacy import Noise, privatize
 from fdg_plugins.errors import FDGError
 from fdg_plugins.filters import disclosure
-from fdg_plugins.filters.chain import class_path
 from fdg_plugins.filters.disclosure import DXO_KEY, RefusedError, Update, refuse
 from fdg_plugins.filters.ledger import LEDGER_FILE, LEDGER_FOLDER, Ledger, Limits, Policy
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
+from fdg_plugins.flare.filter_chain import class_path
 from fdg_plugins.messages import TASK_CENSUS
 
 # What a result may pass after a release: filters that see the release alone, take away from it, round it, add noise.

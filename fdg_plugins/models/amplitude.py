@@ -2,7 +2,7 @@
 """Amplitude normalization: a network that reads every image with one amplitude spectrum in place of its own.
 
 The mathematics is in ``fdg_plugins.core.spectrum``; how the spectrum comes about is HarmoFL's
-(``fdg_plugins.methods.harmo``).
+(``fdg_plugins.objectives.harmofl``).
 """
 
 import torch

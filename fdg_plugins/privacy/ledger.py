@@ -23,10 +23,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
-from fdg_plugins.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import first_problem
+from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.storage import make_private_folder, read_json
 
 POLICY_FILE = "fdg_privacy.json"

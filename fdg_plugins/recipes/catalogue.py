@@ -4,11 +4,11 @@
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.composition import PUBLISHED, parse_method
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.plugins.composition import PUBLISHED, parse_method
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
-from fdg_plugins.run_files import RESULTS_FILE, SIMULATOR_FOLDER
+from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 
 # The compositions that the papers print.
 _UNDER_GA = ("fedprox", "scaffold", "fednova", "fedsam", "harmofl", "fedcsa", "am", "rsc")

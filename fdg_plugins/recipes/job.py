@@ -27,7 +27,7 @@ from fdg_plugins.filters import (
     RoundedUpdateSendFilter,
 )
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, shorten
-from fdg_plugins.methods import Objective
+from fdg_plugins.objectives import Objective
 
 PACKAGE = "fdg_plugins"
 APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}

@@ -7,10 +7,10 @@ from typing import Any
 from nvflare.recipe import PocEnv, SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
-from fdg_plugins.composition import parse_method
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.models import is_small_model
+from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
 
@@ -18,7 +18,7 @@ from fdg_plugins.recipes.settings import job_settings
 class FDGRecipe(Recipe):
     """A method on a data set, to be exported (``export``) or run (``execute``, ``run``) in FLARE's environments.
 
-    A setting that is left out, or None, is the data set's default (:mod:`fdg_plugins.defaults`): the protocol
+    A setting that is left out, or None, is the data set's default (:mod:`fdg_plugins.settings.defaults`): the protocol
     and the settings of the papers. Whatever is given holds on the stand-in too. In a run the ``FDG_*`` variables of the
     server's environment win over all of it, as over any job.
 
@@ -29,7 +29,7 @@ class FDGRecipe(Recipe):
             otherwise must say which domain it holds.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
         settings: fields of the protocol (``target``, ``rounds``, ``local_epochs``, ``image_size`` in pixels, ``seed``
-            and all others of :class:`~fdg_plugins.protocol.Protocol`), and settings of the method's parts.
+            and all others of :class:`~fdg_plugins.settings.protocol.Protocol`), and settings of the method's parts.
             ``weighting`` and ``objective`` take a name or ``{"name": ..., <its settings>}``, and compose.
 
     Raises:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, make_aggregator
-from fdg_plugins.composition import PLAIN, WEIGHTING_PARTS, Method
-from fdg_plugins.controllers.setup import check_settings, make_plans
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.defaults import Defaults, defaults_of
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods import Objective, make_objective, objective_settings, read_settings
-from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
+from fdg_plugins.objectives import Objective, make_objective, objective_settings, read_settings
+from fdg_plugins.plans.compatibility import check_settings
+from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plugins.composition import PLAIN, WEIGHTING_PARTS, Method
+from fdg_plugins.settings.defaults import Defaults, defaults_of
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
 from fdg_plugins.values import check_depth, shorten
 
 METRIC = "metric"  # of the gap: a setting of the sites' filter, for methods that need one

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.composition import PUBLISHED, parse_method
-from fdg_plugins.controllers.setup import make_plans
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods import make_objective
-from fdg_plugins.named_protocols import protocol_settings
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.objectives import make_objective
+from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plugins.composition import PUBLISHED, parse_method
 from fdg_plugins.recipes import make_recipe, settings_of
-from fdg_plugins.run_files import SIMULATOR_FOLDER
+from fdg_plugins.record.run_files import SIMULATOR_FOLDER
+from fdg_plugins.settings.named_protocols import protocol_settings
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import DataFound

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.protocol import OTHER_VARIABLES, PREFIX
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.processes import MARK
 

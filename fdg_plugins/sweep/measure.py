@@ -9,11 +9,11 @@ import torch
 
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.executors import read_site_config
-from fdg_plugins.executors.session import SiteSession
-from fdg_plugins.methods import build_network
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.objectives import build_network
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.request import DataFound
+from fdg_plugins.training.session import SiteSession
 
 WARM_UP_BATCHES = 1
 TIMED_BATCHES = 3

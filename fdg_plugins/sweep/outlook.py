@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fdg_plugins.controllers.report import duration
+from fdg_plugins.record.text import duration
 from fdg_plugins.sweep.estimate import Forecast, rate_of_run
 from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.machine import Machine

@@ -8,11 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.controllers.setup import PACKAGES
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.named_protocols import PAPER
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.record.first import PACKAGES
+from fdg_plugins.settings.named_protocols import PAPER
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.sweep.kinds import canonical_method, kind_of
 from fdg_plugins.sweep.measure import look_at_data
 from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan

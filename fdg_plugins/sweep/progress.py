@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from fdg_plugins.controllers.report import duration
+from fdg_plugins.record.text import duration
 from fdg_plugins.sweep.estimate import Forecast
 from fdg_plugins.sweep.execute import Active
 from fdg_plugins.sweep.plan import PlannedRun

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import parse_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import end_processes

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import read_json, write_bytes, write_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import SweepFile, read_sweep_file

@@ -7,7 +7,7 @@ The unit of work is one image through one training step; judging an image is a f
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 
 FORWARD = 1 / 3
 TRAINING_SHARE = 0.9

@@ -12,11 +12,11 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from trained_sites import aggregate, contribution, report_of
 
 from fdg_plugins.aggregators import (
+    ARFLWeighting,
     FedAvgAggregator,
     FedCSAAggregator,
     FedNovaAggregator,
     FedOMGAggregator,
-    RobustWeighting,
     RunFacts,
     UpdateAggregator,
     make_weighting,
@@ -221,7 +221,7 @@ def test_a_strength_that_is_no_positive_number_is_refused(strength: Any) -> None
 
 def test_it_says_what_it_needs_and_what_sites_share_for_it() -> None:
     weighting = make_weighting("arfl")
-    assert isinstance(weighting, RobustWeighting)
+    assert isinstance(weighting, ARFLWeighting)
     assert weighting.strength == 1.0
     assert (weighting.learns, weighting.needs_training_loss, weighting.needs_reports) == (True, True, False)
     aggregator = FedOMGAggregator(weighting=ARFL)

@@ -20,8 +20,8 @@ from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import pack
-from fdg_plugins.methods import make_objective
 from fdg_plugins.models import build_model
+from fdg_plugins.objectives import make_objective
 
 MODEL = build_model("convnet", 3, seed=0)
 STATE = {name: value[:2].clone() if value.ndim else value.clone() for name, value in MODEL.state_dict().items()}

@@ -20,8 +20,8 @@ from fdg_plugins.aggregators.base import Direction
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError, DataError
+from fdg_plugins.flare.stored_tensor import StoredTensor
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SITE, REPORT_GAP
-from fdg_plugins.stored_tensor import StoredTensor
 
 Params = dict[str, Any]
 Offload = Callable[[Mapping[str, Any]], Params]

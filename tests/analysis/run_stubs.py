@@ -7,9 +7,9 @@ from typing import Any
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.controllers.record import InitialWeights, Method
 from fdg_plugins.messages import CensusReply, Evaluation
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.record.run_record import InitialWeights, Method
+from fdg_plugins.settings.protocol import Protocol
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 

@@ -8,8 +8,8 @@ from run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
 
 from fdg_plugins.analysis import Run, check_comparable, without_repeats
 from fdg_plugins.analysis.comparable import settings_key
-from fdg_plugins.controllers.record import InitialWeights
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.run_record import InitialWeights
 
 
 def census(seed: int = 0, domain: str = "sketch", **changes: Any) -> dict[str, Any]:

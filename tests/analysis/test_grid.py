@@ -8,7 +8,7 @@ from run_stubs import FEDAVG, FEDGA, FEDOMG, run, runs_of
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.grid import Cell, Grid, to_grid
-from fdg_plugins.controllers.record import InitialWeights
+from fdg_plugins.record.run_record import InitialWeights
 
 
 def grid(

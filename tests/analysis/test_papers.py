@@ -8,9 +8,9 @@ import pytest
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.papers import AVERAGE, PrintedNumber, papers, printed_numbers, printed_rows
 from fdg_plugins.analysis.printed_names import DOMAINS, METHODS, PRINTED_DATASETS, REMARKS
-from fdg_plugins.composition import parse_method
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.composition import parse_method
 
 FEDERATED = [number for number in printed_numbers() if number.dataset in DOMAINS and number.setting != "centralized"]
 

@@ -16,9 +16,9 @@ from fdg_plugins.analysis.render_latex import render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
 from fdg_plugins.analysis.render_text import render_text
 from fdg_plugins.centralised import ALGORITHMS, algorithm_settings
-from fdg_plugins.composition import PUBLISHED
-from fdg_plugins.controllers.record import Method
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.composition import PUBLISHED
+from fdg_plugins.record.run_record import Method
 
 SCHEDULE = {"optimizer": "adam", "steps": 5001, "checkpoint_every": 300}
 # How a centralised run trains, in the words of the protocol: other rounds, batches and rates than the federated ones.

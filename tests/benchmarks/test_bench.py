@@ -36,7 +36,7 @@ from cases.training import random_batch, training_step
 
 from fdg_plugins.core import insight_penalty, match, matching_objective
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
-from fdg_plugins.methods.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalCrossEntropy
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="the peak memory is read as Linux gives it")
 

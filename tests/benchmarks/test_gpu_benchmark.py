@@ -7,9 +7,9 @@ import torch
 from cases.plain_loop import evaluate_plainly, train_plainly
 from cases.training import random_batch
 
-from fdg_plugins.executors.training import Arithmetic, evaluate, train_locally
-from fdg_plugins.methods.erm import LocalCrossEntropy
 from fdg_plugins.models import build_model
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
 
 TINY = gpu.Size("resnet18", pixels=32, batch_size=4, batches=2, rounds=1)
 CPU = torch.device("cpu")

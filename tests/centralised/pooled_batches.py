@@ -11,8 +11,8 @@ from torch import nn
 from fdg_plugins.centralised import Algorithm
 from fdg_plugins.centralised.algorithm import Batch
 from fdg_plugins.centralised.training import PooledTraining
-from fdg_plugins.executors.training import Arithmetic
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.training.loop import Arithmetic
 
 CLASSES = 3
 ON_CPU = Arithmetic(torch.device("cpu"))

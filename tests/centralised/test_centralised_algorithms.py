@@ -29,9 +29,9 @@ from fdg_plugins.centralised.groupdro import LOG_WEIGHTS, reweigh
 from fdg_plugins.centralised.irm import invariance_penalty
 from fdg_plugins.centralised.vrex import risk_variance
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.executors.training import Arithmetic
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.storage import load_tensors, save_tensors
+from fdg_plugins.training.loop import Arithmetic
 
 # Every penalty in force from the first step on, at a strength that small networks stand.
 ACTIVE: list[Algorithm] = [

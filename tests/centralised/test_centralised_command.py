@@ -13,7 +13,7 @@ from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.centralised.progress import Lines
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

@@ -8,11 +8,11 @@ import pytest
 from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.centralised.plan import Plan, make_plan, setting_names
 from fdg_plugins.centralised.schedule import SHARED_SETTINGS, Schedule
-from fdg_plugins.controllers.setup import make_plans
-from fdg_plugins.defaults import defaults_of
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.named_protocols import protocol_settings
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.settings.defaults import defaults_of
+from fdg_plugins.settings.named_protocols import protocol_settings
+from fdg_plugins.settings.protocol import Protocol
 
 
 def plan(algorithm: str = "irm", dataset: str = "pacs", target: str = "sketch", **changes: Any) -> Plan:

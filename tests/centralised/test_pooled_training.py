@@ -12,8 +12,8 @@ from fdg_plugins.centralised import CentralisedERM
 from fdg_plugins.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.data import DomainData, open_domain
 from fdg_plugins.errors import FDGError
-from fdg_plugins.executors.training import Stopped
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.training.loop import Stopped
 
 
 @pytest.fixture(scope="module")

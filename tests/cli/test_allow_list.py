@@ -10,7 +10,8 @@ import pytest
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from typer.testing import CliRunner, Result
 
-from fdg_plugins.allow_list import (
+from fdg_plugins.cli.main import app
+from fdg_plugins.flare.allow_list import (
     GROUPS,
     by_group,
     count_other_components,
@@ -18,8 +19,7 @@ from fdg_plugins.allow_list import (
     opens_side_door,
     warning_of,
 )
-from fdg_plugins.cli.main import app
-from fdg_plugins.components import COMPONENTS, METHODS, SERVER, SITE, class_paths
+from fdg_plugins.flare.components import COMPONENTS, METHODS, SERVER, SITE, class_paths
 
 JOBS = Path(__file__).parents[2] / "jobs"
 BEFORE = {"format_version": 2, "class_allow_list": ["my_hospital.filters.Guard"], "components": [{"id": "x"}]}

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 from typer.testing import CliRunner, Result
 
-from fdg_plugins.audit_file import AUDIT_FILE, AuditLine, append_line
+from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, append_line
 from fdg_plugins.cli.audit import audit
 from fdg_plugins.cli.console import OneLineErrors
 

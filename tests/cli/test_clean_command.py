@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.leftovers import DAY_S, JOB_MODULES
+from fdg_plugins.state.leftovers import DAY_S, JOB_MODULES
 
 OLD, NEW = "3379af42-b0b1-4066-889e-7cf89997f720", "07004046-3976-42f3-876b-d1b6d7403de0"
 

@@ -10,7 +10,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.components import SERVER, SITE, class_paths
 
 RIGHTS = {"permissions": {"project_admin": {"view": "any", "byoc": "none"}, "lead": {"submit_job": "any"}}}
 DP = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": {}}

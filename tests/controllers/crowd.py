@@ -21,8 +21,8 @@ from nvflare.apis.signal import Signal
 
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.messages import META_REPORT, META_REQUEST, META_SAMPLES, TASK_CENSUS, TASK_EVALUATE, CensusReply
-from fdg_plugins.protocol import Protocol
 from fdg_plugins.randomness import torch_generator
+from fdg_plugins.settings.protocol import Protocol
 
 PROTOCOL: dict[str, Any] = {"model": "convnet", "pretrained": "none", "target": "sketch", "image_size": 16}
 DOMAINS = ("art_painting", "cartoon", "photo")

@@ -20,7 +20,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.wf_comm_spec import WFCommSpec
 
 from fdg_plugins.controllers.expectations import expected_of
-from fdg_plugins.controllers.record import (
+from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
+from fdg_plugins.record.run_record import (
     AggregationRecord,
     InitialWeights,
     LocalRecord,
@@ -28,8 +29,7 @@ from fdg_plugins.controllers.record import (
     RoundRecord,
     RunRecord,
 )
-from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 
 DOMAINS = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
 SOURCES = ("cartoon", "photo-1", "photo-2")

@@ -13,9 +13,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from safetensors import safe_open
 
 from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
-from fdg_plugins.controllers.global_model import GlobalModel
 from fdg_plugins.controllers.messenger import Patience, Request
-from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import (
@@ -26,8 +24,10 @@ from fdg_plugins.messages import (
     CensusReply,
     TrainReport,
 )
-from fdg_plugins.protocol import Protocol
-from fdg_plugins.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.training.global_model import GlobalModel
 
 # Two trainable numbers, a running mean and a batch counter: 8 + 4 + 8 bytes.
 KINDS = {"w": "trainable", "bn.running_mean": "float_buffer", "bn.num_batches_tracked": "integer_buffer"}

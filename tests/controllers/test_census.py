@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 
-from fdg_plugins.controllers.census import Federation, check_min_sites, take_census
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.record.census import Federation, check_min_sites, take_census
+from fdg_plugins.settings.protocol import Protocol
 
 
 def replies(**changes: dict[str, Any]) -> dict[str, CensusReply]:

@@ -11,12 +11,17 @@ import pytest
 import torch
 from federation_stubs import run_record
 
-from fdg_plugins.checked_files import load_checked_tensors, read_checked_json, save_checked_tensors, write_checked_json
-from fdg_plugins.controllers.checkpoint import Checkpoint, read_checkpoint
 from fdg_plugins.errors import DataError
-from fdg_plugins.executors.memory import read_memory, write_memory
 from fdg_plugins.filters.gap import OwnModels
 from fdg_plugins.privacy.ledger import Ledger, Limits
+from fdg_plugins.record.checkpoint import Checkpoint, read_checkpoint
+from fdg_plugins.state.checked_files import (
+    load_checked_tensors,
+    read_checked_json,
+    save_checked_tensors,
+    write_checked_json,
+)
+from fdg_plugins.state.site_memory import read_memory, write_memory
 from fdg_plugins.storage import save_tensors
 
 SEED = 7

@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_methods_in_rounds import MethodJob, same
 
-from fdg_plugins.composition import PUBLISHED, parse_method
+from fdg_plugins.plugins.composition import PUBLISHED, parse_method
 from fdg_plugins.recipes import METHODS, make_recipe
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")

@@ -32,7 +32,7 @@ from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
-from fdg_plugins.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 
 PROTOCOL: dict[str, Any] = {

@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from fdg_plugins.controllers.global_model import GlobalModel, count_bytes, initial_model
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.models import build_model
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.training.global_model import GlobalModel, count_bytes, initial_model
 
 KINDS = {"w": "trainable", "running": "float_buffer", "counter": "integer_buffer"}
 State = dict[str, torch.Tensor]

@@ -25,14 +25,14 @@ from rounds_stubs import (
 )
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
-from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.controllers.expectations import expectations
-from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.undo import BEFORE_FILE
 from fdg_plugins.core.outliers import length_ratios, usual_length
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.run_record import RunRecord
 
 RUNS = Path(__file__).parents[2] / "benchmarks"
 LIAR = "photo-1"

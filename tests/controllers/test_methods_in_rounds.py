@@ -29,8 +29,8 @@ from fdg_plugins.filters import (
     GapReportFilter,
 )
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
-from fdg_plugins.protocol import Protocol
-from fdg_plugins.run_files import LAST_FILE
+from fdg_plugins.record.run_files import LAST_FILE
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 
 DIGITS: dict[str, Any] = {

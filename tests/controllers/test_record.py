@@ -8,7 +8,7 @@ import pytest
 from federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
-from fdg_plugins.controllers.record import AggregationRecord, domain_accuracies
+from fdg_plugins.record.run_record import AggregationRecord, domain_accuracies
 
 
 def choices(record: RunRecord) -> dict[str, int]:

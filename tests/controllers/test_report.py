@@ -4,8 +4,8 @@
 import pytest
 from federation_stubs import evaluation, round_record, run_record, scores
 
-from fdg_plugins.controllers.record import RunRecord
-from fdg_plugins.controllers.report import duration, evaluation_line, final_table, marks, percent, round_line
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, percent, round_line
 
 
 def finished_record(**changes: object) -> RunRecord:

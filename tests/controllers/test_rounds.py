@@ -27,7 +27,6 @@ from rounds_stubs import (
 )
 
 from fdg_plugins.aggregators import FedOMGAggregator
-from fdg_plugins.controllers.record import RunRecord
 from fdg_plugins.messages import (
     META_REQUEST,
     META_UPDATE_BYTES,
@@ -35,7 +34,8 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
     TaskRequest,
 )
-from fdg_plugins.run_files import LAST_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
 
 

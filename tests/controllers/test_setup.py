@@ -14,19 +14,15 @@ from fdg_plugins.aggregators import (
     UpdateAggregator,
     make_aggregator,
 )
-from fdg_plugins.controllers.census import Federation
-from fdg_plugins.controllers.record import InitialWeights
-from fdg_plugins.controllers.setup import (
-    Plans,
-    check_settings,
-    check_update_filters,
-    make_plans,
-    method_in_force,
-    new_record,
-)
+from fdg_plugins.controllers.federation import method_in_force
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapCheckFilter, RoundedUpdateReceiveFilter
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.plans.compatibility import check_settings, check_update_filters
+from fdg_plugins.plans.plans import Plans, make_plans
+from fdg_plugins.record.census import Federation
+from fdg_plugins.record.first import new_record
+from fdg_plugins.record.run_record import InitialWeights
+from fdg_plugins.settings.protocol import Protocol
 
 
 def plans(

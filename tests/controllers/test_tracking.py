@@ -8,8 +8,8 @@ from federation_stubs import Engine, Reporter, context_of, evaluation, round_rec
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData, AnalyticsDataType
 from nvflare.apis.dxo import from_shareable
 
-from fdg_plugins.controllers.record import EvaluationRecord, RoundRecord
 from fdg_plugins.controllers.tracking import Tracker, evaluation_scalars, round_scalars
+from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord
 
 
 def judged() -> EvaluationRecord:

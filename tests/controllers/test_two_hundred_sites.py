@@ -18,7 +18,7 @@ from PIL import Image
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import PACS
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.run_files import LAST_FILE, RESULTS_FILE
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE
 from fdg_plugins.storage import load_tensors, write_json
 
 SITES, ROUNDS = 200, 3

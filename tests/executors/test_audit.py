@@ -30,10 +30,10 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
-from fdg_plugins.audit_file import AuditLine, append_line, audit_table, json_values, read_audit
+from fdg_plugins.audit.auditor import audit_event
+from fdg_plugins.audit.contents import contents_of
+from fdg_plugins.audit.file import AuditLine, append_line, audit_table, json_values, read_audit
 from fdg_plugins.errors import DataError
-from fdg_plugins.executors.audit import audit_event
-from fdg_plugins.executors.contents import contents_of
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.filters.wire import pack
 from fdg_plugins.messages import HEADER_REASON, META_REPORT, META_SAMPLES
@@ -267,7 +267,7 @@ def test_where_there_is_a_folder_in_place_of_the_file_the_answer_becomes_an_erro
 def test_an_audit_that_fails_unforeseen_withholds_the_answer(
     fl_ctx: FLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdg_plugins.executors.audit.contents_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("fdg_plugins.audit.auditor.contents_of", lambda *_: 1 / 0)
     assert_withheld(audit(update().to_shareable(), fl_ctx), "unforeseen error (ZeroDivisionError")
 
 
@@ -384,7 +384,7 @@ def test_what_was_written_of_a_line_before_the_disk_was_full_is_taken_back(
             raise OSError(28, "No space left on device")
         return real(handle, bytes(content)[:10])
 
-    monkeypatch.setattr("fdg_plugins.audit_file.os.write", short)
+    monkeypatch.setattr("fdg_plugins.audit.file.os.write", short)
     with pytest.raises(DataError, match=r"audit file .*audit.jsonl cannot be written: No space left on device"):
         append_line(path, made_line(round=1))
     monkeypatch.undo()

@@ -21,7 +21,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 from nvflare.private.privacy_manager import PrivacyService
 
-from fdg_plugins.audit_file import AUDIT_FILE, AuditLine, read_audit
+from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, read_audit
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.executors.work import Order, Outcome
 from fdg_plugins.filters import (
@@ -45,7 +45,7 @@ from fdg_plugins.messages import (
     Evaluation,
     TrainReport,
 )
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 
 SITE = "photo"
 CANARY = 0.123456789  # measured on images: must not be found in anything that leaves

@@ -31,7 +31,7 @@ from fdg_plugins.executors.isolation import TrainingProcess, reason_of_end
 from fdg_plugins.executors.work import CENSUS_FILE, Order, Outcome, SiteWork
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
 from fdg_plugins.models import build_model
-from fdg_plugins.site_config import SiteConfig
+from fdg_plugins.settings.site_config import SiteConfig
 
 SOON_S = 30  # for what takes no time at all, on a machine that has none to give
 LONG = PROTOCOL.model_copy(update={"local_epochs": 1000})

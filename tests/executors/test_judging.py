@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.executors.judging import report_and_judge
-from fdg_plugins.executors.training import Arithmetic, Stopped, evaluate, placed
-from fdg_plugins.methods import OBJECTIVES, Seen, make_objective, see
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives import OBJECTIVES, Seen, make_objective, see
+from fdg_plugins.training.judging import report_and_judge
+from fdg_plugins.training.loop import Arithmetic, Stopped, evaluate, placed
 
 CLASSES = 3
 Batch = tuple[torch.Tensor, torch.Tensor]

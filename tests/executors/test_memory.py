@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.executors.memory import read_memory, write_memory
+from fdg_plugins.state.site_memory import read_memory, write_memory
 
 
 def kept(number: int) -> dict[str, torch.Tensor]:

@@ -15,9 +15,9 @@ from PIL import Image
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import FDGError
 from fdg_plugins.executors import SiteConfig, read_site_config
-from fdg_plugins.executors.session import SiteSession
 from fdg_plugins.models import build_model
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.training.session import SiteSession
 
 MARKER = "Mueller_Erika_1961"
 PER_CLASS = 3

@@ -14,12 +14,12 @@ from nvflare.apis.shareable import Shareable
 from PIL import Image
 from test_site import PROTOCOL, Site, census_request, counted, task_request
 
-from fdg_plugins.audit_file import AUDIT_FILE
+from fdg_plugins.audit.file import AUDIT_FILE
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.executors.session import SiteSession
 from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
-from fdg_plugins.reasons import reason_of
+from fdg_plugins.privacy.reasons import reason_of
+from fdg_plugins.training.session import SiteSession
 
 SECRET = "anna_smith"  # in the path of all that the site has
 ID = re.compile(r"details in the site's own log under ([0-9a-f]{8})\)\.$")

@@ -17,13 +17,13 @@ from fdg_plugins.data.images import DomainImages
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.executors.session import SiteSession, TrainResult
-from fdg_plugins.executors.training import Arithmetic
 from fdg_plugins.messages import Evaluation, TrainReport
-from fdg_plugins.methods import see
 from fdg_plugins.models import build_model
-from fdg_plugins.protocol import Protocol
-from fdg_plugins.site_config import SiteConfig
+from fdg_plugins.objectives import see
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.loop import Arithmetic
+from fdg_plugins.training.session import SiteSession, TrainResult
 
 SETTINGS: dict[str, Any] = {
     "model": "convnet",
@@ -391,7 +391,7 @@ def test_a_site_that_compiles_trains_by_it_and_sends_the_same_names(monkeypatch:
         graphs.append(graph)
         return graph
 
-    monkeypatch.setattr("fdg_plugins.executors.session.BACKEND", backend)
+    monkeypatch.setattr("fdg_plugins.training.session.BACKEND", backend)
     plain = go(digits()).update
     assert graphs == []
     update = go(compiling()).update
@@ -401,7 +401,7 @@ def test_a_site_that_compiles_trains_by_it_and_sends_the_same_names(monkeypatch:
 
 
 def test_the_census_says_whether_a_site_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fdg_plugins.executors.session.check_compiler", lambda device: None)
+    monkeypatch.setattr("fdg_plugins.training.session.check_compiler", lambda device: None)
     assert compiling().census().compiled
     assert not digits().census().compiled
 

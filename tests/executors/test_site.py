@@ -26,7 +26,6 @@ from PIL import Image
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.executors.session import SiteSession
 from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.messages import (
     HEADER_REASON,
@@ -42,7 +41,8 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.models import build_model
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.training.session import SiteSession
 
 PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=2, batch_size=8, rounds=10)
 LOOKS_OF_A_TRAINING = 1 + 2 * 3 + 1  # one batch before, three in each of two epochs, one after

@@ -11,7 +11,7 @@ import torch
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors import SiteConfig, read_site_config
-from fdg_plugins.protocol import OTHER_VARIABLES
+from fdg_plugins.settings.protocol import OTHER_VARIABLES
 
 ENVIRONMENT = {"FDG_DATA_ROOT": "/env", "FDG_DEVICE": "cpu", "FDG_WORKERS": "2", "FDG_THREADS": "3"}
 

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from fdg_plugins.components import COMPONENTS, SITE
+from fdg_plugins.flare.components import COMPONENTS, SITE
 
 TIMEOUT_S = 180
 SPINS = "GOMP_SPINCOUNT"
@@ -68,12 +68,12 @@ def test_of_ours_they_load_only_what_carries_messages(package: str, loaded: set[
 
 
 def test_the_process_that_works_loads_the_rest_and_no_solver() -> None:
-    loaded = loaded_by("import fdg_plugins.executors.worker, fdg_plugins.executors.session")
-    assert {"fdg_plugins.data", "fdg_plugins.models", "fdg_plugins.methods"} <= loaded
+    loaded = loaded_by("import fdg_plugins.executors.worker, fdg_plugins.training.session")
+    assert {"fdg_plugins.data", "fdg_plugins.models", "fdg_plugins.objectives"} <= loaded
     assert not {"cvxpy", "fdg_plugins.controllers", "fdg_plugins.aggregators", "nvflare.recipe"} & loaded
 
 
-@pytest.mark.parametrize("ours", ["executors.worker, fdg_plugins.executors.session", "controllers", "aggregators"])
+@pytest.mark.parametrize("ours", ["executors.worker, fdg_plugins.training.session", "controllers", "aggregators"])
 def test_only_who_opens_digits_or_builds_a_resnet_loads_torchvision_and_with_it_the_compiler(ours: str) -> None:
     assert not {"torchvision", "torch._dynamo", "sympy"} & loaded_by(f"import fdg_plugins.{ours}")
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.executors.session import make_update
-from fdg_plugins.executors.training import Arithmetic, LocalTraining, Score, Stopped, evaluate, train_locally
-from fdg_plugins.methods import CrossEntropy
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import CrossEntropy
 from fdg_plugins.randomness import seeded, torch_generator
+from fdg_plugins.training.loop import Arithmetic, LocalTraining, Score, Stopped, evaluate, train_locally
+from fdg_plugins.training.session import make_update
 
 CPU = torch.device("cpu")
 CLASSES = 3

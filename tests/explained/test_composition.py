@@ -10,8 +10,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.explained import compose, method_names, read_explanation
 from fdg_plugins.explained.composition import OWN_IDEA
 from fdg_plugins.explained.in_code import job_of, settings_in, variables_of
-from fdg_plugins.methods import make_objective
-from fdg_plugins.protocol import environment_settings, part_settings
+from fdg_plugins.objectives import make_objective
+from fdg_plugins.settings.protocol import environment_settings, part_settings
 
 
 def compositions() -> list[str]:

@@ -10,13 +10,13 @@ import pydantic
 import pytest
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
-from fdg_plugins.components import COMPONENTS, METHODS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.explained import Explanation, method_names, read_explanation
 from fdg_plugins.explained.composition import BASE
 from fdg_plugins.explained.entry import Difference, Differences
 from fdg_plugins.explained.in_code import settings_of
-from fdg_plugins.methods import OBJECTIVES
+from fdg_plugins.flare.components import COMPONENTS, METHODS
+from fdg_plugins.objectives import OBJECTIVES
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 

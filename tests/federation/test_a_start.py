@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.components import SERVER, SITE, class_paths
 
 from .conftest import Federation
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from fdg_plugins.controllers.global_model import count_bytes
-from fdg_plugins.run_files import LAST_FILE
+from fdg_plugins.record.run_files import LAST_FILE
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.training.global_model import count_bytes
 
 from .conftest import JOB_TIMEOUT_S, Federation, change_protocol
 

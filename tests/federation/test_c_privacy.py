@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.audit_file import read_audit
+from fdg_plugins.audit.file import read_audit
 
 from .conftest import PROTOCOL, Federation
 

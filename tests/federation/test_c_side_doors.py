@@ -16,7 +16,7 @@ from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
-from fdg_plugins.audit_file import read_audit
+from fdg_plugins.audit.file import read_audit
 
 from . import colluder
 from .conftest import SERVER_CONFIG, Federation, change_protocol, edit_json

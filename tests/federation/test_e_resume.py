@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.controllers.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.errors import DataError
-from fdg_plugins.leftovers import leftovers
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from fdg_plugins.state.leftovers import leftovers
 from fdg_plugins.storage import load_tensors
 
 from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol

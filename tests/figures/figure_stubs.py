@@ -10,9 +10,9 @@ from fdg_plugins.analysis.estimates import estimate
 from fdg_plugins.analysis.figures.picture import Chart, Line, Origin, Panel
 from fdg_plugins.analysis.figures.style import numbered_look
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.controllers.record import AggregationRecord, InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.messages import CensusReply, Evaluation
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, LocalRecord, Method, RoundRecord
+from fdg_plugins.settings.protocol import Protocol
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 CLASSES = ("dog", "elephant")

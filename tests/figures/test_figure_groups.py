@@ -9,8 +9,8 @@ from figure_stubs import FEDAVG, FEDGA, fedomg, figure_run
 from fdg_plugins.analysis.figures.groups import caption_of, checked, group_runs, over_seeds
 from fdg_plugins.analysis.figures.picture import Line
 from fdg_plugins.analysis.figures.style import numbered_look
-from fdg_plugins.controllers.record import InitialWeights
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.run_record import InitialWeights
 
 
 def test_groups_are_methods_with_their_settings_sorted_as_in_tables_and_named_by_what_differs() -> None:

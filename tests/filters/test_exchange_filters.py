@@ -25,8 +25,8 @@ from fdg_plugins.filters import (
 )
 from fdg_plugins.filters.wire import META_ROUND, PART_MAIN, PART_TENSORS
 from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT
-from fdg_plugins.methods import Exchange, make_objective
 from fdg_plugins.models import build_model
+from fdg_plugins.objectives import Exchange, make_objective
 
 pytestmark = pytest.mark.usefixtures("wire")
 

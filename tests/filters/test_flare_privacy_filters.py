@@ -27,8 +27,8 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReportFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_REPORT_CHECK, META_SAMPLES, META_SITE_REPORT
-from fdg_plugins.methods import Exchange, make_objective, see
 from fdg_plugins.models import build_model
+from fdg_plugins.objectives import Exchange, make_objective, see
 
 SITES = ("photo", "sketch")
 MODEL = build_model("convnet", num_classes=3, seed=1)

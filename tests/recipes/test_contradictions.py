@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.controllers.setup import check_settings, make_plans
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plans.compatibility import check_settings
+from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.recipes import make_recipe
 
 

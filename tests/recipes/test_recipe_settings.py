@@ -8,9 +8,9 @@ import pytest
 from exported_jobs import arguments, filters
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.controllers.setup import check_settings, make_plans
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.plans.compatibility import check_settings
+from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.recipes import (
     METHODS,
     FDGRecipe,
@@ -22,6 +22,7 @@ from fdg_plugins.recipes import (
     make_recipe,
     settings_of,
 )
+from fdg_plugins.settings.protocol import Protocol
 
 SITE_FILE = "app_site/config/config_fed_client.json"
 

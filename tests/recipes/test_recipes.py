@@ -13,11 +13,11 @@ from exported_jobs import arguments, config, files, filters
 
 import fdg_plugins.recipes
 from fdg_plugins import recipes
-from fdg_plugins.components import SERVER, SITE, class_paths
-from fdg_plugins.composition import PUBLISHED
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
+from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.plugins.composition import PUBLISHED
 from fdg_plugins.recipes import (
     JOBS,
     METHODS,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweep_stubs import planned
 
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.sweep.estimate import Forecast, rate_of_run
 from fdg_plugins.sweep.execute import Active
 from fdg_plugins.sweep.jobs import ROUND_S, START_S, federated_work

@@ -10,8 +10,8 @@ import pytest
 
 from fdg_plugins.data import PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K, DatasetSpec
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.named_protocols import protocol_settings
 from fdg_plugins.recipes import settings_of
+from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.prepare import Asked, make_request, prepare

@@ -9,7 +9,7 @@ import pytest
 from sweep_stubs import planned, write_fake_job
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, WORKSPACE, Store, check_folder
 

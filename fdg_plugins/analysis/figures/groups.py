@@ -12,7 +12,7 @@ from fdg_plugins.analysis.figures.picture import Line, Origin
 from fdg_plugins.analysis.figures.style import Look, domain_look, domain_order, method_looks
 from fdg_plugins.analysis.names import method_order, method_settings, method_title
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.controllers.report import marks
+from fdg_plugins.record.text import marks
 
 
 @dataclass(frozen=True)

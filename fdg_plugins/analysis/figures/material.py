@@ -10,10 +10,10 @@ import torch
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.data import DomainData, Sample, dataset_spec, evaluation_batches, find_data_root, open_domain
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.methods import build_network
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import build_network
 from fdg_plugins.randomness import numpy_generator
-from fdg_plugins.run_files import LAST_FILE, LOCAL_FOLDER
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER
 from fdg_plugins.storage import load_tensors
 
 State = Mapping[str, torch.Tensor]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fdg_plugins.analysis.figures.groups import Group, caption_of, checked, group_runs, origin_of
 from fdg_plugins.analysis.figures.picture import Bar, Bars
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.controllers.record import RoundRecord
+from fdg_plugins.record.run_record import RoundRecord
 
 
 def _slowest(finished: RoundRecord) -> float | None:

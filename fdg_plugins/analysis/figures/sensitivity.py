@@ -25,7 +25,7 @@ from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import RULES, target_accuracy
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol
 
 AVERAGE = "average of the held-out domains"
 DECADE = 10.0

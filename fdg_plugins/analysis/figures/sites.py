@@ -20,7 +20,7 @@ from fdg_plugins.analysis.figures.groups import (
 )
 from fdg_plugins.analysis.figures.picture import Chart, Line, Panel
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.controllers.record import AggregationRecord
+from fdg_plugins.record.run_record import AggregationRecord
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from fdg_plugins.analysis.figures.plane import Place, Plane
 from fdg_plugins.analysis.figures.style import BLACK, Look
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.executors.training import Arithmetic, Score, evaluate
 from fdg_plugins.models import ExtractorClassifier, parameter_kinds
+from fdg_plugins.training.loop import Arithmetic, Score, evaluate
 
 GLOBAL = "global model"
 MARGIN = 0.25  # beyond the outermost models on each side, as a part of the larger extent

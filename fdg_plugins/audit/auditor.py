@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What leaves the site is measured: each answer is noted in the audit file, twice, or does not leave.
+
+First by the executor itself, before it returns the answer to whoever called it. Then after all filters: FLARE fires
+``AFTER_TASK_RESULT_FILTER`` with the very object that it will send, and only logs what a handler raises; so an answer
+that cannot be noted is emptied in place and becomes an error reply. An id pairs the two lines.
+"""
+
+import hashlib
+import logging
+import secrets
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import FilterContextKey
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
+
+from fdg_plugins.audit.contents import contents_of
+from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line, json_values
+from fdg_plugins.errors import FDGError
+from fdg_plugins.flare.filter_chain import class_path, result_filters
+from fdg_plugins.messages import HEADER_REASON
+from fdg_plugins.privacy.reasons import may_tell_names, reason_of
+
+PACKAGES = ("fdg-plugins", "nvflare", "torch")
+ID_BYTES = 8
+_PAIR = "fdg_audit_pair"  # private to the context of one task: its id, and that of the line
+
+
+def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
+    """Note what the executor is about to return; what is returned here may be: the answer, or an error reply for it."""
+    try:
+        number = secrets.token_hex(ID_BYTES)
+        line = audit_line(answer, fl_ctx, "returned", number)
+        append_line(audit_path(fl_ctx), line.model_copy(update={"task": task_name, "filters": ()}))
+        pair = (fl_ctx.get_prop(FLContextKey.TASK_ID), number)
+        fl_ctx.set_prop(_PAIR, pair, private=True, sticky=False)
+    except Exception as error:  # noqa: BLE001 - whatever happens, what was not noted must not leave
+        return _withheld(error, fl_ctx)
+    return answer
+
+
+def audit_event(event_type: str, fl_ctx: FLContext) -> None:
+    """Note what is about to leave the site; to be called with every event that a site's component receives.
+
+    An answer that cannot be noted is turned into an error reply, in place, which holds nothing of it.
+    """
+    if event_type != EventType.AFTER_TASK_RESULT_FILTER:
+        return
+    answer = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+    if not isinstance(answer, Shareable):
+        return  # no answer of a site
+    try:
+        append_line(audit_path(fl_ctx), audit_line(answer, fl_ctx, "sent", _paired(fl_ctx)))
+    except Exception as error:  # noqa: BLE001 - FLARE would log any error, and send the answer
+        reply = _withheld(error, fl_ctx)
+        answer.clear()
+        answer.update(reply)
+
+
+def _paired(fl_ctx: FLContext) -> str:
+    """Return the id of the line in which the executor noted this task's answer; a new one if it noted none."""
+    match fl_ctx.get_prop(_PAIR):
+        case (task, str(number)) if task == fl_ctx.get_prop(FLContextKey.TASK_ID):
+            fl_ctx.set_prop(_PAIR, None, private=True, sticky=False)
+            return number
+    return secrets.token_hex(ID_BYTES)
+
+
+def _withheld(error: Exception, fl_ctx: FLContext) -> Shareable:
+    """Return the error reply in place of an answer that could not be noted, and say why in the site's log."""
+    reason = reason_of(error, names=may_tell_names(fl_ctx))
+    logging.getLogger(__name__).error(
+        "An answer was withheld: %s", reason.logged, exc_info=not isinstance(error, FDGError)
+    )
+    told = f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason.told}"
+    return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
+
+
+def audit_path(fl_ctx: FLContext) -> Path:
+    """Return the site's audit file: beside FLARE's own, in the site's workspace or in ``NVFL_AUDIT_ROOT``."""
+    return Path(fl_ctx.get_engine().get_workspace().get_audit_root()) / AUDIT_FILE
+
+
+def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], own_id: str) -> AuditLine:
+    """Return the line for an answer as it is at a stage, with the id ``own_id``."""
+    contents = contents_of(answer, fl_ctx.get_all_public_props())
+    job = str(fl_ctx.get_job_id())
+    number = answer.get_header(AppConstants.CURRENT_ROUND)
+    return AuditLine(
+        stage=stage,
+        id=own_id,
+        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        site=str(fl_ctx.get_identity_name()),
+        job=job,
+        task=str(fl_ctx.get_prop(FLContextKey.TASK_NAME)),
+        round=number if isinstance(number, int) and not isinstance(number, bool) else None,
+        return_code=str(answer.get_return_code(ReturnCode.OK)),
+        kind=contents.kind,
+        bytes=contents.bytes,
+        tensors=tuple(contents.tensors),
+        values=json_values(contents.values),
+        others=contents.others,
+        filters=_filters(fl_ctx),
+        config_sha256=_config_sha256(fl_ctx.get_engine().get_workspace(), job),
+        versions=_versions(),
+    )
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions of the packages, which are read from files, and stay what they are while this runs."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def _filters(fl_ctx: FLContext) -> tuple[FilterEntry, ...] | None:
+    chain = result_filters(fl_ctx)
+    if chain is None:
+        return None
+    return tuple(
+        FilterEntry(filter=class_path(one), source=str(one.get_prop(FilterContextKey.SOURCE, "?"))) for one in chain
+    )
+
+
+def _config_sha256(workspace: Any, job: str) -> str | None:
+    """Return the SHA-256 of the job's config for sites, which is JSON, or HOCON or YAML under the same name."""
+    path = Path(workspace.get_client_app_config_file_path(job))
+    files = sorted(path.parent.glob(f"{path.stem}.*"))
+    return hashlib.sha256(files[0].read_bytes()).hexdigest() if files else None

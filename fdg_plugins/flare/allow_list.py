@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a participant's ``class_allow_list`` opens: entries that this package's jobs need, and all others.
+
+FLARE reads the list from ``local/resources.json``, or from ``local/resources.json.default`` while there is no such
+file; the first hides the second completely, and a list of one's own replaces FLARE's built-in one, which is in force
+where there is none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.flare.components import COMPONENTS, class_paths
+from fdg_plugins.messages import shorten
+from fdg_plugins.storage import read_json
+
+CLASS_ALLOW_LIST = "class_allow_list"
+ALLOW_ALL = "*"
+RESOURCES = "resources.json"
+SIDE_DOORS = "nvflare.app_common.ccwf."
+
+
+class Group(NamedTuple):
+    """FLARE's default entries that open the same: how their paths begin, and what a job can do with them."""
+
+    prefixes: tuple[str, ...]
+    opens: str
+
+
+# The first group whose prefix fits is an entry's; the last one fits all that is left.
+_APP, _OPT = "nvflare.app_common.", "nvflare.app_opt."
+GROUPS = (
+    Group(
+        (SIDE_DOORS,),
+        "a job runs the site's own executor and sends what it returns to another site as task data, past the filters "
+        "of results, those of the site's privacy.json too, and past the audit",
+    ),
+    Group(
+        (
+            *(f"{_APP}{name}" for name in ("executors.", "np.np_trainer.", "np.np_validator.", "psi.", "statistics.")),
+            *(f"{_OPT}{name}" for name in ("psi.", "sklearn.", "xgboost.")),
+        ),
+        "a job has work of FLARE's own done here (statistics, set intersection, XGBoost), without this package's "
+        "census, allowed_reports and audit",
+    ),
+    Group(
+        (
+            *(f"{_APP}{name}" for name in ("np.", "workflows.lr.np_persistor.", "widgets.validation_json_generator.")),
+            *(f"{_OPT}{name}" for name in ("pt.file_model_locator.", "tf.file_model_locator.")),
+        ),
+        "a job reads model files at paths of its choice, and has others written",
+    ),
+    Group(
+        (
+            *(f"{_APP}{name}" for name in ("logging.", "widgets.convert_to_fed_event.", "widgets.event_recorder.")),
+            *(f"{_APP}{name}" for name in ("widgets.metrics_artifact_writer.",)),
+            f"{_OPT}tracking.",
+        ),
+        "a job passes on logs, events and metrics, at the server also to a tracking service whose address it names",
+    ),
+    Group(
+        (f"{_APP}workflows.", f"{_OPT}pt.fedopt_ctl.", f"{_OPT}tf.fedopt_ctl.", f"{_OPT}pt.recipes."),
+        "another workflow than this package's asks the sites, without census and without checks of what they send",
+    ),
+    Group(("",), "FLARE's own aggregators, filters, converters and encryption, which no job of this package needs"),
+)
+
+
+def group_of(entry: str) -> Group:
+    """Return the group of one of FLARE's default entries."""
+    return next(group for group in GROUPS if entry.startswith(group.prefixes))
+
+
+def by_group(entries: Iterable[str]) -> dict[Group, list[str]]:
+    """Return FLARE's default entries by what they open, the worst group first, empty ones left out."""
+    found: dict[Group, list[str]] = {group: [] for group in GROUPS}
+    for entry in entries:
+        found[group_of(entry)].append(entry)
+    return {group: members for group, members in found.items() if members}
+
+
+def entries_in_force(resources: Mapping[str, Any], owner: object) -> list[str]:
+    """Return the list in a participant's resources, FLARE's defaults if there is none.
+
+    Raises ``SettingsError``, naming ``owner``, for a value that is no list of class paths.
+    """
+    entries = resources.get(CLASS_ALLOW_LIST, list(DEFAULT_CLASS_ALLOW_LIST))
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise SettingsError(f"{owner}: {CLASS_ALLOW_LIST} is {shorten(entries)}, expected a list of class paths.")
+    return entries
+
+
+def other_entries(entries: Sequence[str], end: str) -> list[str]:
+    """Return the entries that no job of this package needs at ``end``."""
+    needed = set(class_paths(end))
+    return [entry for entry in entries if entry not in needed]
+
+
+def is_too_wide(entry: str) -> bool:
+    """Return whether ``entry`` allows more than the class that it names: everything, or all below a package or module.
+
+    FLARE takes the dot at an entry's end as given.
+    """
+    below = entry if entry.endswith(".") else f"{entry}."
+    known = (*(component.path for component in COMPONENTS), *DEFAULT_CLASS_ALLOW_LIST)
+    return entry == ALLOW_ALL or entry.endswith(".") or any(path.startswith(below) for path in known)
+
+
+def opens_side_door(entry: str) -> bool:
+    """Return whether ``entry`` allows a class of FLARE's that passes the result of a site's executor on by itself."""
+    below = entry if entry.endswith(".") else f"{entry}."
+    return entry == ALLOW_ALL or entry.startswith(SIDE_DOORS) or SIDE_DOORS.startswith(below)
+
+
+def resources_file(local: Path) -> Path:
+    """Return the file from which FLARE reads a participant's resources."""
+    target = local / RESOURCES
+    return target if target.exists() else local / f"{RESOURCES}.default"
+
+
+def count_other_components(workspace: Path, end: str) -> int | None:
+    """Return how many entries no job of this package needs at ``end``; None if the resources cannot be read.
+
+    ``workspace`` is the participant's kit in use, which holds ``local/``.
+    """
+    local = workspace / "local"
+    try:
+        resources = read_json(resources_file(local))
+        if not isinstance(resources, dict):
+            return None
+        return len(other_entries(entries_in_force(resources, local), end))
+    except FDGError:
+        return None
+
+
+def warning_of(owner: str, count: int | None) -> str | None:
+    """Return the server's warning of a list of ``owner`` with ``count`` entries too many; None if there is none."""
+    if not count:
+        return None
+    entries = "1 entry" if count == 1 else f"{count} entries"
+    return (
+        f"{owner}: its list of allowed classes holds {entries} that these jobs do not need; "
+        "`fdg allow-list --kit` writes the least one."
+    )

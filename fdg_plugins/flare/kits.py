@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A participant's startup kit, and its ``class_allow_list`` made the least one."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.allow_list import (
+    CLASS_ALLOW_LIST,
+    RESOURCES,
+    entries_in_force,
+    is_too_wide,
+    other_entries,
+    resources_file,
+)
+from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.messages import shorten
+from fdg_plugins.storage import read_json, write_json
+
+ENDS = {"fed_server.json": SERVER, "fed_client.json": SITE}
+
+
+class Kit(NamedTuple):
+    """A kit: which end it is of, the file that FLARE will read, and what is in force now."""
+
+    end: str
+    target: Path
+    resources: dict[str, Any]
+
+
+class Merge(NamedTuple):
+    """A list that was worked out but not yet written.
+
+    ``entries``: all of it; ``added`` and ``removed``: the difference to what the kit has now; ``others``: entries
+    that are neither this package's nor FLARE's defaults, the operator's own; ``defaults``: those of FLARE's defaults
+    in it that no job of this package needs; ``too_wide``: entries that allow more than the class they name.
+    """
+
+    kit: Kit
+    entries: list[str]
+    added: list[str]
+    removed: list[str]
+    others: list[str]
+    defaults: list[str]
+    too_wide: list[str]
+
+    @property
+    def changes(self) -> bool:
+        """Whether the kit has another list now, or none of its own."""
+        return bool(self.added or self.removed) or CLASS_ALLOW_LIST not in self.kit.resources
+
+    def write(self) -> None:
+        """Replace ``local/resources.json``: a reader, or a crash, meets the old file or the new one."""
+        try:
+            write_json(self.kit.target, {**self.kit.resources, CLASS_ALLOW_LIST: self.entries})
+        except OSError as error:
+            raise DataError(f"file {self.kit.target} cannot be written: {error.strerror}.") from error
+
+
+def read_kit(folder: Path) -> Kit:
+    """Return the kit in ``folder``; raise ``DataError`` for one that is missing, of an administrator, or no kit."""
+    if not folder.is_dir():
+        raise DataError(f"kit {folder} is not there, expected a participant's startup kit with local/ and startup/.")
+    ends = [end for name, end in ENDS.items() if (folder / "startup" / name).is_file()]
+    local = folder / "local"
+    if not ends or not local.is_dir():
+        raise DataError(
+            f"folder {folder} is no startup kit of a server or site: expected local/, and startup/fed_server.json or "
+            "startup/fed_client.json."
+        )
+    source = resources_file(local)
+    resources = read_json(source)
+    if not isinstance(resources, dict):
+        raise SettingsError(f"file {source} holds {shorten(resources)}, expected an object.")
+    return Kit(ends[0], local / RESOURCES, resources)
+
+
+def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaults: bool = False) -> Merge:
+    """Return the least list for the kit: the components of ``methods`` (none: all), and what its operator added.
+
+    FLARE's defaults that no job of this package needs are taken out, or with ``keep_flare_defaults`` written out.
+    """
+    present = entries_in_force(kit.resources, f"kit {kit.target.parent.parent}")
+    defaults = set(other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end))
+    wanted = [*(DEFAULT_CLASS_ALLOW_LIST if keep_flare_defaults else ()), *class_paths(kit.end, methods)]
+    kept = [entry for entry in present if keep_flare_defaults or entry not in defaults]
+    entries = list(dict.fromkeys([*kept, *wanted]))
+    return Merge(
+        kit=kit,
+        entries=entries,
+        added=[entry for entry in entries if entry not in present],
+        removed=[entry for entry in present if entry not in entries],
+        others=[entry for entry in other_entries(entries, kit.end) if entry not in defaults],
+        defaults=[entry for entry in entries if entry in defaults],
+        too_wide=[entry for entry in entries if is_too_wide(entry)],
+    )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local objectives by name: what sites minimise, and what they and the server tell each other for it.
+
+    >>> from fdg_plugins.objectives import make_objective
+    >>> objective = make_objective({"name": "dim", "strength": 0.1})
+    >>> objective
+    FedDIMObjective(strength=0.1, insight_momentum=0.5, target='insight')
+
+At the server, the objective's exchange says what goes to every site, and learns from the sites' reports:
+
+    >>> from fdg_plugins.models import build_model
+    >>> model = build_model("convnet", num_classes=7, seed=1)
+    >>> exchange = objective.exchange(model, num_classes=7)
+    >>> exchange.begin_round(model.state_dict())
+    >>> exchange.down()
+    {}
+
+At a site, it gives the loss of a batch, which without anything received is the cross entropy:
+
+    >>> import torch
+    >>> images, labels = torch.zeros(2, 3, 16, 16), torch.tensor([0, 1])
+    >>> local = objective.local(exchange.down(), model)
+    >>> local.loss(model, images, labels).shape
+    torch.Size([])
+
+After training it reports what it sees in its images, and in the next round there is something to send:
+
+    >>> from fdg_plugins.objectives import see
+    >>> report = objective.report_trained(model, see(model, [(images, labels)]), num_classes=7)
+    >>> {name: list(value.shape) for name, value in report.items()}
+    {'class_means': [2, 128], 'class_counts': [7]}
+    >>> exchange.accept("photo", report, update={"classifier.weight": torch.zeros(7, 128)})
+    >>> exchange.finish(["photo"])
+    >>> {name: list(value.shape) for name, value in exchange.down().items()}
+    {'insight': [7, 128, 7], 'present': [7]}
+
+An objective goes under any weighting and any direction of ``fdg_plugins.aggregators``.
+"""
+
+from fdg_plugins.objectives.catalogue import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.objectives.erm import CrossEntropy
+from fdg_plugins.objectives.exchange import Exchange, SiteFacts
+from fdg_plugins.objectives.feddim import FedDIMObjective, InsightExchange
+from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
+from fdg_plugins.objectives.network import adapt_model, build_network
+from fdg_plugins.objectives.objective import LocalObjective, Objective, Seen, SiteRound, Trained, see
+
+__all__ = [
+    "OBJECTIVES",
+    "CrossEntropy",
+    "Exchange",
+    "FedDIMObjective",
+    "FedIIRObjective",
+    "GradientExchange",
+    "InsightExchange",
+    "LocalObjective",
+    "Objective",
+    "Seen",
+    "SiteFacts",
+    "SiteRound",
+    "Trained",
+    "adapt_model",
+    "build_network",
+    "make_objective",
+    "objective_settings",
+    "read_settings",
+    "see",
+]

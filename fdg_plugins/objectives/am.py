@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""AM, amplitude mix: images of a batch mix their amplitude spectra, and keep phase and label.
+
+For a federation whose domains differ in style more than in shape. At a site that holds one domain, images of that
+domain alone are mixed.
+
+Reference: Xu, Zhang, Zhang, Wang, Tian, "A Fourier-based Framework for Domain Generalization", CVPR 2021, without its
+co-teacher; in a federation as in Zhang et al., "Federated Domain Generalization with Generalization Adjustment"
+(FedDG-GA), CVPR 2023.
+
+Equations (here); the mathematics is in ``fdg_plugins.core.spectrum``. For a batch that is mixed, with ``s ~ U(0, 1)``
+drawn for each image and the partners a random permutation of the batch:
+
+- ``x' = Re F^-1((s |F(x)| + (1 - s) |F(partner)|) e^(i angle F(x)))`` ->
+  ``mix_amplitudes``, :meth:`LocalAmplitudeMix.augmented`
+- cross entropy of x' with the label of x -> :class:`LocalAmplitudeMix`
+
+Shapes: images ``[B, C, H, W]``, normalised as the data set gives them; the whole spectrum is mixed.
+
+Participation: nothing is exchanged and nothing kept, so an absent or new site is like any other. Buffers: averaged
+as under FedAvg; BatchNorm sees the mixed images.
+
+Differences: FedDG-GA's code draws from global generators and imports its shuffle from a module that lacks it. The
+variant in which sites exchange amplitudes (Liu et al., "FedDG", CVPR 2021) is not here.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fdg_plugins.core.spectrum import mix_amplitudes
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.randomness import torch_generator
+
+
+@dataclass(frozen=True)
+class AMObjective(Objective):
+    """Cross entropy of images whose amplitude spectra are mixed within the batch.
+
+    Args:
+        probability: that a batch is mixed, in [0, 1]; zero is FedAvg, bit for bit. 0.5 in FedDG-GA's code.
+    """
+
+    name: ClassVar[str] = "am"
+
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("probability", self.probability, at_most=1.0)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the cross entropy of mixed batches, drawn for this site and round; the plain one if none is mixed."""
+        Reader("sent for objective 'am'", SettingsError).fields(received, ())
+        if self.probability == 0:
+            return LocalCrossEntropy()
+        generator = torch_generator(site.seed, site.site, site.number, "amplitude mix")
+        return LocalAmplitudeMix(self.probability, generator)
+
+
+class LocalAmplitudeMix(LocalCrossEntropy):
+    """The cross entropy of batches of which some are mixed.
+
+    Each call of :meth:`loss` draws anew, from ``generator`` on the CPU, so that every device mixes alike. A step that
+    asks for the loss of one batch twice (SAM) would see two mixtures; no method here does both.
+    """
+
+    def __init__(self, probability: float, generator: torch.Generator) -> None:
+        self.probability = probability
+        self.generator = generator
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross entropy of images ``[B, C, H, W]``, perhaps mixed, with labels ``[B]``."""
+        return super().loss(model, self.augmented(images), labels)
+
+    def augmented(self, images: torch.Tensor) -> torch.Tensor:
+        """Return a batch as it is trained on: as it came, or mixed."""
+        if float(torch.rand((), generator=self.generator)) >= self.probability:
+            return images
+        partners = torch.randperm(len(images), generator=self.generator)
+        shares = torch.rand(len(images), generator=self.generator)
+        return mix_amplitudes(images, partners.to(images.device), shares.to(images.device))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Empirical risk minimisation: the mean cross entropy of the batch, as under FedAvg. Nothing is reported.
+
+Every other objective is this one, to the bit, where its strength is zero or the server has sent nothing yet.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
+
+
+class LocalCrossEntropy(LocalObjective):
+    """Mean cross entropy of the batch."""
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross entropy of images ``[B, C, H, W]`` with labels ``[B]``."""
+        return cross_entropy(model(images).float(), labels)
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Objective):
+    """Cross entropy alone. It has no settings, and exchanges nothing."""
+
+    name: ClassVar[str] = "erm"
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the cross entropy; refuse anything received, for it would go unused."""
+        Reader("sent for objective 'erm'", SettingsError).fields(received, ())
+        return LocalCrossEntropy()

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""FedDIM: each sample's insight, features times classifier weights, is drawn to the mean of its class over sites.
+
+For a federation whose sites hold different domains of the same classes, and that may share class means of features.
+
+Reference: Liao, Xie, Fu, Huang, Deng, Chen, Zheng, "Federated Domain Generalization with Decision Insight
+Matrix" (FedDIM), IJCAI 2025.
+
+Equations (number in the paper -> here); the mathematics is in ``fdg_plugins.core.insight``:
+
+- Eq. 4, ``I_u^(k)`` over the site's training split -> :meth:`FedDIMObjective.report_trained` sends class means,
+  :class:`InsightExchange` rebuilds the insight from them and from the site's updated weights, exactly
+- Eq. 5, 6, mean over sites and momentum -> :class:`InsightExchange`
+- Eq. 7, ``CE + lambda/B sum_i |I_i - J^(y_i)|^2`` -> :class:`LocalInsight`
+- Table 3, ``lambda = 0``, ``m = 0``, ``m = 1``, features or logits in place of insights -> the settings
+
+Shapes: features z ``[B, D]`` enter the last linear layer, whose weight W is ``[Y, D]`` and whose bias plays no part;
+class means ``[K, D]`` of the K classes that a site has, counts ``[Y]``, the global insight J ``[Y, D, Y]``
+(target ``"feature"``: ``[Y, D]``; ``"logit"``: ``[Y, Y]``).
+
+Participation: before the first reports, and in a site's absence, nothing is needed of it; one site is drawn to its
+own mean of the rounds before; a new site is sent the insight that the others made. A class counts over the sites
+that have it; one that none has had so far costs nothing. Buffers: none are touched.
+
+Differences: see ``fdg_plugins.core.insight``. The weights of Eq. 4 are ``global + update`` as the server sees them,
+the site's own up to the rounding of that difference, and up to what a filter did to the update.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.core.insight import (
+    GlobalInsight,
+    class_sums,
+    feature_penalty,
+    insight_from_means,
+    insight_penalty,
+    logit_penalty,
+    squared_norms,
+    update_global_insight,
+)
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
+from fdg_plugins.objectives.objective import (
+    LocalObjective,
+    Objective,
+    Seen,
+    SiteRound,
+    check_choice,
+    check_number,
+    evaluating,
+    to_report,
+)
+
+CLASS_MEANS = "class_means"
+CLASS_COUNTS = "class_counts"
+INSIGHT = "insight"
+PRESENT = "present"
+TARGETS = ("insight", "feature", "logit")
+
+Target = Literal["insight", "feature", "logit"]
+
+
+@dataclass(frozen=True)
+class FedDIMObjective(Objective):
+    """Cross entropy and the distance of each sample from the global insight of its class.
+
+    Args:
+        strength: lambda >= 0, the factor of the penalty beside the *mean* cross entropy of the batch (the paper
+            prints a sum); zero is FedAvg, bit for bit. The paper's value is not printed: its grid is 1e-4 to 1, of
+            which 1 hurts; the default is our choice.
+        insight_momentum: m in [0, 1], the share of the round's mean in the global insight: 0 keeps the first value,
+            1 has no memory. The paper's value is not printed: its grid is 0.1 to 0.9; the default is our choice.
+        target: what is drawn together: ``"insight"`` (FedDIM), ``"feature"`` or ``"logit"`` (Table 3).
+    """
+
+    name: ClassVar[str] = "dim"
+    report: ClassVar[str | None] = "class_means"
+
+    strength: float = 0.01
+    insight_momentum: float = 0.5
+    target: Target = "insight"
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength)
+        check_number("insight_momentum", self.insight_momentum, at_most=1.0)
+        check_choice("target", self.target, TARGETS)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return Eq. 7 for the global insight received; the cross entropy if there is none, or no strength."""
+        weight = model.last_layer.weight
+        reader = Reader("sent for objective 'dim'", SettingsError)
+        insight = read_insight(reader, received, self.target, *weight.shape) if received else None
+        if insight is None or self.strength == 0:
+            return LocalCrossEntropy()
+        on_device = GlobalInsight(insight.values.to(weight.device), insight.present.to(weight.device))
+        return local_insight(self.strength, self.target, on_device)
+
+    def report_trained(
+        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+    ) -> dict[str, torch.Tensor]:
+        """Return the mean features float32 ``[K, D]`` of the classes the site has, in order, and counts ``[Y]``.
+
+        Of the trained model in evaluation mode over the whole training split, summed in float64.
+        """
+        weight = model.last_layer.weight
+        sums = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64, device=weight.device)
+        counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
+        with evaluating(model), torch.no_grad():
+            for batch in seen:
+                read = model.penultimate_of(batch.features)
+                batch_sums, batch_counts = class_sums(read, batch.labels, num_classes)
+                sums += batch_sums
+                counts += batch_counts
+        held = counts > 0
+        return to_report({CLASS_MEANS: (sums[held] / counts[held, None]).float(), CLASS_COUNTS: counts})
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server's half, which keeps the global insight."""
+        feature_size = model.last_layer.in_features
+        return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_weight_name)
+
+
+@dataclass(frozen=True)
+class LocalInsight(LocalObjective):
+    """Eq. 7 with the global insight fixed for the round, on the model's device, and its squared norms ``[Y]``.
+
+    The penalty is computed in float32 also under autocast, from the features as the extractor returned them.
+    """
+
+    strength: float
+    target: Target
+    insight: GlobalInsight
+    norms: torch.Tensor | None = None
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` with labels ``[B]``."""
+        features = model.penultimate(images)
+        logits = model.last_layer(features)
+        penalty = self._penalty(features, labels, model.last_layer.weight)
+        return cross_entropy(logits.float(), labels) + self.strength * penalty
+
+    def _penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        values, present = self.insight.values, self.insight.present
+        if self.target == "insight":
+            return insight_penalty(features, labels, weight, values, present, self.norms)
+        if self.target == "feature":
+            return feature_penalty(features, labels, values, present)
+        with torch.autocast(features.device.type, enabled=False):
+            logits = features.to(weight.dtype) @ weight.t()  # without bias, as the server's
+        return logit_penalty(logits, labels, values, present)
+
+
+def local_insight(strength: float, target: Target, insight: GlobalInsight) -> LocalInsight:
+    """Return Eq. 7, with what stays the same in all steps computed, and laid out as they read it, once."""
+    if target != "insight":
+        return LocalInsight(strength, target, insight)
+    laid_out = insight.values.transpose(1, 2).contiguous().transpose(1, 2)
+    return LocalInsight(strength, target, GlobalInsight(laid_out, insight.present), squared_norms(laid_out))
+
+
+class SiteMeans(NamedTuple):
+    """A checked report: means ``[Y, D]`` (zero where the count is), counts ``[Y]``, the site's weights ``[Y, D]``."""
+
+    means: torch.Tensor
+    counts: torch.Tensor
+    weight: torch.Tensor
+
+
+class InsightExchange(Exchange):
+    """The server's half of FedDIM: class means in, the global insight out.
+
+    Args:
+        momentum: m of Eq. 6, in [0, 1].
+        target: what is averaged: ``"insight"``, ``"feature"`` or ``"logit"``.
+        num_classes: Y.
+        feature_size: D, the inputs of the last linear layer.
+        weight_name: name of its weight ``[Y, D]`` in the state dict.
+    """
+
+    def __init__(self, momentum: float, target: Target, num_classes: int, feature_size: int, weight_name: str) -> None:
+        super().__init__("train")
+        self.momentum = momentum
+        self.target: Target = target
+        self.num_classes = num_classes
+        self.feature_size = feature_size
+        self.weight_name = weight_name
+        self._weight = torch.zeros(num_classes, feature_size)
+
+    def identity(self) -> dict[str, Any]:
+        """Return name and target."""
+        return {"exchange": FedDIMObjective.name, "target": self.target}
+
+    def read_model(self, state: Tensors) -> None:
+        """Take the global model's last weight ``[Y, D]``, as float32."""
+        weight, expected = state.get(self.weight_name), (self.num_classes, self.feature_size)
+        if weight is None or tuple(weight.shape) != expected:
+            came = "missing" if weight is None else f"of shape {list(weight.shape)}"
+            raise SettingsError(f"parameter {self.weight_name!r} of the model is {came}, expected {list(expected)}.")
+        self._weight = weight.detach().cpu().float()
+
+    def read_report(
+        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> SiteMeans:
+        """Return class means, counts and weights; refuse those whose insight would be beyond ``LARGEST_VALUE``."""
+        sent = reader.fields(report, (CLASS_MEANS, CLASS_COUNTS))
+        counts = reader.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
+        if facts is not None:
+            check_counts(reader, counts, facts)
+        held = counts > 0
+        rows = reader.numbers(CLASS_MEANS, sent[CLASS_MEANS], (int(held.sum()), self.feature_size))
+        if not isinstance(update, Mapping) or self.weight_name not in update:
+            reader.refuse(f"{CLASS_MEANS!r} came without an update of {self.weight_name!r}, expected both")
+        moved = reader.numbers(self.weight_name, update[self.weight_name], self._weight.shape)
+        means = torch.zeros(self.num_classes, self.feature_size)
+        means[held] = rows
+        site = SiteMeans(means, counts, self._weight + moved)
+        if not self._largest(site) <= LARGEST_VALUE:  # which NaN is not either
+            reader.refuse(f"{CLASS_MEANS!r} times {self.weight_name!r} has values beyond {LARGEST_VALUE:g}")
+        return site
+
+    def sizes(self, report: SiteMeans) -> dict[str, float]:
+        """Return the largest length of a class's mean features, and that of the last layer's weight."""
+        return {CLASS_MEANS: largest_length(report.means), self.weight_name: float(torch.linalg.norm(report.weight))}
+
+    def learn(self, reports: Mapping[str, SiteMeans]) -> dict[str, torch.Tensor]:
+        """Return the global insight after Eq. 5 and 6, one site's matrices in memory at a time."""
+        previous = GlobalInsight(self._learned[INSIGHT], self._learned[PRESENT]) if self._learned else None
+        counts = torch.stack([site.counts for site in reports.values()])
+        insight = update_global_insight(previous, map(self._rebuilt, reports.values()), counts, self.momentum)
+        return {INSIGHT: insight.values, PRESENT: insight.present}
+
+    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return the global insight as it was learned."""
+        insight = read_insight(reader, tensors, self.target, self.num_classes, self.feature_size)
+        return {INSIGHT: insight.values, PRESENT: insight.present}
+
+    def _rebuilt(self, site: SiteMeans) -> torch.Tensor:
+        if self.target == "insight":
+            return insight_from_means(site.means, site.weight)
+        if self.target == "feature":
+            return site.means
+        return (site.means.double() @ site.weight.double().t()).float()
+
+    def _largest(self, site: SiteMeans) -> float:
+        """Return the largest absolute value of what is averaged, without a tensor of ``Y x D x Y``."""
+        if self.target == "insight":
+            return float((site.weight.abs().amax(dim=0) * site.means.abs()).max())
+        return float(self._rebuilt(site).abs().max())
+
+
+def check_counts(reader: Reader, counts: torch.Tensor, facts: SiteFacts) -> None:
+    """Refuse counts ``[Y]`` of a training split that the site's census, of all its images, does not allow."""
+    if int(counts.sum()) != facts.num_train:
+        reader.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
+    if bool((counts > torch.tensor(facts.class_counts)).any()):
+        reader.refuse(f"{CLASS_COUNTS!r} has more samples of a class than the site counted in the census")
+
+
+def largest_length(rows: torch.Tensor) -> float:
+    """Return the length of the longest of ``[Y, D]`` rows."""
+    return float(torch.linalg.norm(rows.double(), dim=1).max())
+
+
+def read_insight(reader: Reader, tensors: Any, target: Target, num_classes: int, feature_size: int) -> GlobalInsight:
+    """Return the global insight in ``tensors``, as the server sends it down and keeps it; refuse what does not fit."""
+    shapes = {
+        "insight": (num_classes, feature_size, num_classes),
+        "feature": (num_classes, feature_size),
+        "logit": (num_classes, num_classes),
+    }
+    found = reader.fields(tensors, (INSIGHT, PRESENT))
+    values = reader.numbers(INSIGHT, found[INSIGHT], shapes[target])
+    return GlobalInsight(values, reader.flags(PRESENT, found[PRESENT], num_classes))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""HarmoFL: every image gets one amplitude spectrum, that of all sites together, and steps are sharpness-aware.
+
+For a federation whose sites' images differ in brightness, contrast or imaging device, and should look alike before
+the network sees them.
+
+Reference: Jiang, Wang, Dou, "HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on Heterogeneous
+Medical Images", AAAI 2022.
+
+Equations (here), with A an image's amplitude and v, L, alpha the settings:
+
+- ``Abar <- (1 - v) Abar + v mean_batch A``, from the first batch's mean; in the band of half-width
+  ``floor(L min(H, W))``, ``A' = Abar``, phase kept -> ``fdg_plugins.models.amplitude``
+- Abar: mean of the sites' -> the server's own average of float buffers, of which Abar is one
+- ``w - eta grad L(w + e)``, ``e = alpha grad L(w) / |grad L(w)|`` -> :class:`LocalHarmonized`, with
+  ``fdg_plugins.core.sharpness``
+
+Shapes: images ``[B, C, H, W]`` of one size; Abar float32 ``[C, H, W // 2 + 1]``.
+
+Participation: while the network that a site receives has no Abar, which is in the first round, and longer only if no
+update of it could be used, the site collects its own; from then on Abar is frozen, and its update exactly zero. A
+site that comes later, or is held out, uses what the others made. Buffers: averaged with the weights p, Abar among them.
+
+Differences: see docs/methods/harmofl.md.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.values import shorten
+
+
+@dataclass(frozen=True)
+class HarmoFLObjective(Objective):
+    """Cross entropy of amplitude-normalised images, by sharpness-aware steps.
+
+    With ``radius`` 0 and ``normalize`` false it is FedAvg, bit for bit, and the network is left as it is.
+
+    Args:
+        radius: alpha >= 0, distance of the perturbed weights, over all parameters together; 0 takes plain steps.
+            0.05 in the authors' code.
+        amplitude_momentum: v in [0, 1], a batch's share of the running amplitude; 0 keeps the first batch's. 0.1 in
+            the authors' code, which however reads it as a whole number, 0.
+        band: L in [0, 0.5], half-width of the band that is replaced, as a fraction of the shorter side: 0, as in the
+            authors' code, replaces the mean of each channel alone (DC), 0.5 the whole spectrum of a square image.
+        normalize: whether amplitudes are normalised at all.
+    """
+
+    name: ClassVar[str] = "harmo"
+
+    radius: float = 0.05
+    amplitude_momentum: float = 0.1
+    band: float = 0.0
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        check_number("radius", self.radius)
+        check_number("amplitude_momentum", self.amplitude_momentum, at_most=1.0)
+        check_number("band", self.band, at_most=0.5)
+        if not isinstance(self.normalize, bool):
+            raise SettingsError(f"normalize is {shorten(self.normalize)}, expected true or false.")
+
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
+        """Return ``model`` behind an amplitude normalization that knows nothing yet; its own parameters stay."""
+        if not self.normalize:
+            return model
+        normalization = AmplitudeNormalization(image_shape, self.band, self.amplitude_momentum)
+        return AmplitudeNormalizedClassifier(model, normalization)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return what trains with sharpness-aware steps, and collects an amplitude if ``model`` has none yet."""
+        Reader("sent for objective 'harmo'", SettingsError).fields(received, ())
+        if not self.normalize:
+            return LocalHarmonized(self.radius) if self.radius > 0 else LocalCrossEntropy()
+        if not isinstance(model, AmplitudeNormalizedClassifier):
+            raise SettingsError("objective 'harmo' got a network that does not normalise, expected one of its own.")
+        return LocalHarmonized(self.radius, None if model.normalization.known else model.normalization)
+
+
+@dataclass(frozen=True)
+class LocalHarmonized(LocalCrossEntropy):
+    """Cross entropy by sharpness-aware steps; ``collecting`` is the normalization whose amplitude is not known yet."""
+
+    radius: float
+    collecting: AmplitudeNormalization | None = None
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Step by the gradients at the perturbed weights; a batch is collected once, in the first of its passes."""
+
+        def compute() -> torch.Tensor:
+            loss = compute_gradients()
+            self._collect(False)  # the perturbed pass sees the images as this one saw them
+            return loss
+
+        self._collect(True)
+        loss = sharpness_aware_gradients(model, compute, self.radius)
+        optimizer.step()
+        return loss
+
+    def _collect(self, collects: bool) -> None:
+        if self.collecting is not None:
+            self.collecting.collects = collects

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of a run: the protocol's model, as the method that the protocol names trains it."""
+
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives.catalogue import make_objective
+from fdg_plugins.settings.protocol import Protocol
+
+
+def build_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
+    """Return the network on the CPU, randomly initialised by the protocol's seed alone."""
+    model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
+    return adapt_model(model, protocol)
+
+
+def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:
+    """Return the protocol's ``model`` as the protocol's objective trains it."""
+    shape = (dataset_spec(protocol.dataset).channels, protocol.image_size, protocol.image_size)
+    return make_objective(protocol.objective).adapt(model, shape, protocol.seed)

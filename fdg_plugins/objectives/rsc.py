@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""RSC: the features that a site's classifier relies on most are muted, and it trains on the rest.
+
+For a federation whose sites each see one domain, at which a classifier leans on what is peculiar to it. Nothing is
+exchanged beyond the updates.
+
+Reference: Huang, Wang, Xing, Huang, "Self-Challenging Improves Cross-Domain Generalization" (RSC), ECCV 2020: a method
+for pooled data, here as local training at every site.
+
+Steps on one batch (authors' code -> here), of the feature maps F before global average pooling, z their mean over
+positions, o the classifier's logits of z:
+
+- ``g = d sum_b o[b, y_b] / dz`` -> :func:`label_gradient`. Pooling spreads it evenly: ``dF = g / HW`` everywhere, so
+  that the mean over positions needs no gradient of the map
+- what to mute: the channels of largest ``g``, or the positions of largest ``sum_c F_c g_c`` -> :func:`largest`,
+  :func:`spatial_scores`
+- for which samples: those whose label loses most probability by it -> :meth:`LocalSelfChallenge.kept`
+- ``CE`` of what is left, with the gradient through the maps as they came -> :meth:`LocalSelfChallenge.loss`
+
+Shapes: maps ``[B, D, H, W]``, features and their gradient ``[B, D]``, labels ``[B]``.
+
+Participation: there is no state; nothing is needed of an absent or a new site. Buffers: the extractor runs once per
+step, unmuted, and so BatchNorm's statistics are updated once.
+
+Differences: fractions are rounded down (the authors' code rounds up, mutes 1/3.2 of the channels, and a share of the
+batch that grows with the epochs); of equal scores the first are muted, so that the number is exact (the authors' code
+mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.objective import (
+    LocalObjective,
+    Objective,
+    SiteRound,
+    check_choice,
+    check_number,
+    evaluating,
+)
+from fdg_plugins.randomness import torch_generator
+
+VARIANTS = ("feature", "spatial_channel")
+SMALLEST_LOSS = 1e-4  # of probability; a sample that loses less is left whole, in the authors' code
+
+Variant = Literal["feature", "spatial_channel"]
+
+
+@dataclass(frozen=True)
+class RSCObjective(Objective):
+    """Cross entropy of samples without the features that speak most for their labels.
+
+    Args:
+        variant: ``"spatial_channel"`` mutes positions or channels, with equal chance for each batch, as the authors'
+            code; ``"feature"`` always channels, which is to say features, as DomainBed.
+        feature_fraction: share of the positions or channels that is muted, in [0, 1], rounded down to whole ones; 1/3
+            in DomainBed and, for positions, in the authors' code, which has 1/3.2 for channels. Zero is FedAvg.
+        batch_fraction: share of the batch's samples that are muted, in [0, 1], rounded down; 1/3 in DomainBed and
+            FedDG-GA's code. Zero is FedAvg.
+    """
+
+    name: ClassVar[str] = "rsc"
+
+    variant: Variant = "spatial_channel"
+    feature_fraction: float = 1 / 3
+    batch_fraction: float = 1 / 3
+
+    def __post_init__(self) -> None:
+        check_choice("variant", self.variant, VARIANTS)
+        check_number("feature_fraction", self.feature_fraction, at_most=1.0)
+        check_number("batch_fraction", self.batch_fraction, at_most=1.0)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss of this round; the cross entropy if there is nothing to mute. Nothing must be received."""
+        Reader("sent for objective 'rsc'", SettingsError).fields(received, ())
+        if self.feature_fraction == 0 or self.batch_fraction == 0:
+            return LocalCrossEntropy()
+        generator = torch_generator(site.seed, site.site, site.number, self.name)
+        return LocalSelfChallenge(self.variant, self.feature_fraction, self.batch_fraction, generator)
+
+
+@dataclass(frozen=True)
+class LocalSelfChallenge(LocalObjective):
+    """One round of self-challenging; ``generator``, on the CPU, draws between positions and channels."""
+
+    variant: Variant
+    feature_fraction: float
+    batch_fraction: float
+    generator: torch.Generator
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the cross entropy of images ``[B, C, H, W]`` with labels ``[B]`` without what is muted."""
+        maps = model.feature_map(images)
+        features = model.pool(maps * self.kept(model, maps, labels))
+        return cross_entropy(model.classifier(features).float(), labels)
+
+    def kept(self, model: ExtractorClassifier, maps: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return what of ``maps`` is kept, as truth values ``[B, D, 1, 1]`` or ``[B, 1, H, W]``.
+
+        In the parameters' precision also under autocast, and in evaluation mode; the model's modes and gradients stay.
+        """
+        maps = maps.detach().to(model.last_layer.weight.dtype)
+        positions = self.variant == "spatial_channel" and bool(torch.randint(2, (), generator=self.generator))
+        with evaluating(model), torch.no_grad():
+            features = model.pool(maps)
+            gradient = label_gradient(model.classifier, features, labels)
+            scores = spatial_scores(maps, gradient) if positions else gradient[:, :, None, None]
+            muted = largest(scores.flatten(1), self.feature_fraction).view_as(scores)
+            before = label_probability(model.classifier, features, labels)
+            lost = before - label_probability(model.classifier, model.pool(maps * ~muted), labels)
+        chosen = largest(lost[None], self.batch_fraction)[0]
+        if self.variant == "spatial_channel":
+            chosen &= lost > SMALLEST_LOSS
+        return ~(muted & chosen[:, None, None, None])
+
+
+def label_gradient(classifier: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the gradient ``[B, D]`` of each sample's label logit; of one linear layer, the weight's rows ``W[y]``."""
+    features = features.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = classifier(features).gather(1, labels[:, None])
+        return torch.autograd.grad(logits.sum(), features)[0]
+
+
+def label_probability(classifier: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the probability ``[B]`` that the classifier gives to each sample's label."""
+    return classifier(features).softmax(dim=1).gather(1, labels[:, None])[:, 0]
+
+
+def spatial_scores(maps: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return ``sum_c F_c g_c`` at each position, ``[B, 1, H, W]``, of maps ``[B, D, H, W]`` and gradient ``[B, D]``."""
+    return (maps * gradient[:, :, None, None]).sum(dim=1, keepdim=True)
+
+
+def largest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
+    """Return which ``floor(fraction K)`` of each row of ``scores: [B, K]`` are largest; of equal ones the first."""
+    # A product such as 0.29 * 100 = 28.999999999999996 is meant as the whole number.
+    count = int(fraction * scores.shape[1] + 1e-9)
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, order[:, :count], True)

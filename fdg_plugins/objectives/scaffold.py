@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""SCAFFOLD: each step of a site is corrected by how its own gradient differs from that of all sites.
+
+For a federation whose sites drift apart while they train, because their data differ.
+
+Reference: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning", ICML 2020.
+
+Equations, with c the server's control variate, c_u the site's, Delta_u = theta_u - theta its update, eta_u its learning
+rate and a_u how far its steps went (tau_u steps of plain SGD: tau_u):
+
+- ``g = grad CE + c - c_u`` in every step -> :class:`LocalControlVariates`, :func:`correct_gradients`
+- option II, ``c_u+ = c_u - c - Delta_u / (eta_u a_u)``, of which ``c_u+ - c_u`` is sent -> :func:`control_change`
+- ``c+ = c + 1/N sum_S (c_u+ - c_u)``, N all sites, S those of the round -> :class:`ControlExchange`
+
+Shapes: c and c_u by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and
+the scale of a gradient.
+
+Participation: c and all c_u are zero at the start, and a site's first round while c is zero is FedAvg's, bit for bit.
+An absent site keeps its c_u; c is the mean of c_u over all N sites after every round, however many of them it has.
+That holds as long as the server takes every report of a site that trained: one that it refuses or never sees, also
+because the round had too few usable updates, has moved c_u and not c. A round that the server repeats does not break
+it, for a site then starts from the c_u that it had before. Buffers: averaged as under FedAvg; c does not know them.
+
+Differences: option I, the gradient at theta in a pass of its own, is left out, and so is a c that weighs the sites
+(FedDG-GA's code). With momentum a_u is FedNova's ``||a_u||_1``, for Delta_u over tau_u steps would be too long a
+gradient; the paper has none. Weight decay is part of what a site minimises, and so of its control. FedDG-GA's code
+leaves out 1/eta_u.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from fdg_plugins.core.linear import combine
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, Trained, to_report
+from fdg_plugins.objectives.parameters import Shapes, parameter_shapes, read_per_parameter
+
+ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
+FLOAT_SLACK = 1e-5  # of a value: float32 sums in another order
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class SCAFFOLDObjective(Objective):
+    """Cross entropy, by steps with control variates. It has no settings."""
+
+    name: ClassVar[str] = "scaffold"
+    report: ClassVar[str | None] = "control_variate"
+    reports_parameters: ClassVar[bool] = True
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the cross entropy with steps corrected by the c received and the site's own c_u; zero if not yet."""
+        shapes = parameter_shapes(model)
+        sent = Reader("sent for objective 'scaffold'", SettingsError)
+        kept = Reader(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
+        server = read_per_parameter(sent, received, shapes) if received else zeros(shapes)
+        own = read_per_parameter(kept, site.memory, shapes) if site.memory else zeros(shapes)
+        correction: dict[str, torch.Tensor] = {}
+        if received or site.memory:
+            parameters = dict(model.named_parameters())
+            correction = {name: (server[name] - own[name]).to(parameters[name].device) for name in shapes}
+        return LocalControlVariates(server, own, correction, site.learning_rate)
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server's half, which keeps c."""
+        return ControlExchange(parameter_shapes(model), num_sites)
+
+
+@dataclass(frozen=True)
+class LocalControlVariates(LocalCrossEntropy):
+    """Cross entropy whose steps follow ``grad CE + c - c_u``.
+
+    Args:
+        server: c, by name, float32 on the CPU.
+        own: c_u, likewise.
+        correction: ``c - c_u`` on the model's device; empty if both are zero.
+        learning_rate: eta_u.
+    """
+
+    server: Tensors
+    own: Tensors
+    correction: Tensors
+    learning_rate: float
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Change ``model`` by one corrected step; return the batch's loss before it."""
+        loss = compute_gradients()
+        correct_gradients(model, self.correction)
+        optimizer.step()
+        return loss
+
+    def report(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return ``c_u+ - c_u``, float32."""
+        return to_report(self._change(trained))
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return ``c_u+``, float32; c_u as it was if the server will refuse the change, or the site could not use it.
+
+        So a round that ended in NaN does not take the site out of all that follow.
+        """
+        change = self._change(trained)
+        moved = {name: value + change[name] for name, value in self.own.items()}
+        return to_report(moved if readable(change.values()) and readable(moved.values()) else self.own)
+
+    def _change(self, trained: Trained) -> dict[str, torch.Tensor]:
+        return control_change(trained.update, self.server, self.learning_rate * trained.effective_steps)
+
+
+@torch.no_grad()
+def correct_gradients(model: nn.Module, correction: Tensors) -> None:
+    """Add ``c - c_u`` to the gradients of ``model``, by name; a parameter without one has the gradient zero.
+
+    An empty correction leaves the gradients to the bit.
+    """
+    for name, parameter in model.named_parameters():
+        if name not in correction or not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad.add_(correction[name])
+
+
+def control_change(update: Tensors, server: Tensors, length: float) -> dict[str, torch.Tensor]:
+    """Return ``c_u+ - c_u = -(c + Delta_u / length)``, by c's names, float32; ``length`` is ``eta_u a_u``.
+
+    It does not depend on c_u, so that server and site add the very same numbers.
+    """
+    return {name: -(control + update[name].float() / length) for name, control in server.items()}
+
+
+def readable(values: Iterable[torch.Tensor]) -> bool:
+    """Return whether all values are finite and none is beyond what a ``Reader`` takes."""
+    return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
+
+
+def zeros(shapes: Shapes) -> dict[str, torch.Tensor]:
+    """Return the control variate of the start."""
+    return {name: torch.zeros(tuple(shape)) for name, shape in shapes.items()}
+
+
+class ControlExchange(Exchange):
+    """The server's half of SCAFFOLD: changes of the sites' control variates in, c out.
+
+    Args:
+        shapes: from the trainable parameters' names in the state dict to shapes.
+        num_sites: N, all sites that train in the run, in whichever of its rounds.
+    """
+
+    def __init__(self, shapes: Shapes, num_sites: int) -> None:
+        super().__init__("train")
+        self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
+        self.num_sites = num_sites
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name, and the number of sites over which c is the mean."""
+        return {"exchange": SCAFFOLDObjective.name, "num_sites": self.num_sites}
+
+    def read_report(
+        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return the change of a site's control variate; refuse one that does not follow from the update."""
+        change = read_per_parameter(reader, report, self.shapes)
+        if facts is not None:
+            self._check_change(reader, change, update, facts)
+        return change
+
+    def _check_change(self, reader: Reader, change: Tensors, update: Tensors | None, facts: SiteFacts) -> None:
+        """Refuse a change other than :func:`control_change` gives, but for the rounding of an update on its way."""
+        control = self._learned or zeros(self.shapes)
+        for name, shape in self.shapes.items():
+            if not isinstance(update, Mapping) or name not in update:
+                reader.refuse(f"the change of {name!r} came without its update, expected both")
+            moved = reader.numbers(name, update[name], shape) / (facts.learning_rate * facts.effective_steps)
+            slack = ROUNDED * moved.abs() + FLOAT_SLACK * control[name].abs()
+            if not bool(((change[name] + control[name] + moved).abs() <= slack + TINY).all()):
+                reader.refuse(
+                    f"the change of {name!r} does not follow from its update, expected -(c + update / length)"
+                )
+
+    def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
+        """Return ``c + 1/N sum_S (c_u+ - c_u)``, summed in float64."""
+        control = self._learned or zeros(self.shapes)
+        factors = torch.tensor([1.0, *[1 / self.num_sites] * len(reports)], dtype=torch.float64)
+        return {
+            name: combine(factors, [control[name], *(change[name] for change in reports.values())])
+            for name in self.shapes
+        }
+
+    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return c as it was learned."""
+        return read_per_parameter(reader, tensors, self.shapes)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of a method contradict each other, and what they need of the sites: said before any site is asked."""
+
+from collections.abc import Sequence
+
+from nvflare.apis.filter import Filter
+
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters import RoundedUpdateReceiveFilter
+from fdg_plugins.messages import REPORT_LOCAL_MODEL
+from fdg_plugins.objectives import Objective, make_objective
+from fdg_plugins.plans.plans import Plans
+from fdg_plugins.settings.protocol import Protocol
+
+
+def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
+    """Raise ``SettingsError`` for a value that the aggregator refuses, in either plan; its settings stay."""
+    in_force = aggregator.settings()
+    for plan in plans:
+        aggregator.configure(plan.aggregator)
+        _check_composition(plan.protocol, aggregator)
+        aggregator.configure(in_force)
+
+
+def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for parts of a method that contradict each other, with the reason."""
+    objective = make_objective(protocol.objective)
+    if objective.name in aggregator.excludes:
+        raise SettingsError(
+            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: "
+            f"{aggregator.excludes[objective.name]}."
+        )
+    if objective.plain_sgd and protocol.momentum:
+        raise SettingsError(
+            f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: objective {objective.name!r} is defined "
+            "for plain SGD."
+        )
+    if protocol.enable_tensor_disk_offload:
+        _check_offload(objective, aggregator)
+    if aggregator.needs_training_loss and protocol.gap_split != "train":
+        raise SettingsError(
+            f"gap_split (FDG_GAP_SPLIT) is {protocol.gap_split!r}, expected 'train': the weighting follows from the "
+            "loss on the training split."
+        )
+
+
+def _check_offload(objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for parts of a method that have whole updates of all sites in memory."""
+    setting = "enable_tensor_disk_offload (FDG_ENABLE_TENSOR_DISK_OFFLOAD) is true, expected false:"
+    if not aggregator.reads_parts:
+        raise SettingsError(f"{setting} aggregator {type(aggregator).__name__} reads updates in memory only.")
+    if objective.reports_parameters:
+        raise SettingsError(
+            f"{setting} objective {objective.name!r} keeps a number for each parameter and site in memory."
+        )
+
+
+def check_update_filters(plans: Plans, filters: Sequence[Filter] | None) -> None:
+    """Raise ``SettingsError`` if a plan and the job's filters for updates at the server contradict each other.
+
+    ``filters`` is None where FLARE does not say which they are; nothing is checked then.
+    """
+    if filters is None:
+        return
+    rounded = any(isinstance(one, RoundedUpdateReceiveFilter) for one in filters)
+    for plan in plans:
+        precision = plan.protocol.update_precision
+        if rounded != (precision == "bfloat16"):
+            raise SettingsError(
+                f"update_precision (FDG_UPDATE_PRECISION) is {precision!r}, but the job's configs have "
+                f"{'the' if rounded else 'no'} filters that round updates to bfloat16: expected a job that was made "
+                "with this setting."
+            )
+
+
+def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str, str]:
+    """Return what the sites must report beside their updates, and which part of the method needs it."""
+    objective = make_objective(protocol.objective)
+    needed = {objective.report: f"objective {objective.name!r}"} if objective.report else {}
+    if aggregator.shares is not None:
+        needed[aggregator.shares] = "the weighting"
+    if protocol.keep_local_models:
+        needed[REPORT_LOCAL_MODEL] = "keep_local_models"
+    return needed

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the job's config and the server's environment to the plans of a run: one for real data, one for the stand-in."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import shorten
+from fdg_plugins.models import check_model_name, input_channels
+from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.settings.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
+
+
+class Plan(NamedTuple):
+    """A protocol, and the settings of the aggregator that go with it."""
+
+    protocol: Protocol
+    aggregator: dict[str, Any]
+
+
+class Plans(NamedTuple):
+    """What the run will be on real data and on the stand-in; the census tells which."""
+
+    real: Plan
+    stand_in: Plan
+
+
+def make_plans(
+    job: Mapping[str, Any],
+    stand_in: Mapping[str, Any],
+    environment: Mapping[str, str],
+    aggregator_settings: list[str],
+) -> Plans:
+    """Return the plans from the job's two objects of settings and the ``FDG_*`` variables, which win over both.
+
+    Raises ``SettingsError`` for a setting that does not exist, is out of range, or names an unknown domain.
+    """
+    for name, value in (("protocol", job), ("stand_in_protocol", stand_in)):
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"config of the job: {name} is {shorten(value)}, expected an object of settings.")
+    objective = sorted({setting for name in OBJECTIVES for setting in objective_settings(name)})
+    base = part_settings(job, [], [], "config of the job, protocol")
+    drawn = part_settings(stand_in, aggregator_settings, objective, "config of the job, stand_in_protocol")
+    operator = part_settings(environment_settings(environment), aggregator_settings, objective, "environment, FDG_*")
+    return Plans(*(_plan(base, layer, operator) for layer in (Overrides({}, {}, {}), drawn)))
+
+
+def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
+    protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
+    protocol = _with_objective(protocol, {**layer.objective, **operator.objective})
+    check_model_name(protocol.model)
+    spec = dataset_spec(protocol.dataset)
+    if protocol.target not in spec.domains:
+        raise SettingsError(
+            f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."
+        )
+    if input_channels(protocol.model) != spec.channels:
+        raise SettingsError(
+            f"model (FDG_MODEL) is {protocol.model!r}, which takes {input_channels(protocol.model)} channels, "
+            f"but the images of {spec.name} have {spec.channels}."
+        )
+    return Plan(protocol, {**layer.aggregator, **operator.aggregator})
+
+
+def _with_objective(protocol: Protocol, settings: Mapping[str, Any]) -> Protocol:
+    """Return the protocol whose objective has all of its settings, those of ``settings`` in place of its own."""
+    name = make_objective(protocol.objective).name
+    for setting in settings:
+        if setting not in objective_settings(name):
+            known = ", ".join(objective_settings(name)) or "none"
+            raise SettingsError(f"objective {name!r} has no setting {setting!r}; it has {known}.")
+    objective = make_objective({**protocol.objective, **read_settings(name, settings)})
+    return protocol.model_copy(update={"objective": objective.settings()})

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a site did not do what it was asked: in full for its own log, and as much of it as may leave the site.
+
+What leaves names no file, folder or image and quotes no exception. Where the site's log says more, both carry the same
+random id, by which the site's operator finds the one from the other.
+"""
+
+import secrets
+from typing import NamedTuple
+
+from nvflare.apis.fl_context import FLContext
+
+from fdg_plugins.errors import FDGError
+from fdg_plugins.settings.site_config import site_config_of
+from fdg_plugins.values import visible
+
+ID_BYTES = 4
+
+
+class Reason(NamedTuple):
+    """One reason twice: ``told`` to the server, ``logged`` at the site."""
+
+    told: str
+    logged: str
+
+
+def texts_of(error: Exception) -> tuple[str, str]:
+    """Return an error's text for the site's own log, and the one that may leave the site.
+
+    Of an error that was not foreseen only the kind leaves: its text may quote anything.
+    """
+    if isinstance(error, FDGError):
+        return str(error), error.public
+    kind = type(error).__name__
+    lines = str(error).splitlines()
+    return f"{kind}: {lines[0] if lines else 'no message'}", f"unforeseen error ({kind})."
+
+
+def make_reason(full: str, public: str, *, names: bool) -> Reason:
+    """Return the reason in the two texts of :func:`texts_of`; ``names``: the site's operator lets all of it leave."""
+    full, public = visible(full), visible(public)
+    if names or public == full:
+        return Reason(full, full)
+    number = secrets.token_hex(ID_BYTES)
+    details = f"details in the site's own log under {number}"
+    start = public.rstrip(".")
+    told = f"{start[:-1]}; {details})." if start.endswith(")") else f"{start} ({details})."
+    return Reason(told, f"{full} [{number}]")
+
+
+def reason_of(error: Exception, *, names: bool = False) -> Reason:
+    """Return the reason that an error is."""
+    return make_reason(*texts_of(error), names=names)
+
+
+def may_tell_names(fl_ctx: FLContext) -> bool:
+    """Return whether the site's operator lets names leave (``report_names``); not if its config is unreadable."""
+    try:
+        return site_config_of(str(fl_ctx.get_identity_name()), fl_ctx).report_names
+    except Exception:  # noqa: BLE001 - whatever is wrong with the config, it allowed nothing
+        return False

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The census: do the sites that want to train together fit together?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fdg_plugins.errors import CensusError
+from fdg_plugins.messages import CensusReply
+from fdg_plugins.settings.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The sites of a run by role, in sorted order, and what they agreed on."""
+
+    sources: tuple[str, ...]
+    held_out: tuple[str, ...]
+    classes: tuple[str, ...]
+    stand_in: bool
+    replies: dict[str, CensusReply]
+
+
+def take_census(replies: Mapping[str, CensusReply], failures: Mapping[str, str], target: str) -> Federation:
+    """Return the federation that the replies make; raise ``CensusError`` naming the first site that does not fit.
+
+    Every site must answer: a federation that starts without one of its sites is not the one that was asked for.
+    """
+    for site in sorted(failures):
+        raise CensusError(f"site {site} cannot take part: {failures[site]}")
+    if not replies:
+        raise CensusError("no site answered the census, expected at least one source and one held-out site.")
+    sites = sorted(replies)
+    for site in sites[1:]:
+        _check_pair(sites[0], replies[sites[0]], site, replies[site])
+    sources = tuple(site for site in sites if replies[site].domain != target)
+    held_out = tuple(site for site in sites if replies[site].domain == target)
+    held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
+    if not held_out:
+        raise CensusError(f"no site holds the held-out domain {target!r}; the sites are {held}.")
+    if not sources:
+        raise CensusError(f"every site holds the held-out domain {target!r}, so none can train; the sites are {held}.")
+    for site in sites:
+        _check_own(site, replies[site], "held_out" if site in held_out else "source")
+    first = replies[sites[0]]
+    return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
+
+
+def check_min_sites(protocol: Protocol, federation: Federation) -> None:
+    """Raise ``CensusError`` if the rounds could never have enough updates."""
+    drawn = protocol.sites_per_round
+    if drawn is not None and drawn > len(federation.sources):
+        raise CensusError(f"sites_per_round is {drawn}, but only {len(federation.sources)} sites hold a source domain.")
+    if drawn is not None and drawn < protocol.min_sites:
+        raise CensusError(f"sites_per_round is {drawn}, fewer than min_sites {protocol.min_sites}.")
+    if len(federation.sources) < protocol.min_sites:
+        raise CensusError(
+            f"min_sites is {protocol.min_sites}, but only {len(federation.sources)} sites hold a source domain: "
+            f"{', '.join(federation.sources)}."
+        )
+
+
+def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
+    """Raise ``CensusError`` for a source that forbids a report that the method needs; ``needed``: report -> whose."""
+    for site in federation.sources:
+        allowed = federation.replies[site].allowed_reports
+        for report, whose in needed.items():
+            if allowed is not None and report not in allowed:
+                raise CensusError(f"site {site} forbids the report {report!r} (allowed_reports), which {whose} needs.")
+
+
+def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
+    if reply.stand_in != reference.stand_in:
+        real, drawn = (first, site) if reply.stand_in else (site, first)
+        raise CensusError(
+            f"site {drawn} would use the STAND-IN while site {real} holds real data: "
+            f"set the data root of site {drawn} (FDG_DATA_ROOT or fdg_site.json)."
+        )
+    if reply.dataset != reference.dataset:
+        raise CensusError(f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}.")
+    if reply.classes != reference.classes:
+        odd = sorted(set(reply.classes) ^ set(reference.classes))
+        what = f"{odd[0]!r} is known to only one of them" if odd else "the order differs"
+        raise CensusError(f"site {site} has other classes than site {first}: {what}.")
+    for package, version in reference.versions.items():
+        if package in ("fdg-plugins", "nvflare") and reply.versions.get(package) != version:
+            raise CensusError(
+                f"site {site} runs {package} {reply.versions.get(package)}, but site {first} runs {version}: "
+                "one job needs one version everywhere."
+            )
+
+
+def _check_own(site: str, reply: CensusReply, role: str) -> None:
+    if reply.role is not None and reply.role != role:
+        raise CensusError(
+            f"site {site} accepts only the role {reply.role!r}, but holding domain {reply.domain!r} "
+            f"its role in this run is {role!r}."
+        )
+    if len(reply.class_counts) != len(reply.classes):
+        raise CensusError(f"site {site} counts {len(reply.class_counts)} classes but names {len(reply.classes)}.")
+    if sum(reply.class_counts) != reply.num_test:
+        raise CensusError(f"site {site} counts {sum(reply.class_counts)} images by class, but {reply.num_test} in all.")
+    if reply.num_train + reply.num_validation > reply.num_test:
+        raise CensusError(
+            f"site {site} counts {reply.num_train} images to train and {reply.num_validation} to validate, "
+            f"but {reply.num_test} in all."
+        )
+    needed = {"num_test": reply.num_test} if role == "held_out" else {}
+    if role == "source":
+        needed = {"num_train": reply.num_train, "num_validation": reply.num_validation}
+    for name, count in needed.items():
+        if count == 0:
+            raise CensusError(f"site {site} has {name} 0, expected at least one example in the role {role!r}.")

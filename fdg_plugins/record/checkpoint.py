@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything a run needs to go on after its server died: one file, replaced after every round.
+
+Model, tensors of the method's exchange, and as text the record and the states of aggregator and exchange lie in one
+safetensors file, so that no crash can leave parts of two rounds. A checksum covers all of it. FLARE 2.9 has no
+snapshots of its own.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import torch
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.messages import first_problem
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_tensors
+from fdg_plugins.storage import parse_json
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+VERSION, UNCHECKED_VERSION = "2", "1"
+MODEL, EXCHANGE = "model/", "exchange/"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after its last complete round, which is that of the record."""
+
+    record: RunRecord
+    model: Mapping[str, torch.Tensor]
+    aggregator: dict[str, Any]
+    exchange: dict[str, Any] | None
+    exchange_tensors: Mapping[str, torch.Tensor]
+
+    def write(self, path: Path) -> None:
+        """Replace the file at ``path``."""
+        tensors = {MODEL + name: value for name, value in self.model.items()}
+        tensors.update({EXCHANGE + name: value for name, value in self.exchange_tensors.items()})
+        description = {
+            "version": VERSION,
+            "record": self.record.model_dump_json(),
+            "aggregator": json.dumps(self.aggregator),
+            "exchange": json.dumps(self.exchange),
+        }
+        save_checked_tensors(path, tensors, description)
+
+
+def read_checkpoint(path: Path, run: str) -> Checkpoint:
+    """Return the checkpoint of ``run``; raise ``DataError`` if there is none or it cannot be read."""
+    if not path.is_file():
+        raise DataError(f"run {run} has no checkpoint at the server: it never finished a round, or it has ended.")
+    try:
+        tensors, description = load_checked_tensors(path, UNCHECKED_VERSION)
+        version = description.get("version")
+        if version not in (VERSION, UNCHECKED_VERSION):
+            raise DataError(f"version {version}, expected {VERSION}.")
+        record = RunRecord.model_validate_json(description["record"])
+        if record.run != run:
+            raise DataError(f"it is that of run {record.run}.")
+        aggregator = parse_json(description["aggregator"], "state of the aggregator")
+        exchange = parse_json(description["exchange"], "state of the exchange")
+    except KeyError as error:
+        raise DataError(f"checkpoint of run {run} cannot be read: {error} is missing.") from error
+    except pydantic.ValidationError as error:
+        raise DataError(f"checkpoint of run {run} cannot be read: {first_problem(error)}") from error
+    except DataError as error:
+        raise DataError(f"checkpoint of run {run} cannot be read: {error}") from error
+    return Checkpoint(record, _part(tensors, MODEL), aggregator, exchange, _part(tensors, EXCHANGE))
+
+
+def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def check_continues(record: RunRecord, fresh: RunRecord) -> None:
+    """Raise ``DataError`` naming the first thing in which a job differs from the run that it would continue."""
+    then, now = record.protocol.model_dump(), fresh.protocol.model_dump()
+    pairs: list[tuple[str, Any, Any]] = [(f"setting {name}", then[name], now[name]) for name in then]
+    pairs += [("method", record.method.model_dump(), fresh.method.model_dump())]
+    pairs += [("sources", record.sources, fresh.sources), ("held-out sites", record.held_out, fresh.held_out)]
+    pairs += [("classes", record.classes, fresh.classes), ("stand-in", record.stand_in, fresh.stand_in)]
+    pairs += [
+        (f"split of site {site}", reply.split_hash, fresh.census[site].split_hash)
+        for site, reply in record.census.items()
+        if site in fresh.census
+    ]
+    for what, before, after in pairs:
+        if before != after:
+            raise DataError(f"run {record.run} cannot go on: its {what} was {before}, but is now {after}.")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person reads while a run goes on, and the table at its end."""
+
+from typing import Any
+
+from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord
+
+TITLES = {
+    "last": "last",
+    "source_validation": "selected by source validation",
+    "oracle": "oracle: chosen on the target, not a result",
+}
+
+
+def marks(record: RunRecord) -> str:
+    """Return the words that must stand beside every number of this run, such as ``STAND-IN``."""
+    words = ["STAND-IN"] if record.stand_in else []
+    if record.initial_weights.label == "from scratch":
+        words.append("from scratch")
+    return ", ".join(words)
+
+
+def percent(value: float | None) -> str:
+    """Return a fraction for people: ``81.2 %``; ``missing`` if there is none."""
+    return "missing" if value is None else f"{100 * value:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds for people: ``41 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
+    """Return the line of one round; accuracies are of the model that the round started from."""
+    rounds = record.protocol.rounds
+    recent = [done.seconds for done in record.rounds[-5:]]
+    remaining = (rounds - finished.round) * sum(recent) / len(recent)
+    losses = [local.epoch_losses[-1] for local in finished.local.values() if local.epoch_losses]
+    model = f"model after round {received.after_round}" if received.after_round else "initial model"
+    parts = [
+        f"round {finished.round}/{rounds}",
+        f"sites {len(finished.sites)}/{len(finished.drawn)}",
+        f"train loss {sum(losses) / len(losses):.4f}" if losses else "train loss missing",
+        f"{model}: source val {percent(received.source_mean)}, "
+        f"target {record.protocol.target} {percent(received.target)}",
+        f"{finished.seconds:.1f} s",
+        f"ETA {duration(remaining)}",
+    ]
+    return " | ".join(parts)
+
+
+def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:
+    """Return the line of an evaluation outside a round."""
+    return (
+        f"model after round {evaluation.after_round}: source val {percent(evaluation.source_mean)}, "
+        f"target {record.protocol.target} {percent(evaluation.target)}"
+    )
+
+
+def stats(record: RunRecord) -> dict[str, Any]:
+    """Return where a run stands, as numbers and short texts for FLARE's ``show_stats``; accuracies are fractions."""
+    latest = record.evaluations[-1] if record.evaluations else None
+    return {
+        "phase": record.status,
+        "current_round": len(record.rounds),
+        "num_rounds": record.protocol.rounds,
+        "run": record.run,
+        "marks": marks(record),
+        "source_validation_accuracy": latest.source_mean if latest else None,
+        "target_accuracy": latest.target if latest else None,
+    }
+
+
+def final_table(record: RunRecord) -> str:
+    """Return the table of accuracies per domain for each selection rule, as lines of text."""
+    evaluations = {evaluation.after_round: evaluation for evaluation in record.evaluations}
+    target = record.protocol.target
+    sources = sorted({record.census[site].domain for site in record.sources})
+    head = ["model", *sources, "source mean", "worst source", f"target {target}"]
+    rows = [_row(choice, evaluations[choice.after_round], sources) for choice in record.choices]
+    settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
+    title = f"{record.data}, {record.protocol.model}, {record.protocol.image_size} px, seed {record.protocol.seed}"
+    note = f" [{marks(record)}]" if marks(record) else ""
+    return "\n".join(
+        [
+            f"Accuracy of the global model{note}: {title}",
+            f"{record.method.aggregator} ({settings}), {len(record.rounds)} rounds",
+            *_aligned([head, *rows]),
+            "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
+        ]
+    )
+
+
+def _row(choice: Choice, evaluation: EvaluationRecord, sources: list[str]) -> list[str]:
+    return [
+        f"{TITLES[choice.rule]} (round {choice.after_round})",
+        *(percent(evaluation.domains.get(domain)) for domain in sources),
+        percent(evaluation.source_mean),
+        percent(evaluation.source_worst),
+        percent(evaluation.target),
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]

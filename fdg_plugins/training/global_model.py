@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The global model at the server: its parameters, the rule by which a step changes them, its files."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.core.stored import Values, whole
+from fdg_plugins.errors import FDGError
+from fdg_plugins.flare.stored_tensor import size_of
+from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
+from fdg_plugins.objectives import Exchange, adapt_model, make_objective
+from fdg_plugins.record.run_files import LOCAL_FOLDER
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.storage import save_tensors, user_path
+
+
+class GlobalModel:
+    """Parameters of the global model. They are replaced, never changed in place: messages may still hold them."""
+
+    def __init__(self, state: Mapping[str, torch.Tensor], kinds: Mapping[str, str]) -> None:
+        self.state = {name: value.detach().clone().contiguous() for name, value in state.items()}
+        self.layout = ModelLayout.of(self.state, kinds)
+
+    def apply(self, step: Mapping[str, torch.Tensor | np.ndarray]) -> None:
+        """Add the step; raise ``FDGError``, the model unchanged, if a parameter would stop being finite."""
+        # A step has the form of the updates, and FLARE's privacy filters turn tensors into arrays.
+        moved = {name: value + torch.as_tensor(step[name]).to(value.dtype) for name, value in self.state.items()}
+        for name, value in moved.items():
+            if name.endswith("running_var"):
+                value.clamp_(min=0)  # a mean of variances is none below zero, but noise for privacy makes some
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
+        self.state = moved
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the parameters and buffers."""
+        return count_bytes(self.state)
+
+    def save(self, path: Path, description: Mapping[str, str]) -> None:
+        """Write the parameters and a description of them as safetensors, atomically."""
+        save_tensors(path, self.state, description)
+
+
+def save_local_models(
+    folder: Path,
+    received: Mapping[str, torch.Tensor],
+    updates: Mapping[str, Mapping[str, Values]],
+    description: Mapping[str, str],
+) -> None:
+    """Write each site's own model, received plus update, to ``<folder>/local_models/<site>.safetensors``."""
+    for site, update in updates.items():
+        local = {name: value + whole(update[name]).to(value.dtype) for name, value in received.items()}
+        save_tensors(folder / LOCAL_FOLDER / f"{site}.safetensors", local, {**description, "site": site})
+
+
+class Start(NamedTuple):
+    """What a run starts from: the global model, the origin of its weights, what the method exchanges beside it, and the
+    names of the last layer's weight and bias, whose rows are the classes."""
+
+    model: GlobalModel
+    weights: PretrainedRecord
+    exchange: Exchange | None
+    last_layer: tuple[str, str]
+
+
+def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> Start:
+    """Return the model before round 1: weights drawn from the seed, the extractor's from ImageNet where asked for.
+
+    ``num_sites`` counts the sites that train.
+    """
+    model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
+    file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
+    sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
+    record = load_pretrained(
+        model,
+        protocol.model,
+        protocol.pretrained,
+        file=user_path(file, os.environ) if file else None,
+        sha256=sha256 or None,
+    )
+    model = adapt_model(model, protocol)
+    exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
+    return Start(GlobalModel(model.state_dict(), parameter_kinds(model)), record, exchange, model.last_layer_names)
+
+
+def count_bytes(tensors: Mapping[str, Any]) -> int:
+    """Return the bytes of the elements of tensors or arrays, in memory or in files."""
+    return sum(size_of(value) for value in tensors.values())

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local training and evaluation of a model on one domain, without FLARE."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.functional import cross_entropy
+
+if TYPE_CHECKING:
+    from fdg_plugins.models import ExtractorClassifier
+    from fdg_plugins.objectives import LocalObjective
+
+Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
+ShouldStop = Callable[[], bool]
+
+
+class Stopped(Exception):  # noqa: N818 - an order that was obeyed, not an error
+    """The job was aborted; raised within one batch of the signal."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Where and how a site computes: device, autocast to bfloat16, channels-last convolutions."""
+
+    device: torch.device
+    bfloat16: bool = False
+    channels_last: bool = False
+
+    def place(self, model: "ExtractorClassifier") -> "ExtractorClassifier":
+        """Return the model on the device, in the memory format."""
+        format_ = torch.channels_last if self.channels_last else torch.contiguous_format
+        return model.to(self.device).to(memory_format=format_)
+
+    def images(self, images: torch.Tensor) -> torch.Tensor:
+        """Return images ``[B, 3, H, W]`` on the device, in the memory format."""
+        format_ = torch.channels_last if self.channels_last else torch.contiguous_format
+        return images.to(self.device, non_blocking=True, memory_format=format_)
+
+    def autocast(self) -> torch.autocast:
+        """Return the context of forward passes."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """What local training did: mean loss per epoch, optimizer steps, seconds."""
+
+    epoch_losses: tuple[float, ...]
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean cross entropy and fraction of correct predictions over ``count`` examples."""
+
+    loss: float
+    accuracy: float
+    count: int
+
+
+def train_locally(
+    model: "ExtractorClassifier",
+    objective: "LocalObjective",
+    epochs: Iterable[Batches],
+    optimizer: torch.optim.Optimizer,
+    arithmetic: Arithmetic,
+    should_stop: ShouldStop,
+    on_epoch: Callable[[int, float], None],
+) -> LocalTraining:
+    """Train ``model`` in place, one pass over each of ``epochs``; call ``on_epoch(epoch, mean loss)`` after each.
+
+    Raises :class:`Stopped` within one batch once ``should_stop()`` is true.
+    """
+    started = time.perf_counter()
+    losses: list[float] = []
+    steps = 0
+    for epoch, batches in enumerate(epochs):
+        model.train()
+        objective.prepare(model)
+        total = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
+        seen = 0
+        for images, labels in batches:
+            if should_stop():
+                raise Stopped
+            loss = _step(model, objective, images, labels, optimizer, arithmetic)
+            # Summed on the device: reading a loss out after every step would make an accelerator wait.
+            total += loss.double() * len(labels)
+            seen += len(labels)
+            steps += 1
+        losses.append(float(total) / seen)
+        on_epoch(epoch, losses[-1])
+    return LocalTraining(tuple(losses), steps, time.perf_counter() - started)
+
+
+def placed(
+    batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield ``batches`` on the device; raises :class:`Stopped` as training does."""
+    for images, labels in batches:
+        if should_stop():
+            raise Stopped
+        yield arithmetic.images(images), labels.to(arithmetic.device, non_blocking=True)
+
+
+def _step(
+    model: "ExtractorClassifier",
+    objective: "LocalObjective",
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    optimizer: torch.optim.Optimizer,
+    arithmetic: Arithmetic,
+) -> torch.Tensor:
+    labels = labels.to(arithmetic.device, non_blocking=True)
+    images = arithmetic.images(images)
+
+    def compute_gradients() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with arithmetic.autocast():
+            loss = objective.loss(model, images, labels)
+        loss.backward()
+        return loss.detach()
+
+    return objective.step(model, compute_gradients, optimizer)
+
+
+class Tally:
+    """Sums over examples, of which a :class:`Score` is the mean. Kept on the device until it is read out."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._count = 0
+
+    @torch.no_grad()
+    def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Count a batch with logits ``[B, Y]``, float32, and labels ``[B]``."""
+        self._loss += cross_entropy(logits, labels, reduction="sum").double()
+        self._correct += (logits.argmax(dim=1) == labels).sum()
+        self._count += len(labels)
+
+    def score(self) -> Score:
+        """Return the score over all that was counted."""
+        return Score(float(self._loss) / self._count, int(self._correct) / self._count, self._count)
+
+
+@torch.inference_mode()
+def evaluate(model: "ExtractorClassifier", batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop) -> Score:
+    """Return the score of ``model`` in evaluation mode; raises :class:`Stopped` as training does."""
+    model.eval()
+    tally = Tally(arithmetic.device)
+    for images, labels in placed(batches, arithmetic, should_stop):
+        with arithmetic.autocast():
+            logits = model(images).float()
+        tally.add(logits, labels)
+    return tally.score()

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One site's work under one protocol: the data it holds, and what each task does with the model it receives."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.data import (
+    DomainData,
+    Sample,
+    check_images,
+    evaluation_batches,
+    find_data_root,
+    open_domain,
+    training_epochs,
+    without_damaged,
+)
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import (
+    MOST_NAMES,
+    REPORT_GAP,
+    REPORT_LOCAL_MODEL,
+    REPORT_TRAINING_LOSS,
+    CensusReply,
+    Evaluation,
+    TrainReport,
+)
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objective, see
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.compiling import BACKEND, check_compiler
+from fdg_plugins.training.judging import Report, report_and_judge
+from fdg_plugins.training.loop import (
+    Arithmetic,
+    Batches,
+    LocalTraining,
+    ShouldStop,
+    evaluate,
+    placed,
+    train_locally,
+)
+
+EVALUATION_BATCH = 64
+PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision")
+
+
+class TrainResult(NamedTuple):
+    """What one round of local training gives: the update (local - global, plain, dense, contiguous, on the CPU), what
+    the site says of it, the tensors that the method reports beside it, and those that it keeps at the site."""
+
+    update: dict[str, torch.Tensor]
+    report: TrainReport
+    tensors: dict[str, torch.Tensor]
+    memory: dict[str, torch.Tensor]
+
+
+class SiteSession:
+    """What a site does under one protocol. Opens the data once; holds nothing that must survive a round.
+
+    ``left_out``: the images that the census found damaged and left out; a census looks for them anew.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        config: SiteConfig,
+        protocol: Protocol,
+        cache: Path | None = None,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
+        self.site = site
+        self.config = config
+        self.protocol = protocol
+        self.objective = make_objective(protocol.objective)
+        root = find_data_root(protocol.dataset, config.data_root, cache)
+        self.stand_in = root.stand_in
+        self.domain = config.domain or site
+        self._root = root.path
+        self.left_out = left_out
+        self.data: DomainData = self._open(left_out)
+        self.arithmetic = Arithmetic(
+            config.torch_device(), bfloat16=protocol.precision == "bfloat16", channels_last=protocol.channels_last
+        )
+
+    def census(self) -> CensusReply:
+        """Return what the site holds, nothing of any single image, after decoding every one of them once.
+
+        Damaged ones are a ``DataError``, or are left out from here on, as the site's config says.
+        """
+        if self.config.compile:
+            check_compiler(self.arithmetic.device)
+        self._look_at_images()
+        data = self.data
+        counts = Counter(sample.label for sample in data.test)
+        return CensusReply(
+            domain=self.domain,
+            dataset=data.dataset,
+            stand_in=self.stand_in,
+            classes=data.classes,
+            class_counts=tuple(counts[label] for label in range(len(data.classes))),
+            num_train=len(data.train),
+            num_validation=len(data.validation),
+            num_test=len(data.test),
+            split=data.split,
+            split_hash=data.split_hash,
+            skipped=data.skipped[:MOST_NAMES] if self.config.report_names else (),
+            num_skipped=len(data.skipped),
+            num_damaged=len(data.left_out),
+            role=self.config.role,
+            allowed_reports=self.config.allowed_reports,
+            device=str(self.arithmetic.device),
+            compiled=self.config.compile,
+            versions={name: version(name) for name in PACKAGES},
+        )
+
+    def _open(self, left_out: frozenset[str]) -> DomainData:
+        return open_domain(
+            self._root,
+            self.protocol.dataset,
+            self.domain,
+            seed=self.protocol.seed,
+            max_samples=self.protocol.max_samples_per_domain,
+            part=self.config.part_of_domain(),
+            image_memory=int(self.config.image_memory * 2**30),
+            max_pixels=self.config.max_image_pixels,
+            left_out=left_out,
+        )
+
+    def _look_at_images(self) -> None:
+        if self.left_out:
+            self.data, self.left_out = self._open(frozenset()), frozenset()
+        if self.config.damaged_images == "stop":
+            check_images(self.data)
+        else:
+            self.data, damaged = without_damaged(self.data, self._open)
+            self.left_out = damaged.files
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> ExtractorClassifier:
+        """Return the protocol's model with the parameters received, on the site's device."""
+        model = build_network(self.protocol, len(self.data.classes))
+        expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        received = {name: tuple(value.shape) for name, value in state.items()}
+        if expected != received:
+            name = min(set(expected.items()) ^ set(received.items()))[0]
+            raise SettingsError(
+                f"parameter {name!r} of the model received has shape {received.get(name)}, "
+                f"but {self.protocol.model!r} here has {expected.get(name)}.",
+                public=True,
+            )
+        model.load_state_dict(dict(state))
+        return self.arithmetic.place(model)
+
+    def evaluate(
+        self, model: ExtractorClassifier, split: Literal["train", "validation", "test"], should_stop: ShouldStop
+    ) -> Evaluation:
+        """Return the score of ``model`` on one split of the site's domain."""
+        batches = self._unchanged_images(getattr(self.data, split))
+        return Evaluation(split=split, **asdict(evaluate(model, batches, self.arithmetic, should_stop)))
+
+    def probe(self, state: Mapping[str, torch.Tensor], should_stop: ShouldStop) -> dict[str, torch.Tensor]:
+        """Return what the method reports of the model received, before any training."""
+        self._refuse_held_out()
+        self._check_allowed()
+        model = self.load(state)
+        return self._report_of(self.objective.report_received, model, should_stop)
+
+    def train(
+        self,
+        state: Mapping[str, torch.Tensor],
+        round_number: int,
+        should_stop: ShouldStop,
+        on_epoch: Callable[[int, float], None],
+        received: Mapping[str, torch.Tensor] | None = None,
+        memory: Mapping[str, torch.Tensor] | None = None,
+    ) -> TrainResult:
+        """Return what one round of local training gives.
+
+        ``received``: tensors of the method beside the model; ``memory``: those it kept here when the site last trained.
+        """
+        self._refuse_held_out()
+        self._check_allowed()
+        model, objective = self.load(state), self.objective
+        if self.config.compile:
+            model.compile_for_training(BACKEND)
+        learning_rate = self.protocol.learning_rate_at(round_number)
+        site_round = SiteRound(
+            self.site, round_number, self.protocol.seed, learning_rate, self.protocol.momentum, memory or {}
+        )
+        local_objective = objective.local(received or {}, model, site_round)
+        before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
+        optimizer = torch.optim.SGD(
+            [*model.parameters(), *local_objective.parameters()],
+            lr=learning_rate,
+            momentum=self.protocol.momentum,
+            weight_decay=self.protocol.weight_decay,
+            # One pass over the parameters, in half of the time on a CPU. On a GPU torch chooses.
+            fused=True if self.arithmetic.device.type == "cpu" else None,
+        )
+        epochs = self._epochs(round_number)
+        training = train_locally(model, local_objective, epochs, optimizer, self.arithmetic, should_stop, on_epoch)
+        after, more = self._judge(model, should_stop, objective.report_trained)
+        tensors.update(more)
+        report = self._report(before, after, training, learning_rate)
+        update = make_update(model.state_dict(), state)
+        trained = Trained(update, report.steps, report.effective_steps)
+        tensors.update(local_objective.report(trained))
+        return TrainResult(update, report, tensors, local_objective.memory(trained))
+
+    def _check_allowed(self) -> None:
+        allowed = self.config.allowed_reports
+        needed = {self.objective.report: f"objective {self.objective.name!r}"}
+        if self.protocol.gap_split == "train" and REPORT_GAP not in (allowed or ()):
+            needed[REPORT_TRAINING_LOSS] = "gap_split 'train'"
+        if self.protocol.keep_local_models:
+            needed[REPORT_LOCAL_MODEL] = "keep_local_models"
+        for report, whose in needed.items():
+            if report is not None and allowed is not None and report not in allowed:
+                raise SettingsError(
+                    f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.", public=True
+                )
+
+    def _refuse_held_out(self) -> None:
+        if self.domain == self.protocol.target:
+            raise SettingsError(f"domain {self.domain!r} is held out in this run and never trains.", public=True)
+
+    def _judge(
+        self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None
+    ) -> tuple[list[Evaluation], dict[str, torch.Tensor]]:
+        """Return the score on the validation split and, where the gap is measured there, on the training split; and
+        what ``report`` makes of the latter, if there is one."""
+        scores = [self.evaluate(model, "validation", should_stop)]
+        if self.protocol.gap_split != "train":
+            return scores, {} if report is None else self._report_of(report, model, should_stop)
+        if report is None:
+            return [*scores, self.evaluate(model, "train", should_stop)], {}
+        images, classes = self._training_images(should_stop), len(self.data.classes)
+        tensors, score = report_and_judge(report, model, images, classes, self.arithmetic)
+        return [*scores, Evaluation(split="train", **asdict(score))], tensors
+
+    def _report_of(
+        self, report: Report, model: ExtractorClassifier, should_stop: ShouldStop
+    ) -> dict[str, torch.Tensor]:
+        return report(model, see(model, self._training_images(should_stop)), len(self.data.classes))
+
+    def _unchanged_images(self, samples: Sequence[Sample]) -> Batches:
+        return evaluation_batches(
+            self.data,
+            samples,
+            image_size=self.protocol.image_size,
+            batch_size=EVALUATION_BATCH,
+            workers=self.config.workers,
+            device=self.arithmetic.device,
+        )
+
+    def _training_images(self, should_stop: ShouldStop) -> Batches:
+        """Yield the training split without augmentation, in its order, on the device."""
+        return placed(self._unchanged_images(self.data.train), self.arithmetic, should_stop)
+
+    def _epochs(self, round_number: int) -> Iterator[Batches]:
+        return training_epochs(
+            self.data,
+            image_size=self.protocol.image_size,
+            batch_size=self.protocol.batch_size,
+            seed=self.protocol.seed,
+            scope=(self.site, round_number),
+            epochs=self.protocol.local_epochs,
+            workers=self.config.workers,
+            device=self.arithmetic.device,
+        )
+
+    def _report(
+        self, before: list[Evaluation], after: list[Evaluation], training: LocalTraining, learning_rate: float
+    ) -> TrainReport:
+        return TrainReport(
+            domain=self.domain,
+            received=before[0],
+            local=after[0],
+            training_split=(before[1], after[1]) if len(before) > 1 else None,
+            epoch_losses=training.epoch_losses,
+            steps=training.steps,
+            effective_steps=effective_steps(training.steps, self.protocol.momentum),
+            learning_rate=learning_rate,
+            seconds=training.seconds,
+        )
+
+
+def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return local - global for every key, as FLARE's decoder needs it: plain, dense, contiguous, on the CPU."""
+    return {
+        name: (local[name].detach().cpu() - value.cpu()).contiguous(memory_format=torch.contiguous_format)
+        for name, value in received.items()
+    }

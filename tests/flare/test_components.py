@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Public components meet hostile job configs: nothing is opened, started, unpickled, evaluated or imported by them.
+
+An audit hook cannot be taken away again, so the walks run in a process of their own: this file, run as a script.
+"""
+
+import ast
+import importlib
+import inspect
+import json
+import math
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_exception import UnsafeComponentError
+from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
+from nvflare.fuel.utils.class_utils import instantiate_class
+
+import fdg_plugins
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.flare.components import COMPONENTS, SERVER, SITE, class_paths
+from fdg_plugins.flare.kits import ENDS, merge_allow_list, read_kit
+
+SOURCES = Path(fdg_plugins.__file__).parent
+WALK_TIMEOUT_S = 180
+
+# Events of CPython's audit hook, by their beginning, that no constructor may cause.
+FORBIDDEN_IN_CONSTRUCTORS = (
+    *("open", "os.", "shutil.", "glob.", "pathlib.", "tempfile.", "mmap."),
+    *("socket.", "urllib.", "http.", "ftplib.", "smtplib.", "subprocess.", "pty.", "webbrowser.", "signal."),
+    *("exec", "compile", "import", "pickle.", "marshal.", "ctypes.", "code.", "sqlite3.", "cpython.run"),
+)
+FORBIDDEN_IN_IMPORTS = (
+    *("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "urllib."),
+    *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "pty."),
+)
+
+TEXTS = (
+    *("", " ", "\x00", "a" * 100_000, "nan", "-1", "null", "{", "{}", '{"name": "ga", "step_size": "x"}'),
+    *("/etc/passwd", "../../../etc/passwd", "~/.ssh/id_rsa", "C:\\x", "/dev/stdin", "{WORKSPACE}/x", "{$HOME}"),
+    *("http://127.0.0.1:9/model.pt", "file:///etc/passwd", "s3://bucket/key", "\\\\host\\share"),
+    *("__import__('os').system('true')", "lambda: 0", "os.system", "fdg_plugins.storage.Path", "builtins.eval"),
+    *("${jndi:ldap://x}", "!!python/object/apply:os.system [true]", "cos\nsystem\n(S'true'\ntR."),
+)
+NUMBERS = (0, -1, 1, 2**31, 2**64, 10**400, -(10**400), 0.5, -0.0, 1e308, 1e-320, math.nan, math.inf, -math.inf, 1j)
+OTHERS = (None, True, False, b"\x80\x04.", [], {}, (), set(), [[]], [None], object(), Exception("x"), len, type)
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"name": value}
+    return value
+
+
+def hostile_values() -> list[Any]:
+    """Return what the author of a job might write, or a programme make of it."""
+    wrapped: list[Any] = []
+    for text in ("/etc/passwd", "os.system", "fedomg", "ga", "uniform", "erm", "pacs", "resnet18"):
+        wrapped += [
+            [text],
+            {"name": text},
+            {"name": text, "args": {"path": "/etc/passwd"}},
+            {"name": {"name": text}},
+            {"path": text, "args": {"command": "true"}},
+            {"class_path": text},
+            {text: text, 1: 2, None: []},
+            {"name": text, "weighting": {"name": text, "weighting": _nested(5)}, "kappa": 10**400},
+        ]
+    return [*TEXTS, *NUMBERS, *OTHERS, *wrapped, _nested(50), _nested(500)]
+
+
+def modules() -> list[str]:
+    """Return the names of all modules of the package."""
+    return [
+        "fdg_plugins",
+        *(found.name for found in pkgutil.walk_packages(fdg_plugins.__path__, "fdg_plugins.")),
+    ]
+
+
+def component_classes() -> list[type[Any]]:
+    """Return every class of the package that FLARE can use as a component, listed or not, and that can be built."""
+    found: dict[str, type[Any]] = {}
+    for module in map(importlib.import_module, modules()):
+        for value in vars(module).values():
+            if (
+                isinstance(value, type)
+                and value.__module__.startswith("fdg_plugins")
+                and issubclass(value, FLComponent)
+            ):
+                found[f"{value.__module__}.{value.__qualname__}"] = value
+    return [found[name] for name in sorted(found) if not inspect.isabstract(found[name])]
+
+
+def registries() -> dict[str, Callable[[Any], Any]]:
+    """Return what reads a job's names and settings once the run has begun."""
+    from fdg_plugins.aggregators import make_aggregator, make_weighting
+    from fdg_plugins.data import dataset_spec
+    from fdg_plugins.models import check_model_name
+    from fdg_plugins.objectives import make_objective
+    from fdg_plugins.plans.plans import make_plans
+    from fdg_plugins.settings.protocol import Protocol
+
+    plans = {
+        f"make_plans(protocol.{field})": lambda value, field=field: make_plans({field: value}, {}, {}, [])
+        for field in Protocol.model_fields
+    }
+    return {
+        "make_aggregator": make_aggregator,
+        "make_weighting": make_weighting,
+        "make_objective": make_objective,
+        "dataset_spec": dataset_spec,
+        "check_model_name": check_model_name,
+        "make_plans(protocol)": lambda value: make_plans(value, {}, {}, []),
+        "make_plans(stand_in_protocol)": lambda value: make_plans({}, value, {}, []),
+        **plans,
+    }
+
+
+# --- the walks, in a process of their own ---
+
+
+def _record(forbidden: tuple[str, ...]) -> list[str]:
+    """Start to record forbidden events; the list grows from now on, for the rest of the process."""
+    events: list[str] = []
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event.startswith(forbidden):
+            caller = sys._getframe(1)
+            events.append(f"{event} {str(arguments)[:80]} at {caller.f_code.co_filename}:{caller.f_lineno}")
+
+    sys.addaudithook(hook)
+    return events
+
+
+def _calls(classes: list[type[Any]]) -> Iterator[tuple[str, Callable[[], Any], tuple[type[BaseException], ...]]]:
+    """Yield what to call, under which name, and the errors that it may raise."""
+    values = hostile_values()
+    refusals = (SettingsError, TypeError)
+    for cls in classes:
+        parameters = [
+            name
+            for name, parameter in inspect.signature(cls.__init__).parameters.items()
+            if name not in ("self",)
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        for value in values:
+            choices = [{name: value} for name in (*parameters, "no_such_argument")]
+            choices.append(dict.fromkeys(parameters, value))
+            for arguments in choices:
+                yield f"{cls.__name__}({', '.join(arguments)})", lambda c=cls, a=arguments: c(**a), refusals
+    for name, function in registries().items():
+        for value in values:
+            yield name, lambda f=function, v=value: f(v), (FDGError, TypeError)
+
+
+def walk_constructors() -> dict[str, Any]:
+    """Call everything with every hostile value; return how often, and what went wrong."""
+    classes = component_classes()
+    calls = list(_calls(classes))
+    events = _record(FORBIDDEN_IN_CONSTRUCTORS)
+    problems: dict[str, str] = {}
+    for name, call, refusals in calls:
+        seen = len(events)
+        try:
+            call()
+        except refusals:
+            pass
+        except Exception as error:  # noqa: BLE001 - any other error is what the walk looks for
+            problems.setdefault(f"{name} raised {type(error).__name__}", str(error)[:200])
+        for event in events[seen:]:
+            problems.setdefault(f"{name} caused {event.split(' ')[0]}", event)
+    return {"classes": [cls.__name__ for cls in classes], "calls": len(calls), "problems": problems}
+
+
+def walk_imports() -> dict[str, Any]:
+    """Import every module; return the forbidden events."""
+    return {"imported": [importlib.import_module(name).__name__ for name in modules()], "problems": _events}
+
+
+def _walk(name: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, name], capture_output=True, text=True, timeout=WALK_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+# --- the tests ---
+
+
+def test_constructors_and_registries_do_nothing_with_hostile_settings_but_refuse_them() -> None:
+    answer = _walk("constructors")
+    assert answer["problems"] == {}
+    assert answer["calls"] > 5000
+    listed = {component.path.rpartition(".")[2] for component in COMPONENTS if component.path.startswith("fdg_")}
+    assert listed <= set(answer["classes"])
+
+
+def test_the_walk_notices_what_it_is_there_for() -> None:
+    assert {problem.split(" ")[0] for problem in _walk("self_test")["problems"]} >= {
+        "open",
+        "compile",
+        "exec",
+        "import",
+        "socket.__new__",
+        "pickle.find_class",
+    }
+
+
+def test_importing_any_module_opens_no_connection_and_starts_no_process() -> None:
+    answer = _walk("imports")
+    assert answer["problems"] == []
+    assert "fdg_plugins.controllers.federation" in answer["imported"]
+
+
+def test_every_component_on_the_list_is_one_and_every_component_is_on_the_list() -> None:
+    listed = {}
+    for component in COMPONENTS:
+        module, _, name = component.path.rpartition(".")
+        listed[component.path] = getattr(importlib.import_module(module), name)
+    assert all(isinstance(value, type) and issubclass(value, FLComponent) for value in listed.values())
+    exported = {
+        cls for cls in component_classes() if cls.__name__ in _exported(importlib.import_module(_package_of(cls)))
+    }
+    assert exported == {value for path, value in listed.items() if path.startswith("fdg_plugins.")}
+
+
+def _package_of(cls: type[Any]) -> str:
+    return ".".join(cls.__module__.split(".")[:2])
+
+
+def _exported(module: ModuleType) -> list[str]:
+    return list(getattr(module, "__all__", ()))
+
+
+FORBIDDEN_MODULES = {
+    *("pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "subprocess", "pty"),
+    *("socket", "socketserver", "ssl", "urllib.request", "http", "requests", "httpx", "aiohttp", "ftplib", "smtplib"),
+}
+# The site's own training process, whose command names this package's worker and nothing that a job says. And what a
+# person runs on a machine of their own, with no component near it: the runs of a sweep, the doctor's look at the ports.
+ALLOWED_IN = {
+    "executors/isolation.py": {"subprocess"},
+    "sweep/run_process.py": {"subprocess"},
+    "doctor/machine.py": {"socket"},
+}
+FORBIDDEN_CALLS = {
+    *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile"),
+    *(
+        "torch.hub.load",
+        "torch.hub.load_state_dict_from_url",
+        "torch.hub.download_url_to_file",
+        "load_state_dict_from_url",
+    ),
+}
+
+
+def _with_parents(module: str) -> set[str]:
+    parts = module.split(".")
+    return {".".join(parts[: end + 1]) for end in range(len(parts))}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(SOURCES.rglob("*.py")) if "cli" not in path.relative_to(SOURCES).parts],
+    ids=lambda path: str(path.relative_to(SOURCES)),
+)
+def test_no_module_unpickles_evaluates_connects_or_starts_processes(path: Path) -> None:
+    forbidden = FORBIDDEN_MODULES - ALLOWED_IN.get(path.relative_to(SOURCES).as_posix(), set())
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not {name for alias in node.names for name in _with_parents(alias.name)} & forbidden
+        elif isinstance(node, ast.ImportFrom):
+            assert not _with_parents(node.module or "") & forbidden
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in FORBIDDEN_CALLS
+            assert not called.startswith(("os.exec", "os.spawn", "os.posix_spawn"))
+            keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if called == "torch.load":
+                assert keywords.get("weights_only") == "True", f"line {node.lineno}"
+            if called in ("np.load", "numpy.load"):
+                assert keywords.get("allow_pickle", "False") == "False", f"line {node.lineno}"
+
+
+@pytest.fixture
+def authorize(tmp_path: Path) -> Callable[[str, list[str]], bool]:
+    """FLARE's own authorizer, asked whether a class path may be built under a list of a site."""
+
+    class Site:
+        def get_resources_file_path(self) -> str:
+            return str(tmp_path / "resources.json")
+
+    def ask(path: str, entries: list[str]) -> bool:
+        (tmp_path / "resources.json").write_text(json.dumps({"class_allow_list": entries}), encoding="utf-8")
+        try:
+            ComponentPathAuthorizer().authorize_component_config({"path": path}, workspace=Site())
+        except UnsafeComponentError:
+            return False
+        return True
+
+    return ask
+
+
+@pytest.fixture(params=[SERVER, SITE])
+def entries(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """The list that ``fdg allow-list`` gives to a kit."""
+    for folder in ("startup", "local"):
+        (tmp_path / "kit" / folder).mkdir(parents=True)
+    marker = next(name for name, end in ENDS.items() if end == request.param)
+    (tmp_path / "kit" / "startup" / marker).write_text("{}", encoding="utf-8")
+    (tmp_path / "kit" / "local" / "resources.json").write_text("{}", encoding="utf-8")
+    return merge_allow_list(read_kit(tmp_path / "kit")).entries
+
+
+def reachable_callables() -> list[str]:
+    """Return the class path of every callable that can be reached as an attribute of a module of the package."""
+    return [
+        f"{name}.{attribute}"
+        for name in modules()
+        for attribute, value in vars(importlib.import_module(name)).items()
+        if callable(value) and not attribute.startswith("__")
+    ]
+
+
+def test_under_exact_paths_flare_builds_our_components_and_nothing_else_of_ours(
+    authorize: Callable[[str, list[str]], bool], entries: list[str]
+) -> None:
+    paths = reachable_callables()
+    assert {"fdg_plugins.version", "fdg_plugins.storage.Path", "fdg_plugins.storage.write_bytes"} <= set(paths)
+    allowed = {path for path in paths if authorize(path, entries)}
+    assert allowed == {path for path in entries if path.startswith("fdg_plugins.")}
+
+
+@pytest.mark.parametrize("path", ["fdg_plugins.version", "fdg_plugins.storage.Path", "fdg_plugins.storage.write_bytes"])
+def test_a_prefix_would_have_allowed_what_a_module_happens_to_import(
+    authorize: Callable[[str, list[str]], bool], path: str
+) -> None:
+    assert authorize(path, ["fdg_plugins."])
+    assert not authorize(path, class_paths(SERVER) + class_paths(SITE))
+
+
+@pytest.mark.parametrize("path", [component.path for component in COMPONENTS])
+def test_below_an_exact_path_there_is_nothing_to_build(
+    authorize: Callable[[str, list[str]], bool], entries: list[str], path: str
+) -> None:
+    # FLARE's authorizer lets names below an entry pass, but a class is no module to import from.
+    name = f"{path}.__init__"
+    if path in entries:
+        assert authorize(name, entries)
+    with pytest.raises(Exception, match=r"No module named|is not a package|cannot"):
+        instantiate_class(name, {})
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "imports":
+        _events = _record(FORBIDDEN_IN_IMPORTS)
+        result = walk_imports()
+    elif sys.argv[1] == "constructors":
+        result = walk_constructors()
+    else:
+        import pickle
+        import socket
+
+        text = pickle.dumps(Path)
+        _events = _record(FORBIDDEN_IN_CONSTRUCTORS)
+        with Path("/dev/null").open():
+            eval("1 + 1")
+        with socket.socket():
+            pickle.loads(text)
+        import wave  # noqa: F401 - any module that nothing else has imported
+
+        result = {"problems": _events}
+    sys.stdout.write(f"{json.dumps(result)}\n")

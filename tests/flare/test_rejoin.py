@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site that comes back: who is found, what is done in which order, and what happens when something is refused.
+
+FLARE's engine is a stub here; that the real one has what is used is a test of its own, against its classes.
+"""
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nvflare.apis.client import Client
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import RunProcessKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import Job, JobMetaKey
+from nvflare.apis.shareable import ReturnCode, Shareable, make_reply
+from nvflare.private.admin_defs import Message, MsgHeader
+from nvflare.private.admin_defs import ReturnCode as AdminReturnCode
+from nvflare.private.defs import ERROR_MSG_PREFIX
+from nvflare.private.fed.server.fed_server import FederatedServer
+from nvflare.private.fed.server.job_runner import JobRunner
+from nvflare.private.fed.server.server_commands import ServerCommands
+from nvflare.private.fed.server.server_engine import ServerEngine
+
+from fdg_plugins.flare.rejoin import (
+    JOB_INTERNALS,
+    PARENT_INTERNALS,
+    TOPIC,
+    ReturningSites,
+    find_returns,
+    missing_internals,
+    welcome_returning_sites,
+)
+
+ROOT = Path(__file__).parents[2]
+JOB = "11111111-2222-3333-4444-555555555555"
+WAIT_S = 10
+
+
+def reply(body: Any = "OK", code: str = AdminReturnCode.OK) -> Message:
+    message = Message(topic="reply", body=body)
+    message.set_header(MsgHeader.RETURN_CODE, code)
+    return message
+
+
+class StubEngine:
+    """The engine of the server's own process: one running job of photo and sketch, and what is asked of them."""
+
+    def __init__(self) -> None:
+        known = [Client("photo", "old"), Client("sketch", "s")]
+        self.connected = [Client("photo", "new"), Client("sketch", "s")]
+        self.job = Job(JOB, {}, {"app_server": ["server"], "app_site": ["photo", "sketch"]}, {}, 1)
+        self.job.get_application = lambda app, fl_ctx: b"zip"  # type: ignore[method-assign]
+        self.job_runner = SimpleNamespace(
+            running_jobs={JOB: self.job},
+            resolve_client_outcome=lambda job, site: self.calls.append(("resolve", site)),
+            _make_deploy_message=lambda job, data, app, fl_ctx: Message(topic="deploy", body=app),
+        )
+        self.run_processes = {JOB: {RunProcessKey.PARTICIPANTS: {client.token: client for client in known}}}
+        self.server = SimpleNamespace(
+            admin_server=SimpleNamespace(timeout=1.0, send_requests_and_get_reply_dict=self._deploy)
+        )
+        self.calls: list[tuple[str, Any]] = []
+        self.told: Any = Shareable()
+        self.resources: tuple[bool, str] = (True, "reserved")
+        self.deployed: Message | None = reply()
+        self.started: Message | None = reply()
+
+    def new_context(self) -> FLContext:
+        return FLContext()
+
+    def get_clients(self) -> list[Client]:
+        return self.connected
+
+    def check_client_resources(self, job: Job, needed: dict[str, Any], fl_ctx: FLContext) -> dict[str, Any]:
+        self.calls.append(("resources", needed))
+        return dict.fromkeys(needed, self.resources)
+
+    def send_app_command(self, job_id: str, topic: str, data: Any, timeout: float) -> Any:
+        self.calls.append(("tell", (topic, set(self.tokens))))
+        return self.told
+
+    def _deploy(self, requests: dict[str, Message], timeout_secs: float) -> dict[str, Message | None]:
+        self.calls.append(("deploy", {token: message.body for token, message in requests.items()}))
+        return dict.fromkeys(requests, self.deployed)
+
+    def start_client_job(self, job: Job, sites: dict[str, Any], fl_ctx: FLContext) -> list[Any]:
+        self.calls.append(("start", {site: (info.app_name, info.token) for site, info in sites.items()}))
+        return [SimpleNamespace(client_name=site, reply=self.started) for site in sites]
+
+    def notify_dead_job(self, job_id: str, site: str, reason: str) -> None:
+        self.calls.append(("dead", site))
+
+    @property
+    def tokens(self) -> list[str]:
+        return list(self.run_processes[JOB][RunProcessKey.PARTICIPANTS])
+
+
+@pytest.fixture
+def engine() -> StubEngine:
+    return StubEngine()
+
+
+def heartbeat(component: ReturningSites, engine: Any) -> None:
+    """Let a heartbeat come in, and wait for the thread that it may have started."""
+    fl_ctx = FLContext()
+    fl_ctx.set_prop("__engine__", engine, private=True)
+    fl_ctx.get_engine = lambda: engine  # type: ignore[method-assign]
+    component.handle_event(EventType.CLIENT_HEARTBEAT_PROCESSED, fl_ctx)
+    deadline = time.monotonic() + WAIT_S
+    while any(thread.name == "fdg_rejoin" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_site_under_a_new_token_is_found_and_one_that_never_left_is_not(engine: StubEngine) -> None:
+    assert [(found.job.job_id, found.client.name) for found in find_returns(engine)] == [(JOB, "photo")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda engine: engine.connected.pop(0),
+        lambda engine: engine.run_processes.clear(),
+        lambda engine: engine.job_runner.running_jobs.clear(),
+        lambda engine: setattr(engine.job, "run_aborted", True),
+    ],
+    ids=["still away", "the job's process has ended", "no job", "aborted"],
+)
+def test_nobody_is_found_where_there_is_nothing_to_join(
+    engine: StubEngine, change: Callable[[StubEngine], Any]
+) -> None:
+    change(engine)
+    assert find_returns(engine) == []
+
+
+def test_a_site_that_never_took_part_in_the_job_is_left_alone(engine: StubEngine) -> None:
+    engine.connected.append(Client("cartoon", "c"))
+    assert [found.client.name for found in find_returns(engine)] == ["photo"]
+
+
+def test_the_token_is_known_before_the_job_is_deployed_and_started_there(
+    engine: StubEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        heartbeat(ReturningSites(), engine)
+    assert engine.calls == [
+        ("resolve", "photo"),
+        ("tell", (TOPIC, {"new", "s"})),
+        ("resources", {"photo": {}}),
+        ("deploy", {"new": "app_site"}),
+        ("start", {"photo": ("app_site", "reserved")}),
+    ]
+    assert sorted(engine.tokens) == ["new", "s"]
+    assert sorted(client["name"] for client in engine.job.meta[JobMetaKey.JOB_CLIENTS]) == ["photo", "sketch"]
+    assert f"site photo is back: job {JOB} was started there again" in caplog.text
+
+
+def test_it_is_done_once(engine: StubEngine) -> None:
+    component = ReturningSites()
+    heartbeat(component, engine)
+    calls = list(engine.calls)
+    heartbeat(component, engine)
+    assert engine.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "reason"),
+    [
+        ("told", None, "the job's process at the server did not answer"),
+        ("resources", (False, ""), "it has not the resources (no answer)"),
+        ("resources", (False, "all GPUs are taken"), "it has not the resources (all GPUs are taken)"),
+        ("deployed", None, "it did not answer the deployment"),
+        ("started", None, "it did not answer the start"),
+    ],
+)
+def test_without_an_answer_all_is_as_before_and_the_next_heartbeat_tries_again(
+    engine: StubEngine, caplog: pytest.LogCaptureFixture, attribute: str, value: Any, reason: str
+) -> None:
+    component, good = ReturningSites(), getattr(engine, attribute)
+    setattr(engine, attribute, value)
+    heartbeat(component, engine)
+    assert sorted(engine.tokens) == ["old", "s"]
+    assert f"site photo is back, but {reason}" in caplog.text
+    assert ("dead", "photo") not in engine.calls
+    setattr(engine, attribute, good)
+    heartbeat(component, engine)
+    assert sorted(engine.tokens) == ["new", "s"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "reason"),
+    [
+        ("told", make_reply(ReturnCode.BAD_REQUEST_DATA), "the job's workflow takes no site back."),
+        ("deployed", reply("BYOC not permitted", AdminReturnCode.ERROR), "its deployment failed: BYOC not permitted"),
+        ("started", reply(f"{ERROR_MSG_PREFIX}: no launcher."), "its start failed: no launcher."),
+    ],
+)
+def test_a_refusal_is_final_and_the_job_waits_for_the_site_no_longer(
+    engine: StubEngine, caplog: pytest.LogCaptureFixture, attribute: str, value: Any, reason: str
+) -> None:
+    component = ReturningSites()
+    setattr(engine, attribute, value)
+    heartbeat(component, engine)
+    assert f"site photo is back, but takes no further part in job {JOB}: {reason}" in caplog.text
+    assert engine.calls[-1] == ("dead", "photo")
+    count = len(engine.calls)
+    heartbeat(component, engine)
+    assert len(engine.calls) == count
+
+
+def test_an_unforeseen_error_is_logged_and_not_repeated(engine: StubEngine, caplog: pytest.LogCaptureFixture) -> None:
+    component = ReturningSites()
+    engine.start_client_job = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    heartbeat(component, engine)
+    heartbeat(component, engine)
+    assert caplog.text.count("unforeseen error") == 1
+    assert engine.calls[-1] == ("dead", "photo")
+    assert sorted(engine.tokens) == ["old", "s"]
+
+
+def test_a_flare_without_what_is_needed_is_said_once_and_nothing_is_tried(
+    engine: StubEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    component = ReturningSites()
+    del engine.job_runner._make_deploy_message
+    heartbeat(component, engine)
+    heartbeat(component, engine)
+    assert engine.calls == []
+    assert caplog.text.count("This FLARE has no job_runner._make_deploy_message") == 1
+
+
+def test_other_events_are_none_of_its_business(engine: StubEngine) -> None:
+    ReturningSites().handle_event(EventType.START_RUN, FLContext())
+    assert engine.calls == []
+
+
+def test_flare_as_it_is_installed_has_all_that_is_used() -> None:
+    assert missing_internals(ServerEngine, JOB_INTERNALS) == []
+    # Attributes that FLARE sets in constructors cannot be seen on its classes.
+    set_later = {"job_runner.running_jobs", "run_processes", "server.admin_server.send_requests_and_get_reply_dict"}
+    parent = SimpleNamespace(
+        **{name: getattr(ServerEngine, name) for name in PARENT_INTERNALS if "." not in name and name not in set_later},
+        job_runner=JobRunner,
+        server=FederatedServer,
+    )
+    assert set(missing_internals(parent, PARENT_INTERNALS)) <= set_later
+
+
+def test_the_process_of_the_job_fetches_the_new_tokens_when_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerCommands, "app_cmd_registry", {})
+    synced: list[bool] = []
+    engine = SimpleNamespace(
+        register_app_command=ServerCommands.register_app_command,
+        sync_clients_from_main_process=lambda: synced.append(True),
+    )
+    welcome_returning_sites(engine)
+    welcome_returning_sites(engine)  # a second job in the same process, as in the simulator
+    function, _, _ = ServerCommands.get_app_command(TOPIC)
+    fl_ctx = FLContext()
+    fl_ctx.get_engine = lambda: engine  # type: ignore[method-assign]
+    assert function(TOPIC, {}, fl_ctx) == {}
+    assert synced == [True]
+
+
+def test_a_workflow_under_another_engine_goes_on_without(caplog: pytest.LogCaptureFixture) -> None:
+    welcome_returning_sites(SimpleNamespace())
+    assert "a site that comes back cannot join the job again" in caplog.text
+
+
+def test_with_the_settings_of_every_job_and_of_our_provisioning_a_loss_is_noticed_within_a_minute() -> None:
+    script = (ROOT / "poc" / "federation.py").read_text(encoding="utf-8")
+    heartbeat_timeout = int(re.findall(r"^HEARTBEAT_TIMEOUT_S = (\d+)", script, re.MULTILINE)[0])
+    looks_every = 5  # FLARE's, fixed
+    for path in sorted((ROOT / "jobs").glob("*/app_server/config/config_fed_server.json")):
+        config = json.loads(path.read_text(encoding="utf-8"))
+        # Less than the 10 seconds between two signs of life of a job's process would call a living site lost.
+        assert 10 < config["dead_client_grace_period"] <= 55 - heartbeat_timeout - looks_every, path
+        assert config["dead_client_check_lead_time"] <= 10, path

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in FLARE's files: read in parts as they were sent, and refused where a file is not sound."""
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+from fdg_plugins.core.stored import whole
+from fdg_plugins.errors import DataError
+from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference, size_of
+
+Offload = Callable[[Mapping[str, Any]], dict[str, Any]]
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64)
+
+
+def reference_to(path: Path, key: str = "T0") -> Any:
+    """Return what FLARE's reference shows of a file."""
+    return SimpleNamespace(file_path=str(path), key=key, materialize=lambda: pytest.fail("was loaded as a whole"))
+
+
+def file_of(folder: Path, content: bytes) -> Any:
+    path = folder / "chunk_0.safetensors"
+    path.write_bytes(content)
+    return reference_to(path)
+
+
+def stored(reference: Any) -> StoredTensor:
+    found = open_reference(reference)
+    assert isinstance(found, StoredTensor)
+    return found
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (7, 5, 3)])
+def test_every_type_and_shape_is_read_as_it_was_sent(
+    offload: Offload, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    tensor = (10 * torch.randn(shape, generator=torch.Generator().manual_seed(0))).to(dtype)
+    found = stored(offload({"other": torch.ones(3), "w": tensor})["w"])
+    assert (found.shape, found.dtype, found.nbytes) == (tensor.shape, dtype, tensor.nbytes)
+    assert torch.equal(whole(found), tensor)
+    flat = tensor.reshape(-1)
+    for start in range(0, len(flat), 11):
+        stop = min(start + 4, len(flat))
+        assert torch.equal(found.read(start, stop), flat[start:stop])
+
+
+def test_another_type_is_made_of_what_is_read_and_the_size_stays_that_of_the_file(offload: Offload) -> None:
+    tensor = torch.tensor([1.0, 1e300, -2.5], dtype=torch.float64)
+    found = stored(offload({"w": tensor})["w"]).to(torch.float32)
+    assert found.dtype == torch.float32
+    assert torch.equal(whole(found), tensor.to(torch.float32))
+    assert found.nbytes == 24
+
+
+def test_the_files_stay_as_long_as_something_of_the_message_is_kept(offload: Offload, offload_root: Path) -> None:
+    message = offload({"a": torch.ones(2), "b": torch.ones(3)})
+    kept = stored(message["a"])
+    message.clear()
+    (folder,) = offload_root.iterdir()
+    assert len(list(folder.iterdir())) == 2
+    assert whole(kept).tolist() == [1.0, 1.0]
+    del kept
+    assert list(offload_root.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"short")])
+def test_a_file_that_is_gone_or_cut_short_later_is_named(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    reference = file_of(tmp_path, save({"T0": torch.ones(100)}))
+    found = stored(reference)
+    damage(Path(reference.file_path))
+    with pytest.raises(DataError, match=r"^file .*chunk_0\.safetensors .*\.$"):
+        found.read(0, 100)
+
+
+def test_a_tensor_that_shares_its_file_is_loaded_as_a_whole(tmp_path: Path) -> None:
+    values = {"T0": torch.arange(4.0), "T1": torch.ones(2)}
+    found = open_reference(file_of(tmp_path, save(values)))
+    assert torch.equal(found, values["T0"])
+
+
+def with_header(header: Any, values: bytes = bytes(16)) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + values
+
+
+ONE = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+HOSTILE = {
+    "nothing": b"",
+    "no header": b"12345678",
+    "a header beyond the file": struct.pack("<Q", 2**62) + b"{}",
+    "not JSON": with_header(b"{]"),
+    "another name": with_header({"T1": ONE}),
+    "more values than the file has": with_header({"T0": {**ONE, "shape": [8], "data_offsets": [0, 32]}}),
+    "fewer values than the file has": with_header({"T0": {**ONE, "shape": [2], "data_offsets": [0, 8]}}),
+    "values that do not begin at the start": with_header({"T0": {**ONE, "shape": [2], "data_offsets": [8, 16]}}),
+    "a shape that is not its values'": with_header({"T0": {**ONE, "shape": [5]}}),
+    "a shape that overflows": with_header({"T0": {**ONE, "shape": [2**62, 2**62]}}),
+    "a shape below zero": with_header({"T0": {**ONE, "shape": [-4]}}),
+    "no type": with_header({"T0": {**ONE, "dtype": "object"}}),
+    "offsets below zero": with_header({"T0": {**ONE, "data_offsets": [-16, 0]}}),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_file_that_is_not_sound_is_refused_and_has_no_size(tmp_path: Path, content: bytes) -> None:
+    reference = file_of(tmp_path, content)
+    with pytest.raises(UNREADABLE):
+        open_reference(reference)
+    assert size_of(reference) == 0
+
+
+def test_sizes_are_those_of_the_elements_wherever_they_are(offload: Offload) -> None:
+    values = {"w": torch.ones(3, 2), "n": torch.tensor(7), "b": torch.ones(5, dtype=torch.bfloat16)}
+    assert [size_of(value) for value in offload(values).values()] == [24, 8, 10]
+    assert [size_of(value) for value in (*values.values(), np.ones(2), None, "w")] == [24, 8, 10, 16, 0, 0]
+    assert [is_reference(value) for value in (*offload(values).values(), *values.values())] == [True] * 3 + [False] * 3

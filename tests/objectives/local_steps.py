@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local training as a site does it, by an objective's own steps, and the same for cross entropy alone."""
+
+import torch
+from objective_batches import Batch
+
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import CrossEntropy, LocalObjective
+from fdg_plugins.training.loop import Arithmetic, LocalTraining, train_locally
+
+
+def train_steps(
+    model: ExtractorClassifier,
+    objective: LocalObjective,
+    epochs: list[list[Batch]],
+    *,
+    lr: float = 0.05,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-4,
+) -> LocalTraining:
+    """Train ``model`` in place with SGD, one pass over each of ``epochs``."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
+    arithmetic = Arithmetic(torch.device("cpu"))
+    return train_locally(model, objective, epochs, optimizer, arithmetic, lambda: False, lambda epoch, loss: None)
+
+
+def plain(model: ExtractorClassifier) -> LocalObjective:
+    """Return FedAvg's local objective."""
+    return CrossEntropy().local({}, model)
+
+
+def copy_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
+    """Return a copy of the state dict."""
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    """Return whether two mappings have the same names and bits."""
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedDIM: the loss is Eq. 7 as printed, and what the server rebuilds is the mean insight of the sites' own samples."""
+
+import pytest
+import torch
+from objective_batches import CLASSES, Batch, make_batches
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.core.insight import insight_matrix
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives import FedDIMObjective, InsightExchange, see
+
+Y, D = 3, 4
+WEIGHT = "classifier.weight"
+TARGETS = ["insight", "feature", "logit"]
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# --- the loss ---
+
+
+def defined_penalty(
+    model: ExtractorClassifier, batch: Batch, target: str, values: torch.Tensor, present: torch.Tensor
+) -> torch.Tensor:
+    """Eq. 7's penalty as printed, from tensors ``[B, D, Y]``; of features and logits likewise."""
+    images, labels = batch
+    z, weight = model.penultimate(images), model.last_layer.weight
+    own = {"insight": insight_matrix(z, weight), "feature": z, "logit": z @ weight.t()}[target]
+    squares = (own - values[labels]).flatten(1).square().sum(dim=1)
+    return (squares * present[labels]).sum() / len(labels)
+
+
+def sent_for(model: ExtractorClassifier, target: str, present: list[bool]) -> dict[str, torch.Tensor]:
+    size = model.last_layer.in_features
+    shape = {"insight": (size, CLASSES), "feature": (size,), "logit": (CLASSES,)}[target]
+    known = torch.tensor(present)
+    values = torch.where(known.view(-1, *[1] * len(shape)), normal(3, CLASSES, *shape), 0.0)
+    return {"insight": values, "present": known}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("present", [[True, True, True], [True, False, True], [False, False, False]])
+def test_loss_and_gradients_are_those_of_equation_7_as_printed(
+    model: ExtractorClassifier, batches: list[Batch], target: str, present: list[bool]
+) -> None:
+    model.eval()
+    sent = sent_for(model, target, present)
+    objective = FedDIMObjective(strength=0.3, target=target)  # type: ignore[arg-type]
+    images, labels = batches[0]
+    ours = objective.local(sent, model).loss(model, images, labels)
+    penalty = defined_penalty(model, batches[0], target, sent["insight"], sent["present"])
+    defined = cross_entropy(model(images), labels) + 0.3 * penalty
+    torch.testing.assert_close(ours, defined, rtol=1e-5, atol=1e-6)
+    parameters = list(model.parameters())
+    for one, other in zip(torch.autograd.grad(ours, parameters), torch.autograd.grad(defined, parameters), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * max(1.0, float(other.abs().max())))
+
+
+def test_with_two_layers_the_insight_is_that_of_the_last() -> None:
+    model = build_model("convnet", CLASSES, seed=1, head="two_layer")
+    exchange = FedDIMObjective().exchange(model, CLASSES)
+    report = FedDIMObjective().report_trained(model, see(model, make_batches(model)), CLASSES)
+    exchange.begin_round(model.state_dict())
+    exchange.accept("a", report, {"classifier.2.weight": torch.zeros_like(model.last_layer.weight)})
+    exchange.finish(["a"])
+    assert report["class_means"].shape == (CLASSES, 64)
+    assert exchange.down()["insight"].shape == (CLASSES, 64, CLASSES)
+
+
+# --- the report ---
+
+
+def test_class_means_are_those_of_all_samples_together_in_evaluation_mode(
+    model: ExtractorClassifier, batches: list[Batch]
+) -> None:
+    report = FedDIMObjective().report_trained(model, see(model, batches), CLASSES)
+    model.eval()
+    with torch.no_grad():
+        features = model.penultimate(torch.cat([images for images, _ in batches]))
+    labels = torch.cat([labels for _, labels in batches])
+    expected = torch.stack([features[labels == label].mean(dim=0) for label in range(CLASSES)])
+    assert report["class_counts"].tolist() == torch.bincount(labels).tolist()
+    torch.testing.assert_close(report["class_means"], expected)
+
+
+def test_only_the_classes_that_a_site_has_are_reported_in_their_order(linear_model: ExtractorClassifier) -> None:
+    images = make_batches(linear_model)[0][0]
+    labels = torch.tensor([4, 1, 4, 4])
+    report = FedDIMObjective().report_trained(linear_model, see(linear_model, [(images, labels)]), 6)
+    linear_model.eval()
+    features = linear_model.penultimate(images).detach()
+    assert report["class_counts"].tolist() == [0, 1, 0, 0, 3, 0]
+    torch.testing.assert_close(report["class_means"], torch.stack([features[1], features[[0, 2, 3]].mean(dim=0)]))
+
+
+# --- the server ---
+
+
+class Site:
+    """Features, labels and last weights of one site, from which both its report and its insights follow."""
+
+    def __init__(self, seed: int, counts: list[int]) -> None:
+        self.labels = torch.repeat_interleave(torch.arange(Y), torch.tensor(counts))
+        self.features = normal(seed, len(self.labels), D)
+        self.moved = normal(seed + 100, Y, D)
+
+    def report(self) -> dict[str, torch.Tensor]:
+        counts = torch.bincount(self.labels, minlength=Y)
+        held = [self.features[self.labels == label].mean(dim=0) for label in range(Y) if counts[label]]
+        return {"class_means": torch.stack(held), "class_counts": counts}
+
+    def mean(self, label: int, weight: torch.Tensor, target: str) -> torch.Tensor | None:
+        """Eq. 4 sample by sample: the mean over the site's samples of a class, None without any."""
+        mine = self.features[self.labels == label]
+        own = {"insight": insight_matrix(mine, weight), "feature": mine, "logit": mine @ weight.t()}[target]
+        return own.mean(dim=0) if len(mine) else None
+
+
+GLOBAL = {WEIGHT: normal(50, Y, D), "classifier.bias": normal(51, Y)}
+
+
+def exchange_of(momentum: float = 0.5, target: str = "insight") -> InsightExchange:
+    return InsightExchange(momentum, target, Y, D, WEIGHT)  # type: ignore[arg-type]
+
+
+def run_round(exchange: InsightExchange, sites: dict[str, Site]) -> dict[str, torch.Tensor]:
+    exchange.begin_round(GLOBAL)
+    for name, site in sites.items():
+        exchange.accept(name, site.report(), {WEIGHT: site.moved})
+    exchange.finish(sites)
+    return exchange.down()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_first_global_insight_is_the_average_of_the_sites_own_matrices(target: str) -> None:
+    # Class 0 at every site, class 1 at all but one, class 2 at one alone.
+    sites = {"a": Site(1, [2, 3, 0]), "b": Site(2, [1, 1, 0]), "c": Site(3, [4, 0, 5])}
+    down = run_round(exchange_of(target=target), sites)
+    assert down["present"].tolist() == [True, True, True]
+    for label in range(Y):
+        means = [site.mean(label, GLOBAL[WEIGHT] + site.moved, target) for site in sites.values()]
+        expected = torch.stack([mean for mean in means if mean is not None]).mean(dim=0)
+        torch.testing.assert_close(down["insight"][label], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_class_that_no_site_has_is_not_present_and_zero() -> None:
+    down = run_round(exchange_of(), {"a": Site(1, [2, 0, 0]), "b": Site(2, [1, 0, 0])})
+    assert down["present"].tolist() == [True, False, False]
+    assert down["insight"][1:].abs().max() == 0.0
+
+
+def test_a_class_seen_later_starts_at_its_mean_and_one_not_seen_stays() -> None:
+    exchange = exchange_of(0.25)
+    first = run_round(exchange, {"a": Site(1, [2, 2, 0])})
+    new = Site(2, [3, 0, 4])
+    second = run_round(exchange, {"b": new})
+    weight = GLOBAL[WEIGHT] + new.moved
+    own = new.mean(0, weight, "insight"), new.mean(2, weight, "insight")
+    assert own[0] is not None
+    torch.testing.assert_close(second["insight"][0], 0.75 * first["insight"][0] + 0.25 * own[0])
+    assert torch.equal(second["insight"][1], first["insight"][1])
+    torch.testing.assert_close(second["insight"][2], own[1])
+    assert second["present"].tolist() == [True, True, True]
+
+
+def test_momentum_zero_is_frozen_and_momentum_one_has_no_memory() -> None:
+    both = {"a": Site(1, [2, 2, 2]), "b": Site(2, [1, 3, 1])}
+    frozen, forgetful, fresh = exchange_of(0.0), exchange_of(1.0), exchange_of(0.5)
+    first = run_round(frozen, {"c": Site(3, [1, 1, 1])})
+    run_round(forgetful, {"c": Site(3, [1, 1, 1])})
+    assert torch.equal(run_round(frozen, both)["insight"], first["insight"])
+    assert torch.equal(run_round(forgetful, both)["insight"], run_round(fresh, both)["insight"])
+
+
+def test_numbers_of_samples_do_not_weigh() -> None:
+    small, large = Site(1, [1, 1, 1]), Site(1, [1, 1, 1])
+    report = large.report() | {"class_counts": torch.tensor([900, 900, 900])}
+    first, second = exchange_of(), exchange_of()
+    for exchange, other in ((first, small.report()), (second, report)):
+        exchange.begin_round(GLOBAL)
+        exchange.accept("a", other, {WEIGHT: small.moved})
+        exchange.accept("b", Site(2, [1, 1, 1]).report(), {WEIGHT: Site(2, [1, 1, 1]).moved})
+        exchange.finish(["a", "b"])
+    assert torch.equal(first.down()["insight"], second.down()["insight"])
+
+
+def test_the_weights_are_those_of_the_round_and_not_of_the_last_one() -> None:
+    exchange, site = exchange_of(1.0), Site(1, [1, 1, 1])
+    run_round(exchange, {"a": site})
+    exchange.begin_round({WEIGHT: torch.zeros(Y, D)})
+    exchange.accept("a", site.report(), {WEIGHT: site.moved})
+    exchange.finish(["a"])
+    expected = torch.stack([insight_matrix(mean[None], site.moved)[0] for mean in site.report()["class_means"]])
+    torch.testing.assert_close(exchange.down()["insight"], expected)
+
+
+def test_a_site_at_the_global_insight_has_no_penalty(linear_model: ExtractorClassifier) -> None:
+    """One site, one sample per class, nothing moved: every sample is the mean of its class."""
+    images, labels = make_batches(linear_model, (CLASSES,))[0]
+    objective = FedDIMObjective(strength=1.0)
+    exchange = objective.exchange(linear_model, CLASSES)
+    exchange.begin_round(linear_model.state_dict())
+    report = objective.report_trained(linear_model, see(linear_model, [(images, labels)]), CLASSES)
+    exchange.accept("a", report, {WEIGHT: torch.zeros_like(linear_model.last_layer.weight)})
+    exchange.finish(["a"])
+    linear_model.eval()
+    loss = objective.local(exchange.down(), linear_model).loss(linear_model, images, labels)
+    torch.testing.assert_close(loss, cross_entropy(linear_model(images), labels), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("state", [{}, {WEIGHT: torch.zeros(Y, D + 1)}])
+def test_a_model_without_the_last_weight_is_refused(state: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(SettingsError, match=r"parameter 'classifier\.weight' of the model is .*, expected \[3, 4\]"):
+        exchange_of().begin_round(state)

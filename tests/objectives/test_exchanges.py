@@ -1,0 +1,481 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server's halves: the same for any order of arrival, resumable, and deaf to whatever is not a report."""
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.objectives import Exchange, GradientExchange, InsightExchange
+
+Y, D = 3, 4
+WEIGHT, BIAS = "classifier.weight", "classifier.bias"
+MEANS, COUNTS = "class_means", "class_counts"
+GRADIENT = f"gradient/{WEIGHT}"
+NAN, INF = float("nan"), float("inf")
+REPEATABLE = settings(derandomize=True, deadline=None, max_examples=60)
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+GLOBAL = {WEIGHT: normal(1, Y, D), BIAS: normal(2, Y)}
+UPDATE = {WEIGHT: normal(3, Y, D), BIAS: normal(4, Y)}
+
+
+def class_report(seed: int) -> dict[str, Any]:
+    counts = torch.tensor([[2, 1, 3], [5, 0, 1], [0, 0, 4]][seed % 3])
+    return {MEANS: normal(seed, int((counts > 0).sum()), D), COUNTS: counts}
+
+
+def gradient_report(seed: int) -> dict[str, Any]:
+    return {GRADIENT: normal(seed, Y, D), f"gradient/{BIAS}": normal(seed + 1, Y)}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to make an exchange, and reports that it takes."""
+
+    make: Callable[[], Exchange]
+    report: Callable[[int], dict[str, Any]]
+
+
+SHAPES = {WEIGHT: (Y, D), BIAS: (Y,)}
+KINDS = {
+    "insight": Kind(lambda: InsightExchange(0.3, "insight", Y, D, WEIGHT), class_report),
+    "feature": Kind(lambda: InsightExchange(0.3, "feature", Y, D, WEIGHT), class_report),
+    "logit": Kind(lambda: InsightExchange(0.3, "logit", Y, D, WEIGHT), class_report),
+    "probed gradient": Kind(lambda: GradientExchange(0.9, SHAPES, "probe"), gradient_report),
+    "late gradient": Kind(lambda: GradientExchange(0.9, SHAPES, "train"), gradient_report),
+}
+EVERY = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def update_of(seed: int) -> dict[str, torch.Tensor]:
+    return {name: value * (1 + seed) for name, value in UPDATE.items()}
+
+
+def play(exchange: Exchange, kind: Kind, *rounds: list[int]) -> dict[str, torch.Tensor]:
+    """Rounds of sites named by the seeds of their reports."""
+    for sites in rounds:
+        exchange.begin_round(GLOBAL)
+        for seed in sites:
+            exchange.accept(f"site-{seed}", kind.report(seed), update_of(seed))
+        exchange.finish(f"site-{seed}" for seed in sites)
+    return exchange.down()
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+# --- one round after another ---
+
+
+@EVERY
+def test_before_the_first_reports_there_is_nothing_to_send(kind: Kind) -> None:
+    exchange = kind.make()
+    assert exchange.down() == exchange.tensors() == {}
+    exchange.begin_round(GLOBAL)
+    assert exchange.down() == {}
+
+
+@EVERY
+def test_the_order_of_arrival_does_not_matter_to_the_bit(kind: Kind) -> None:
+    results = [play(kind.make(), kind, list(order), [4]) for order in itertools.permutations([0, 1, 2])]
+    assert all(same(result, results[0]) for result in results)
+
+
+@EVERY
+def test_the_order_of_the_names_given_to_finish_does_not_matter_and_a_name_counts_once(kind: Kind) -> None:
+    results = []
+    for names in (["site-0", "site-1"], ["site-1", "site-0", "site-1"]):
+        exchange = kind.make()
+        exchange.begin_round(GLOBAL)
+        for seed in (0, 1):
+            exchange.accept(f"site-{seed}", kind.report(seed), update_of(seed))
+        exchange.finish(names)
+        results.append(exchange.down())
+    assert same(*results)
+
+
+@EVERY
+def test_a_round_without_reports_leaves_what_was_learned(kind: Kind) -> None:
+    exchange = kind.make()
+    before = play(exchange, kind, [0, 1])
+    assert same(play(exchange, kind, []), before)
+    exchange.begin_round(GLOBAL)
+    exchange.finish(["site-0", "site-1"])  # sites of the round whose reports never came
+    assert same(exchange.down(), before)
+
+
+@EVERY
+def test_only_the_sites_that_finish_names_count(kind: Kind) -> None:
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    for seed in (0, 1, 2):
+        exchange.accept(f"site-{seed}", kind.report(seed), update_of(seed))
+    exchange.finish(["site-1", "site-7"])
+    assert same(exchange.down(), play(kind.make(), kind, [1]))
+
+
+@EVERY
+def test_a_report_that_is_forgotten_does_not_count(kind: Kind) -> None:
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    for seed in (0, 1):
+        exchange.accept(f"site-{seed}", kind.report(seed), update_of(seed))
+    exchange.forget("site-1")
+    exchange.forget("site-9")
+    exchange.finish(["site-0", "site-1"])
+    assert same(exchange.down(), play(kind.make(), kind, [0]))
+
+
+@EVERY
+def test_reports_of_a_round_that_was_given_up_do_not_reach_the_next(kind: Kind) -> None:
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    exchange.accept("site-0", kind.report(0), update_of(0))
+    assert same(play(exchange, kind, [1]), play(kind.make(), kind, [1]))
+
+
+@EVERY
+def test_what_was_sent_does_not_change_with_later_rounds_nor_with_the_tensors_of_a_report(kind: Kind) -> None:
+    exchange = kind.make()
+    down = play(exchange, kind, [0, 1])
+    kept = {name: value.clone() for name, value in down.items()}
+    play(exchange, kind, [2])
+    assert same(down, kept)
+    report = kind.report(0)
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    exchange.accept("site-0", report, update_of(0))
+    for value in report.values():
+        value.zero_()
+    exchange.finish(["site-0"])
+    assert same(exchange.down(), play(kind.make(), kind, [0]))
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.dtype(">f4")], ids=str)
+def test_arrays_and_other_floating_types_are_read(kind: Kind, dtype: Any) -> None:
+    report = kind.report(0)
+    rough = {name: value.half().float() if value.is_floating_point() else value for name, value in report.items()}
+    arrays = {name: v.numpy().astype(dtype) if v.is_floating_point() else v.numpy() for name, v in rough.items()}
+    results = []
+    for sent in (rough, arrays):
+        exchange = kind.make()
+        exchange.begin_round(GLOBAL)
+        exchange.accept("a", sent, {name: value.numpy() for name, value in UPDATE.items()})  # type: ignore[misc]
+        exchange.finish(["a"])
+        results.append(exchange.down())
+    assert same(*results)
+    assert all(value.dtype in (torch.float32, torch.bool) for value in results[0].values())
+
+
+@EVERY
+def test_references_of_disk_offload_are_loaded(kind: Kind) -> None:
+    class Reference:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def materialize(self) -> Any:
+            if self.value is None:
+                raise OSError("file is gone")
+            return self.value
+
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    sent = {name: Reference(value) for name, value in kind.report(0).items()}
+    with pytest.raises(ContributionError, match=r"site site-0: '.*' cannot be loaded: file is gone\."):
+        exchange.accept("site-0", {name: Reference(None) for name in sent}, update_of(0))
+    exchange.accept("site-0", sent, update_of(0))
+    exchange.finish(["site-0"])
+    assert same(exchange.down(), play(kind.make(), kind, [0]))
+
+
+# --- what survives ---
+
+
+@EVERY
+@pytest.mark.parametrize("stops", [0, 1, 2])
+def test_a_run_resumed_from_its_state_is_the_unbroken_run(kind: Kind, stops: int) -> None:
+    rounds = [[0, 1], [2], [3, 4, 5]]
+    broken = kind.make()
+    play(broken, kind, *rounds[:stops])
+    state = json.loads(json.dumps(broken.state()))
+    tensors = {name: value.clone() for name, value in broken.tensors().items()}
+    resumed = kind.make()
+    resumed.restore(state, tensors)
+    assert same(resumed.down(), broken.down())
+    assert same(play(resumed, kind, *rounds[stops:]), play(kind.make(), kind, *rounds))
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"version": 2}, "version"), ({"version": None}, "version"), ({"exchange": "x"}, "exchange")],
+    ids=str,
+)
+def test_a_state_of_another_version_or_method_is_refused(kind: Kind, change: dict[str, Any], field: str) -> None:
+    exchange = kind.make()
+    play(exchange, kind, [0])
+    before = exchange.down()
+    with pytest.raises(SettingsError, match=rf"^state of the exchange: '{field}' is .*, expected .*\.$"):
+        exchange.restore({**exchange.state(), **change}, exchange.tensors())
+    assert same(exchange.down(), before)
+
+
+@EVERY
+def test_a_state_without_its_tensors_or_with_others_is_refused(kind: Kind) -> None:
+    exchange = kind.make()
+    play(exchange, kind, [0])
+    state, tensors = exchange.state(), exchange.tensors()
+    name = min(name for name in tensors if tensors[name].is_floating_point())
+    damaged: list[dict[str, torch.Tensor]] = [
+        {},
+        {**tensors, "more": torch.zeros(1)},
+        {other: value for other, value in tensors.items() if other != name},
+        {**tensors, name: tensors[name][:-1]},
+        {**tensors, name: tensors[name].int()},
+        {**tensors, name: torch.full_like(tensors[name], NAN)},
+    ]
+    for value in damaged:
+        with pytest.raises(SettingsError, match=r"^state of the exchange: "):
+            kind.make().restore(state, value)
+    with pytest.raises(SettingsError, match="is a list, expected a mapping"):
+        kind.make().restore([], {})  # type: ignore[arg-type]
+
+
+def test_a_state_for_another_target_is_refused() -> None:
+    exchange = KINDS["logit"].make()
+    with pytest.raises(SettingsError, match="'target' is 'feature', expected 'logit'"):
+        exchange.restore(KINDS["feature"].make().state(), {})
+
+
+# --- what is refused ---
+
+
+def without(report: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in report.items() if key != name}
+
+
+def changed(**values: Any) -> Any:
+    return lambda report: {**report, **values}
+
+
+def with_gradient(value: Any) -> Any:
+    return lambda report: {**report, GRADIENT: value}
+
+
+UNREADABLE: list[tuple[str, Any, str]] = [
+    ("none", None, "nothing"),
+    ("text", "0.0", "a str"),
+    ("list", [[0.0] * D] * Y, "a list"),
+    ("number", 1.0, "a float"),
+    ("mapping", {"a": 1}, "a dict"),
+    ("objects", np.array([None] * 3), "an array of object"),
+    ("texts", np.array(["a"] * 3), "an array of <U1"),
+    ("long double", np.zeros((Y, D), np.longdouble), "an array of float128"),
+    ("complex array", np.zeros((Y, D), np.complex64), "an array of complex64"),
+    ("sparse", torch.zeros(Y, D).to_sparse(), "a Tensor"),
+    ("meta", torch.zeros(Y, D, device="meta"), "a Tensor"),
+]
+NUMBERS: list[tuple[str, Any, str]] = [
+    *[(name, value, f"{kind}, expected a dense array of floating-point numbers") for name, value, kind in UNREADABLE],
+    ("whole numbers", torch.zeros(Y, D, dtype=torch.int64), r"dtype torch.int64, expected floating-point"),
+    ("truth values", torch.zeros(Y, D, dtype=torch.bool), r"dtype torch.bool, expected floating-point"),
+    ("complex", torch.zeros(Y, D, dtype=torch.complex64), r"dtype torch.complex64, expected floating-point"),
+    ("fewer rows", torch.zeros(Y - 1, D), r"shape \[2, 4\], expected \[3, 4\]"),
+    ("more rows", torch.zeros(Y + 1, D), r"shape \[4, 4\], expected \[3, 4\]"),
+    ("transposed", torch.zeros(D, Y), r"shape \[4, 3\], expected \[3, 4\]"),
+    ("flat", torch.zeros(Y * D), r"shape \[12\], expected \[3, 4\]"),
+    ("scalar", torch.zeros(()), r"shape \[\], expected \[3, 4\]"),
+    ("empty", torch.zeros(0), r"shape \[0\], expected \[3, 4\]"),
+    ("NaN", torch.full((Y, D), NAN), "12 values that are NaN or infinite"),
+    ("infinite", torch.full((Y, D), -INF), "12 values that are NaN or infinite"),
+    ("infinite in float32", torch.full((Y, D), 1e300, dtype=torch.float64), "12 values that are NaN or infinite"),
+    ("absurd", torch.full((Y, D), -1e16), r"values beyond 1e\+15"),
+]
+COUNT_CASES: list[tuple[str, Any, str]] = [
+    ("none", None, "nothing, expected a dense array of whole numbers"),
+    ("list", [1, 1, 1], "a list, expected a dense array of whole numbers"),
+    ("fewer classes", torch.tensor([1, 1]), r"shape \[2\], expected \[3\]"),
+    ("more classes", torch.tensor([1, 1, 1, 1]), r"shape \[4\], expected \[3\]"),
+    ("floats", torch.tensor([1.0, 1.0, 1.0]), "dtype torch.float32, expected whole numbers"),
+    ("truth values", torch.tensor([True, True, True]), "dtype torch.bool, expected whole numbers"),
+    ("negative", torch.tensor([1, -1, 1]), "a number outside 0 to"),
+    ("huge", torch.tensor([1, 2**60, 1]), "a number outside 0 to"),
+    ("huge unsigned", np.array([1, 2**64 - 1, 1], np.uint64), "a number outside 0 to"),
+    ("zero", torch.tensor([0, 0, 0]), "is zero for every class, expected at least one sample"),
+    ("other rows", torch.tensor([1, 0, 1]), r"'class_means' has shape \[3, 4\], expected \[2, 4\]"),
+]
+WHOLE: list[tuple[str, Any, str]] = [
+    ("nothing", None, "sent nothing, expected a mapping with"),
+    ("a list", [1, 2], "sent a list, expected a mapping with"),
+    ("text", "report", "sent a str, expected a mapping with"),
+    ("an array", np.zeros(3), "sent an array of float64, expected a mapping with"),
+    ("empty", {}, "is missing, expected"),
+]
+
+
+def whole(value: Any) -> Any:
+    return lambda report: value
+
+
+MISSING_MEANS = "'class_means' is missing, expected class_counts, class_means"
+CASES = [
+    *[("insight", label, whole(value), message) for label, value, message in WHOLE],
+    *[
+        ("insight", f"means {label}", changed(**{MEANS: value}), f"'{MEANS}' .*{text}")
+        for label, value, text in NUMBERS
+    ],
+    *[("insight", f"counts {label}", changed(**{COUNTS: value}), message) for label, value, message in COUNT_CASES],
+    ("insight", "no means", lambda report: without(report, MEANS), MISSING_MEANS),
+    ("insight", "no counts", lambda report: without(report, COUNTS), "'class_counts' is missing"),
+    ("insight", "more", changed(more=1), "sent 'more', expected only class_counts, class_means"),
+    ("insight", "a number as a name", lambda report: {**report, 7: 1}, "sent 7, expected only class_counts"),
+    ("insight", "a long name", lambda report: {**report, "x" * 999: 1}, r"sent 'x+\.\.\., expected only"),
+    *[("probed gradient", label, whole(value), message) for label, value, message in WHOLE],
+    *[("probed gradient", label, with_gradient(value), f"'{GRADIENT}' .*{text}") for label, value, text in NUMBERS],
+    ("late gradient", "missing", lambda report: without(report, GRADIENT), f"'{GRADIENT}' is missing, expected"),
+    ("late gradient", "more", changed(**{"gradient/more": torch.zeros(1)}), "sent 'gradient/more', expected only"),
+    ("late gradient", "NaN", with_gradient(torch.full((Y, D), NAN)), f"'{GRADIENT}' has 12 values that are NaN"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [pytest.param(name, damage, message, id=f"{name}, {label}") for name, label, damage, message in CASES],
+)
+def test_a_malformed_report_is_refused_by_site_and_field_and_leaves_no_trace(
+    name: str, damage: Callable[[Any], Any], message: str
+) -> None:
+    kind = KINDS[name]
+    exchange = kind.make()
+    play(exchange, kind, [0])
+    exchange.begin_round(GLOBAL)
+    exchange.accept("site-1", kind.report(1), update_of(1))
+    with pytest.raises(ContributionError, match=rf"^site site-3: .*{message}.*\.$") as caught:
+        exchange.accept("site-3", damage(kind.report(3)), update_of(3))
+    assert "\n" not in str(caught.value)
+    exchange.finish(["site-1", "site-3"])
+    assert same(exchange.down(), play(kind.make(), kind, [0], [1]))
+
+
+UPDATES = [
+    (None, "'class_means' came without an update of 'classifier.weight', expected both"),
+    ({BIAS: UPDATE[BIAS]}, "'class_means' came without an update of 'classifier.weight'"),
+    ([UPDATE[WEIGHT]], "'class_means' came without an update of 'classifier.weight'"),
+    ({WEIGHT: torch.zeros(Y)}, r"'classifier.weight' has shape \[3\], expected \[3, 4\]"),
+    ({WEIGHT: torch.full((Y, D), NAN)}, "'classifier.weight' has 12 values that are NaN"),
+    ({WEIGHT: "weight"}, "'classifier.weight' is a str, expected"),
+    ({WEIGHT: torch.full((Y, D), 9e14)}, r"'class_means' times 'classifier.weight' has values beyond 1e\+15"),
+]
+
+
+@pytest.mark.parametrize("name", ["insight", "logit"])
+@pytest.mark.parametrize(("update", "message"), UPDATES)
+def test_class_means_need_the_weights_that_they_were_made_with(name: str, update: Any, message: str) -> None:
+    kind = KINDS[name]
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    with pytest.raises(ContributionError, match=f"^site b: {message}"):
+        exchange.accept("b", {MEANS: torch.full((Y, D), 1e3), COUNTS: torch.ones(Y, dtype=torch.int64)}, update)
+    exchange.finish(["b"])
+    assert exchange.down() == {}
+
+
+@EVERY
+def test_a_second_report_in_the_same_round_is_refused_and_the_first_one_counts(kind: Kind) -> None:
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    exchange.accept("site-0", kind.report(0), update_of(0))
+    with pytest.raises(ContributionError, match=r"^site site-0: sent a second report in the same round"):
+        exchange.accept("site-0", kind.report(1), update_of(1))
+    exchange.finish(["site-0"])
+    assert same(exchange.down(), play(kind.make(), kind, [0]))
+
+
+@EVERY
+def test_a_report_outside_a_round_is_refused(kind: Kind) -> None:
+    exchange = kind.make()
+    with pytest.raises(ContributionError, match=r"^site a: sent a report while no round was asking for one"):
+        exchange.accept("a", kind.report(0), update_of(0))
+    play(exchange, kind, [0])
+    with pytest.raises(ContributionError, match=r"^site a: sent a report while no round was asking for one"):
+        exchange.accept("a", kind.report(1), update_of(1))
+
+
+@EVERY
+@pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e3])
+def test_what_is_accepted_never_makes_what_is_sent_infinite(kind: Kind, scale: float) -> None:
+    exchange = kind.make()
+    for _ in range(3):
+        exchange.begin_round(GLOBAL)
+        for seed in (0, 1, 2):
+            report = {n: v * scale if v.is_floating_point() else v for n, v in kind.report(seed).items()}
+            exchange.accept(f"site-{seed}", report, update_of(seed))
+        exchange.finish(["site-0", "site-1", "site-2"])
+    assert all(bool(value.isfinite().all()) for value in exchange.down().values())
+
+
+# --- anything at all ---
+
+SHAPE = st.lists(st.integers(0, 4), max_size=3)
+DTYPES = st.sampled_from(["f2", "f4", "f8", ">f4", "i1", "i8", "u8", "?", "c8", "U2", "O", "M8[s]", "f4,i4"])
+ARRAYS = st.builds(lambda shape, dtype: np.zeros(shape, dtype), SHAPE, DTYPES)
+TORCH_FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.complex64]
+TORCH_INTEGERS = [torch.int8, torch.int64, torch.uint8, torch.uint16, torch.uint64, torch.bool]
+TORCH_DTYPES = st.sampled_from([*TORCH_FLOATS, *TORCH_INTEGERS])
+RIGHT = st.sampled_from([[Y, D], [Y], [2, D], [1, D]])
+FILLED = st.builds(
+    lambda shape, value, dtype: torch.full(shape, value, dtype=torch.float64).to(dtype),
+    SHAPE | RIGHT,
+    st.sampled_from([0.0, 1.0, -1.0, 1e15, 1e30, NAN, INF]),
+    TORCH_DTYPES,
+)
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
+VALUES = st.recursive(
+    LEAVES | ARRAYS | FILLED,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = st.sampled_from([MEANS, COUNTS, GRADIENT, f"gradient/{BIAS}", "", WEIGHT]) | st.text(max_size=3) | st.integers()
+JUNK = VALUES | st.dictionaries(NAMES, VALUES, max_size=4)
+LIKELY = st.one_of(
+    st.fixed_dictionaries({MEANS: VALUES | FILLED, COUNTS: VALUES | FILLED}),
+    st.fixed_dictionaries({GRADIENT: VALUES | FILLED, f"gradient/{BIAS}": VALUES | FILLED}),
+)
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+@REPEATABLE
+@given(report=JUNK | LIKELY, update=JUNK | st.just(UPDATE) | st.fixed_dictionaries({WEIGHT: VALUES | FILLED}))
+def test_junk_is_accepted_or_refused_with_a_sentence_and_never_anything_else(
+    name: str, report: Any, update: Any
+) -> None:
+    kind = KINDS[name]
+    exchange = kind.make()
+    exchange.begin_round(GLOBAL)
+    exchange.accept("site-0", kind.report(0), update_of(0))
+    refusal = None
+    try:
+        exchange.accept("site-1", report, update)
+    except ContributionError as error:
+        refusal = str(error)
+    exchange.finish(["site-0", "site-1"])
+    if refusal is None:
+        assert all(bool(value.isfinite().all()) for value in exchange.down().values())
+    else:
+        assert refusal.startswith("site site-1: ")
+        assert same(exchange.down(), play(kind.make(), kind, [0]))
