@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AM."""
+
+from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
+
+METHOD = Method(
+    key="am",
+    title="AM",
+    rank=14,
+    line="images of a batch mix their amplitude spectra, and keep phase and label",
+    reference=Reference(
+        authors="Xu, Zhang, Zhang, Wang, Tian",
+        title="A Fourier-based Framework for Domain Generalization",
+        venue="CVPR",
+        year=2021,
+    ),
+    acts=("objective",),
+    objective="fdg_plugins.objectives.am:AMObjective",
+    in_composition="The sites train on mixed images; weights and direction see no more than the updates that follow.",
+    letters=(
+        "x image, each channel on its own; F its discrete Fourier transform; A amplitude, ph phase; s "
+        "share of an image's own amplitude; P probability"
+    ),
+    equations=(
+        Equation(
+            formula="A(x) = |F(x)|,   ph(x) = angle F(x)",
+            meaning="over height and width, the whole spectrum of the normalised image",
+        ),
+        Equation(
+            formula="A' = s A(x) + (1 − s) A(partner),   s ~ U(0, 1)",
+            meaning="s for each image; partners are a random permutation of the site's batch",
+        ),
+        Equation(
+            formula="x' = Re F⁻¹(A' exp(i ph(x)))",
+            meaning="what is trained on, with the label of x; nothing is clipped",
+        ),
+    ),
+    settings=(
+        SettingSource(
+            name="probability",
+            symbol="P",
+            paper="1: every batch, beside the original",
+            code="0.5",
+            remark="that a batch is mixed; 0 is FedAvg, bit for bit",
+        ),
+    ),
+    exact=(
+        "probability 0 is FedAvg, bit for bit; a batch that is not mixed stays as it came, bit for bit.",
+        "s = 1, or an image that is its own partner: x' = x up to rounding.",
+        "A constant partner: the centred image is s times itself.",
+        "Draws follow from seed, site and round; nothing is exchanged and nothing kept.",
+    ),
+    differences=Differences(
+        compared="FedDG-GA's code",
+        remark="The variant in which sites exchange amplitudes (Liu et al., FedDG, CVPR 2021) is left out.",
+        rows=(
+            Difference(
+                point="s", paper="what the partner gives is U(0, η), η a setting", code="U(0, 1)", ours="U(0, 1)"
+            ),
+            Difference(point="consistency between teacher and student", paper="yes", code="–", ours="–"),
+            Difference(
+                point="partner",
+                paper="another image of the pooled sources",
+                code="a permutation of the site's batch, by a helper that its module lacks",
+                ours="a permutation of the site's batch",
+            ),
+            Difference(
+                point="input",
+                paper="pixels, clipped to their range",
+                code="normalised tensor, not clipped",
+                ours="normalised tensor, not clipped",
+            ),
+            Difference(
+                point="random draws", paper="not said", code="global generators", ours="seeded by seed, site and round"
+            ),
+        ),
+    ),
+    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Table 1)"),),
+)

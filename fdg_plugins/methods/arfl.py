@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ARFL."""
+
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Leaving,
+    Method,
+    Reference,
+    SettingSource,
+)
+
+METHOD = Method(
+    key="arfl",
+    title="ARFL",
+    rank=13,
+    line="weights that turn away from sites on whose training images the global model has a high loss",
+    reference=Reference(
+        authors="Li, Ngai, Ye, Voigt",
+        title="Auto-weighted Robust Federated Learning with Corrupted Data Sources",
+        venue="ACM Transactions on Intelligent Systems and Technology",
+        year=2022,
+    ),
+    acts=("weighting",),
+    weighting="fdg_plugins.aggregators.arfl:ARFLWeighting",
+    protocol=("gap_split",),
+    defaults=(Default(protocol={"gap_split": "train"}, source="ARFL: the loss is that of the training images"),),
+    in_composition="Its weights, scaled to the sites of the round, are the p of the direction.",
+    letters=(
+        "Lᵤ mean loss of the model received on site u's training split; nᵤ its training samples; N "
+        "all sites seen so far; α their weights; c strength; λ = c Σ nᵤ over N; pᵤ = nᵤ / Σ nᵥ"
+    ),
+    equations=(
+        Equation(
+            formula="minimise  Σᵤ αᵤ Lᵤ + λ/2 Σᵤ αᵤ² / nᵤ   over  α ≥ 0, Σᵤ αᵤ = 1",
+            meaning="the problem of which α is the solution, over all sites seen so far",
+        ),
+        Equation(formula="αᵤ = nᵤ max(η − Lᵤ, 0) / λ", meaning="its solution"),
+        Equation(
+            formula="η_p = (Σ nᵢ Lᵢ + λ) / Σ nᵢ   over the p smallest losses",
+            meaning="η is the last of them before the first that is below the p-th loss",
+        ),
+    ),
+    settings=(
+        SettingSource(
+            name="strength",
+            symbol="c",
+            paper="not established; FedDG-GA, which compares with it: not stated",
+            code="1",
+            remark="above 0; belongs to the scale of the loss, the mean cross entropy",
+        ),
+        SettingSource(
+            name="gap_split",
+            paper="training data",
+            code="training data",
+            remark="must be train, so that sites evaluate on their training split",
+        ),
+    ),
+    exact=(
+        "Equal losses, and a strength beyond all of them, weigh by samples: FedAvg, bit for bit.",
+        "With strength 1 and no site left out, αᵤ = pᵤ (1 + L̄ − Lᵤ), L̄ the p-mean of the losses.",
+        "Towards strength 0 all weight goes to the smallest loss.",
+        (
+            "An absent site stays in the problem with the loss that it told last; one that was never seen "
+            "is not yet part of it."
+        ),
+        (
+            "If no site of a round has a weight, the parameters and running statistics stay; FedOMG "
+            "refuses such a round."
+        ),
+    ),
+    differences=Differences(
+        rows=(
+            Difference(
+                point="when a loss is measured",
+                paper="not established",
+                code="after a round, of its outcome, by the sites of that round, in a trip of its own",
+                ours=(
+                    "with the update, of the model received: the same loss in the same round where all sites take part"
+                ),
+            ),
+            Difference(
+                point="with some of the sites in a round",
+                paper="not established",
+                code="a site drawn now has the loss of when it was drawn last",
+                ours="a site drawn now has that of now; one drawn only in the last round, of one model before",
+            ),
+            Difference(
+                point="weights of the first round",
+                paper="not established",
+                code="by samples",
+                ours="from the losses of the initial model",
+            ),
+            Difference(
+                point="sites never seen",
+                paper="not established",
+                code="every site's loss is measured at the start",
+                ours="not part of the problem",
+            ),
+            Difference(
+                point="all weights of a round zero",
+                paper="not established",
+                code="the sites are drawn again",
+                ours="no step",
+            ),
+        ),
+    ),
+    leaves=(
+        Leaving(
+            what="loss, accuracy, count on the training split, of both models",
+            shape="6 numbers",
+            reveals="how well either model does on the site's data",
+            report="training_loss",
+        ),
+    ),
+)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedAvg."""
+
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Leaving,
+    Method,
+    Reference,
+    SettingSource,
+)
+
+METHOD = Method(
+    key="fedavg",
+    title="FedAvg",
+    rank=1,
+    line="the weighted mean of the updates, against which every other method is measured",
+    reference=Reference(
+        authors="McMahan et al.",
+        title="Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        venue="AISTATS",
+        year=2017,
+    ),
+    acts=("direction",),
+    aggregator="fdg_plugins.aggregators.fedavg:FedAvgAggregator",
+    objective="fdg_plugins.objectives.erm:CrossEntropy",
+    defaults=(
+        Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedAvg"),
+        Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
+    ),
+    in_composition="Weights and objective may be any; the step is the mean of the updates.",
+    letters=(
+        "θ global model; θᵤ model of site u after its training; nᵤ its number of training samples; U "
+        "sites in the round; p reference weights; η server_lr"
+    ),
+    equations=(
+        Equation(formula="gᵤ = θᵤ − θ", meaning="update of a site, which is what it sends"),
+        Equation(
+            formula="pᵤ = nᵤ / Σᵥ nᵥ   or   pᵤ = 1 / U",
+            meaning="reference weights by samples, or uniform; over the sites of the round",
+        ),
+        Equation(formula="θ⁺ = θ + η Σᵤ pᵤ gᵤ", meaning="step of the server"),
+    ),
+    settings=(
+        SettingSource(
+            name="weighting",
+            symbol="p",
+            paper="numbers of samples",
+            remark="samples, uniform, or an object with a name and settings, such as ga",
+        ),
+        SettingSource(name="server_lr", symbol="η", paper="1: the mean itself", remark="factor of the mean update"),
+    ),
+    exact=(
+        "One site gives its own model back; an absent site has no weight.",
+        "The result has the same bits for any order of arrival.",
+        "Float buffers are averaged with p, whatever server_lr is; integer buffers move by the largest update.",
+    ),
+    differences=Differences(
+        compared="FLARE's FedAvg",
+        rows=(
+            Difference(
+                point="weights",
+                paper="numbers of samples",
+                code="what a site reports as steps; 1 if it reports none",
+                ours="numbers of samples, or uniform",
+            ),
+            Difference(
+                point="order of the sum",
+                paper="–",
+                code="order of arrival",
+                ours="sorted order of site names, in float64",
+            ),
+        ),
+    ),
+    leaves=(
+        Leaving(
+            what=(
+                "census: names of domain, data set and classes, number of images of each class, sizes of the "
+                "splits, the split's name and hash, known bad files, role, allowed reports, device, versions"
+            ),
+            shape="a few lines",
+            when="once per job",
+            reveals="the number of images of each class",
+        ),
+        Leaving(
+            what="update (local − global), buffers among them",
+            shape="the model",
+            reveals="images can be reconstructed in part from updates of few steps on few images",
+        ),
+        Leaving(what="number of training samples", shape="1 number", reveals="the size of the split"),
+        Leaving(what="mean loss of each local epoch", shape="1 per epoch", reveals="how well the data are fitted"),
+        Leaving(
+            what="loss, accuracy, count on validation, of the model received and of the own",
+            shape="6 numbers",
+            reveals="how well either model does on the site's data",
+        ),
+        Leaving(
+            what="steps, effective steps, learning rate, seconds",
+            shape="4 numbers",
+            reveals="size and speed of the site",
+        ),
+    ),
+)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedDG-GA."""
+
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Leaving,
+    Method,
+    Reference,
+    SettingSource,
+)
+
+METHOD = Method(
+    key="fedga",
+    title="FedDG-GA",
+    part="ga",
+    part_title="GA",
+    rank=2,
+    line="weights of the sites that follow their generalization gaps: who is served badly gains weight",
+    reference=Reference(
+        authors="Zhang, Xu, Yao, Zhang, Tian, Wang",
+        title="Federated Domain Generalization with Generalization Adjustment",
+        venue="CVPR",
+        year=2023,
+    ),
+    acts=("weighting",),
+    aggregator="fdg_plugins.aggregators.fedga:FedGAAggregator",
+    weighting="fdg_plugins.aggregators.weightings:FedDGGAWeighting",
+    protocol=("gap_split",),
+    defaults=(Default(weighting={"step_size": 0.05}, source="FedDG-GA, the paper's step"),),
+    in_composition="Its weights a are the p of the direction: of FedAvg's mean, of FedOMG's Eq. 15 and 16.",
+    letters=(
+        "a weights of all known sites, from 1/N each; θ global model of round r; θᵤ site u's own "
+        "model after its training; R rounds; d step_size"
+    ),
+    equations=(
+        Equation(
+            formula="gapᵤ = lossᵤ(θ of round r) − lossᵤ(θᵤ of round r − 1)",
+            meaning="both on the same data of the site; positive: the global model is worse there",
+        ),
+        Equation(
+            number="Eq. 3",
+            formula="a'ᵤ = max(0, aᵤ + dᵣ (gapᵤ − mean) / maxᵥ (gapᵥ − mean))\naᵤ ← a'ᵤ / Σᵥ a'ᵥ",
+            meaning="weights of round r, from those of the round before",
+        ),
+        Equation(formula="dᵣ = (1 − r/R) d", meaning="step, which falls linearly to nothing"),
+    ),
+    settings=(
+        SettingSource(
+            name="step_size",
+            symbol="d",
+            paper="0.05",
+            code="0.2",
+            remark="the most that a weight gains in round 0; 0 is uniform FedAvg",
+        ),
+        SettingSource(
+            name="normalizer",
+            paper="max: the largest deviation from the mean gap",
+            code="max_abs: the largest absolute gap, without a mean",
+        ),
+        SettingSource(
+            name="server_lr",
+            paper="1",
+            remark="factor of the weighted mean update; of the direction, where there is another",
+        ),
+        SettingSource(
+            name="gap_split",
+            paper="train: the text says training data",
+            code="validation",
+            remark="split on which the losses of the gap are measured",
+        ),
+        SettingSource(
+            name="metric",
+            paper="loss",
+            code="accuracy, with the sign turned",
+            remark="of GapReportFilter, in the sites' part of the job",
+        ),
+    ),
+    exact=(
+        "Round 0 has no earlier local model: no gaps, uniform weights.",
+        "Equal gaps, one gap, or none leave the weights as they are.",
+        "A missing gap, or one that is not finite, leaves that site's weight, and is named in the log.",
+        (
+            "An absent site keeps its weight, a new one starts at the mean; a round takes its sites' "
+            "share, rescaled to one."
+        ),
+        "step_size 0 is FedAvg with uniform weights, bit for bit.",
+    ),
+    differences=Differences(
+        rows=(
+            Difference(
+                point="data of the gap",
+                paper="training data",
+                code="validation split",
+                ours="validation split, or gap_split train",
+            ),
+            Difference(point="metric of the gap", paper="loss", code="accuracy", ours="loss, or metric accuracy"),
+            Difference(
+                point="normaliser",
+                paper="largest deviation from the mean",
+                code="largest absolute gap, no mean",
+                ours="max, or max_abs",
+            ),
+            Difference(point="extra factor", paper="–", code="1/3", ours="– (a third of step_size gives it)"),
+            Difference(
+                point="equal gaps", paper="not said", code="division by zero if all are zero", ours="weights stay"
+            ),
+        ),
+    ),
+    leaves=(
+        Leaving(
+            what="generalization gap",
+            shape="1 number",
+            reveals="the difference of two losses on the site's data",
+            report="gap",
+        ),
+        Leaving(
+            what="loss, accuracy, count on the training split, of both models",
+            shape="6 numbers",
+            when="only with gap_split train",
+            reveals="how well either model does on the site's data",
+        ),
+    ),
+    printed=("fedavg+ga",),
+)

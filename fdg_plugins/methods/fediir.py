@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedIIR."""
+
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Leaving,
+    Method,
+    Reference,
+    SettingSource,
+)
+
+METHOD = Method(
+    key="fediir",
+    title="FedIIR",
+    part="iir",
+    part_title="IIR",
+    rank=4,
+    line="the classifier's gradient of each batch is drawn to the mean gradient over sites",
+    reference=Reference(
+        authors="Guo, Guo, Cao, Wu, Chang",
+        title="Out-of-Distribution Generalization of Federated Learning via Implicit Invariant Relationships",
+        venue="ICML",
+        year=2023,
+    ),
+    acts=("objective",),
+    objective="fdg_plugins.objectives.fediir:FedIIRObjective",
+    defaults=(
+        Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedIIR, Algorithm 1: every site the same"),
+        Default(
+            objective={"strength": 0.01, "ema": 0.95, "probe": "extra_task"}, source="FedIIR, Table 3, RotatedMNIST"
+        ),
+        Default(on="photographs", objective={"strength": 0.001}, source="FedIIR, Table 3, PACS"),
+        Default(on="vlcs", objective={"strength": 0.005}, source="FedIIR, Table 3"),
+        Default(on="officehome", objective={"strength": 0.0005}, source="FedIIR, Table 3"),
+        Default(on="photographs", beside="fedomg", objective={"strength": 0.0001}, source="FedOMG, Table 4"),
+    ),
+    in_composition=(
+        "The sites minimise Algorithm 1's loss; weights and direction see no more than the updates that follow."
+    ),
+    letters="θ all parameters; ω those of the classifier; Rᵤ mean loss of site u; g mean gradient; v ema; γ strength",
+    equations=(
+        Equation(
+            number="3.3",
+            formula="∇_ω Rᵤ(θ)",
+            meaning="gradient over the whole training split, at the model received, in a task of its own (probe)",
+        ),
+        Equation(
+            number="App. C",
+            formula="g ← v g + (1 − v) meanᵤ ∇_ω Rᵤ(θ)",
+            meaning="mean gradient at the server, from zero",
+        ),
+        Equation(
+            number="Algorithm 1",
+            formula="Rᵤ(θ; batch) + γ/2 ‖∇_ω Rᵤ(θ; batch) − g‖²",
+            meaning="what a site minimises, g being fixed for the round",
+        ),
+    ),
+    settings=(
+        SettingSource(
+            name="strength",
+            symbol="γ",
+            paper="Table 3: 1e-2 RotatedMNIST, 5e-3 VLCS, 1e-3 PACS, 5e-4 OfficeHome; FedOMG's Table 4: 1e-4",
+            remark="0 is FedAvg, bit for bit",
+        ),
+        SettingSource(
+            name="ema", symbol="v", paper="0.95 (Table 3)", remark="share of the earlier mean gradient; 0 has no memory"
+        ),
+        SettingSource(
+            name="frozen_batchnorm", paper="not said", code="true: BatchNorm trains in evaluation mode for ever"
+        ),
+        SettingSource(
+            name="probe",
+            paper="extra_task: before each round's training (Algorithm 1)",
+            code="extra_task",
+            remark="previous_round sends gradients with the updates: saves the trip, one round late",
+        ),
+        SettingSource(name="variant", paper="paper: factor γ/2", code="released: factor γ"),
+    ),
+    exact=(
+        (
+            "With strength 0, or before the first gradient, training is FedAvg's, bit for bit (with "
+            "frozen_batchnorm false)."
+        ),
+        "One site with ema 0 has no penalty at its first full-batch step in evaluation mode.",
+        "Starting from zero, g is short of a constant mean by the factor 1 − vʳ after r rounds.",
+        "A round without usable gradients leaves g; a new site needs no history.",
+    ),
+    differences=Differences(
+        rows=(
+            Difference(point="factor of the penalty", paper="γ/2", code="γ", ours="γ/2, or variant released"),
+            Difference(
+                point="mean gradient",
+                paper="mean over sites of full-batch gradients",
+                code="mean over the batches of all sites",
+                ours="as the paper; a batch weighs by its samples, every site the same",
+            ),
+            Difference(point="mode in which it is taken", paper="not said", code="evaluation", ours="evaluation"),
+            Difference(
+                point="BatchNorm in training",
+                paper="not said",
+                code="evaluation mode for ever",
+                ours="training mode, or frozen_batchnorm",
+            ),
+            Difference(
+                point="optimiser",
+                paper="SGD",
+                code="SGD, momentum 0.9, fresh every round",
+                ours="as the protocol says, fresh every round",
+            ),
+            Difference(
+                point="when",
+                paper="before training, in the same round",
+                code="the same",
+                ours="the same, or probe previous_round",
+            ),
+            Difference(
+                point="precision",
+                paper="–",
+                code="–",
+                ours="classifier and penalty in float32, also where the extractor runs in bfloat16",
+            ),
+        ),
+    ),
+    leaves=(
+        Leaving(
+            what="gradient of the mean loss over the training split, by the classifier",
+            shape="the classifier",
+            reveals="mixed features of the samples, shares of the classes",
+            report="classifier_gradient",
+        ),
+    ),
+)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedNova."""
+
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Method,
+    Reference,
+    SettingSource,
+    Together,
+)
+
+METHOD = Method(
+    key="fednova",
+    title="FedNova",
+    rank=10,
+    line="each update is divided by how far its steps went, so that who takes more steps pulls no harder",
+    reference=Reference(
+        authors="Wang, Liu, Liang, Joshi, Poor",
+        title="Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
+        venue="NeurIPS",
+        year=2020,
+    ),
+    acts=("direction",),
+    aggregator="fdg_plugins.aggregators.fednova:FedNovaAggregator",
+    defaults=(
+        Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedNova"),
+        Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
+    ),
+    in_composition=(
+        "p comes from the weighting, in both places; the updates come from any local objective but FedProx's."
+    ),
+    letters=(
+        "Δᵤ update of site u (local − global); τᵤ its steps; m momentum of its SGD; aᵤ displacement "
+        "of its steps under a constant unit gradient, over the learning rate (the paper's ‖aᵤ‖₁); p "
+        "reference weights; η server_lr"
+    ),
+    equations=(
+        Equation(
+            formula="aᵤ = τᵤ,   with momentum (τᵤ − m (1 − m^τᵤ) / (1 − m)) / (1 − m)",
+            meaning="what a site reports as its effective steps",
+        ),
+        Equation(formula="τ_eff = Σᵤ pᵤ aᵤ", meaning="steps of the mean site, over the sites of the round"),
+        Equation(formula="θ⁺ = θ + η τ_eff Σᵤ pᵤ Δᵤ / aᵤ", meaning="step of the server"),
+    ),
+    settings=(
+        SettingSource(
+            name="weighting",
+            symbol="p",
+            paper="numbers of samples",
+            remark="samples, uniform, or an object with a name and settings, such as ga",
+        ),
+        SettingSource(name="server_lr", symbol="η", paper="1", remark="factor of the step"),
+    ),
+    exact=(
+        "Equal numbers of steps are FedAvg, bit for bit, and so is one site alone.",
+        "A site with twice the steps of the same gradient counts by pᵤ, not twice that.",
+        "Float buffers are averaged with p; integer buffers move by the largest update.",
+        "A site that does not say how far its steps went is refused by name.",
+        "FedProx's term shortens the steps, which aᵤ as reported leaves out: a job with both is refused.",
+    ),
+    differences=Differences(
+        compared="authors' code, Flower",
+        rows=(
+            Difference(
+                point="weights p",
+                paper="not established",
+                code="Flower: over all sites",
+                ours="over the sites of the round",
+            ),
+            Difference(
+                point="scale of the step",
+                paper="τ_eff",
+                code="Flower: scales that are made to sum to one, so that τ_eff cancels",
+                ours="τ_eff",
+            ),
+            Difference(
+                point="proximal term",
+                paper="aᵤ = (1 − (1 − lr μ)^τᵤ) / (lr μ), without momentum",
+                code="authors: with momentum the increments of both are added, which normalises neither",
+                ours="refused",
+            ),
+            Difference(point="momentum at the server", paper="not established", code="authors: an option", ours="none"),
+        ),
+    ),
+    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2), without code"),),
+)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedProx."""
+
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Method,
+    Reference,
+    SettingSource,
+    Together,
+)
+
+METHOD = Method(
+    key="fedprox",
+    title="FedProx",
+    part="prox",
+    part_title="Prox",
+    rank=6,
+    line="each site's parameters are held near those it received",
+    reference=Reference(
+        authors="Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith",
+        title="Federated Optimization in Heterogeneous Networks",
+        venue="MLSys",
+        year=2020,
+    ),
+    acts=("objective",),
+    objective="fdg_plugins.objectives.fedprox:FedProxObjective",
+    defaults=(Default(objective={"strength": 0.1}, source="FedDG-GA's code"),),
+    in_composition=(
+        "The sites minimise the loss with the term; weights and direction see no more than the updates that follow."
+    ),
+    letters="θ parameters received, trainable ones; θᵤ those of site u; CE mean cross entropy of a batch; μ strength",
+    equations=(Equation(formula="CE + μ/2 ‖θᵤ − θ‖²", meaning="what a site minimises, θ being fixed for the round"),),
+    settings=(
+        SettingSource(
+            name="strength",
+            symbol="μ",
+            paper="of FedProx: not established; FedDIM, which compares with it: not stated",
+            code="FedDG-GA 0.1; FLARE 0.01; PFLlib 0; FedDG benchmark: grid 1e-3, 1e-2, 1e-1",
+            remark="0 is FedAvg, bit for bit",
+        ),
+    ),
+    exact=(
+        "strength 0 is FedAvg, bit for bit.",
+        "A site that takes one step takes FedAvg's, for any strength: the term's gradient is zero at θ.",
+        "Of ½‖x − b‖² the local fixed point is (b + μ θ) / (1 + μ).",
+    ),
+    differences=Differences(
+        compared="FedDG-GA, FedDG benchmark",
+        rows=(
+            Difference(
+                point="the term",
+                paper="μ/2 times the squared norm of all parameters together",
+                code=(
+                    "FedDG-GA: its gradient, in the momentum buffer, which is the same; FedDG benchmark: norms of "
+                    "the tensors, not squared"
+                ),
+                ours="as the paper, in the loss",
+            ),
+            Difference(
+                point="weight decay",
+                paper="not established",
+                code="not established",
+                ours="the optimiser's, beside the term",
+            ),
+        ),
+    ),
+    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),),
+)

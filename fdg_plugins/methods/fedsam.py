@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedSAM."""
+
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Method,
+    Reference,
+    SettingSource,
+    Together,
+)
+
+METHOD = Method(
+    key="fedsam",
+    title="FedSAM",
+    part="sam",
+    part_title="SAM",
+    rank=7,
+    line="each local step follows the gradient at the point nearby where the loss is about largest",
+    reference=Reference(
+        authors="Qu, Li, Duan, Liu, Tang, Lu",
+        title="Generalized Federated Learning via Sharpness Aware Minimization",
+        venue="ICML",
+        year=2022,
+    ),
+    acts=("step",),
+    objective="fdg_plugins.objectives.fedsam:FedSAMObjective",
+    defaults=(Default(on="photographs", beside="fedomg", objective={"radius": 0.6}, source="FedOMG, Table 4"),),
+    in_composition=(
+        "The sites take sharpness-aware steps; weights and direction see no more than the updates that follow."
+    ),
+    letters=(
+        "θᵤ trainable parameters of site u, all together; L mean cross entropy of a batch; g its "
+        "gradient; e ascent; ρ radius"
+    ),
+    equations=(
+        Equation(
+            formula="e = ρ g / (‖g‖ + 1e-7),   g = ∇L(θᵤ)",
+            meaning="ascent of length ρ, the norm over all trainable parameters jointly",
+        ),
+        Equation(
+            formula="g̃ = ∇L(θᵤ + e)",
+            meaning="gradient of the same batch at the ascended point, with which the optimiser steps from θᵤ",
+        ),
+    ),
+    settings=(
+        SettingSource(
+            name="radius",
+            symbol="ρ",
+            paper="of FedSAM: not established; FedOMG's Table 4: 0.6; FedDG-GA, which compares with it: not stated",
+            code="FedOMG and FL-Simulator: 0.1",
+            remark=(
+                "the default is our choice; an absolute length: 0.6 is large beside a pretrained ResNet's steps at 1e-3"
+            ),
+        ),
+    ),
+    exact=(
+        "radius 0 is FedAvg, bit for bit, in one pass per step.",
+        "Of a/2 ‖w‖² the gradient is a w (1 + ρ / ‖w‖).",
+        "A gradient of zero moves nothing.",
+        "Parameters come back from the ascent with the bits that they had; buffers are those of the pass before it.",
+    ),
+    differences=Differences(
+        compared="FedOMG, FL-Simulator",
+        rows=(
+            Difference(
+                point="batches in BatchNorm's running statistics",
+                paper="not established",
+                code="FedOMG: three times each",
+                ours="once, at θᵤ",
+            ),
+            Difference(
+                point="clipping", paper="not established", code="the final gradient to norm 10, optional", ours="none"
+            ),
+            Difference(
+                point="adaptive variant (ASAM)", paper="–", code="FedOMG: there, switched off", ours="not there"
+            ),
+        ),
+    ),
+    together=(
+        Together(method="fedomg", source="reported in FedOMG's paper (Table 2), with a radius of 0.6 (Table 4)"),
+        Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),
+    ),
+)

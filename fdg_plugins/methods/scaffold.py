@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SCAFFOLD."""
+
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference, Together
+
+METHOD = Method(
+    key="scaffold",
+    title="SCAFFOLD",
+    rank=9,
+    line="each step of a site is corrected by how its own gradient differs from that of all sites",
+    reference=Reference(
+        authors="Karimireddy, Kale, Mohri, Reddi, Stich, Suresh",
+        title="SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+        venue="ICML",
+        year=2020,
+    ),
+    acts=("step",),
+    objective="fdg_plugins.objectives.scaffold:SCAFFOLDObjective",
+    defaults=(
+        Default(
+            protocol={"momentum": 0.0},
+            server={"server_lr": 1.0, "weighting": "uniform"},
+            source="SCAFFOLD, Algorithm 1: plain SGD, every site the same",
+        ),
+    ),
+    in_composition=(
+        "The sites take corrected steps; weights and direction see no more than the updates that "
+        "follow, and c is the same under any of them."
+    ),
+    letters=(
+        "Δᵤ update of site u (local − global); ηᵤ its learning rate; aᵤ how far its steps went (its "
+        "number of steps, for plain SGD); cᵤ its control variate; c the server's; S sites of the "
+        "round; N all sites that train in the run; CE mean cross entropy of a batch"
+    ),
+    equations=(
+        Equation(
+            formula="g = grad CE + c − cᵤ", meaning="gradient of a local step, c and cᵤ being fixed for the round"
+        ),
+        Equation(
+            number="option II",
+            formula="cᵤ⁺ = cᵤ − c − Δᵤ / (ηᵤ aᵤ)",
+            meaning="the mean gradient along the way, after the training; cᵤ⁺ − cᵤ is sent, cᵤ⁺ stays at the site",
+        ),
+        Equation(formula="c⁺ = c + 1/N Σ_S (cᵤ⁺ − cᵤ)", meaning="at the server; c and all cᵤ are zero at the start"),
+    ),
+    exact=(
+        "Round 0 sends nothing down and trains as FedAvg, bit for bit.",
+        "After every round c is the mean of cᵤ over all N sites, whoever took part with however many steps.",
+        (
+            "A report that the server refuses or never sees has moved cᵤ and not c: from then on the two "
+            "differ by that change over N."
+        ),
+        "A round that the server repeats starts from the cᵤ that the site had before it.",
+        (
+            "With one full-batch step, all sites in every round and equal quadratic curvature, all local "
+            "models coincide from round 1 on."
+        ),
+        "An absent site keeps its cᵤ; a new one starts from zero.",
+    ),
+    differences=Differences(
+        compared="FedDG-GA",
+        rows=(
+            Difference(point="option", paper="I, the gradient at the model received, or II", code="II", ours="II"),
+            Difference(
+                point="control of a site",
+                paper="update over learning rate times steps",
+                code="without the learning rate: at 1e-3 a thousand times too small, nearly FedAvg",
+                ours="as the paper",
+            ),
+            Difference(
+                point="momentum",
+                paper="none",
+                code="0.9, on the corrected gradient",
+                ours="the protocol's; with it aᵤ is FedNova's number of effective steps",
+            ),
+            Difference(
+                point="c at the server",
+                paper="mean of the changes over all sites",
+                code="mean of cᵤ with the weights of the sites",
+                ours="as the paper, under any weights",
+            ),
+        ),
+    ),
+    leaves=(
+        Leaving(
+            what="change of the control variate",
+            shape="the trainable parameters",
+            reveals="the update, exactly, whatever a filter did to the update itself",
+            report="control_variate",
+        ),
+    ),
+    together=(
+        Together(
+            method="fedga",
+            source=(
+                "reported in FedDG-GA's paper (Tables 1 and 2), whose code weighs the controls as well, which "
+                "is not done here"
+            ),
+        ),
+    ),
+)
