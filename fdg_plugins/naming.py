@@ -11,7 +11,9 @@ LONGEST_LIST = 40  # names that a sentence lists
 
 def nearest(name: Any, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the names that a misspelt one may have meant, the nearest first."""
-    return difflib.get_close_matches(str(name)[:LONGEST_GUESS], list(known), n=most, cutoff=cutoff)
+    if not isinstance(name, str):
+        return []
+    return difflib.get_close_matches(name[:LONGEST_GUESS], list(known), n=most, cutoff=cutoff)
 
 
 def expected_one_of(name: Any, known: Iterable[str]) -> str:

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from fdg_plugins.aggregators.arfl import ARFLWeighting
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import REPORT_GAP
-from fdg_plugins.values import check_depth, is_number, shorten, too_large
+from fdg_plugins.plugins.classes import ClassesOf
+from fdg_plugins.values import is_number, shorten, too_large
 
 
 class Uniform(Weighting):
@@ -93,24 +93,9 @@ class FedDGGAWeighting(Weighting):
         self._weights = {str(site): float(weight) for site, weight in state["weights"].items()}
 
 
-WEIGHTINGS: dict[str, type[Weighting]] = {
-    "uniform": Uniform,
-    "samples": Samples,
-    "ga": FedDGGAWeighting,
-    "arfl": ARFLWeighting,
-}
+WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", {"uniform": Uniform, "samples": Samples})
 
 
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
     """Return the weighting that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
-    if not isinstance(spec, str | Mapping):
-        raise SettingsError(f"weighting is {shorten(spec)}, expected a name or a mapping with a name.")
-    check_depth("weighting", spec)
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = settings.pop("name", None)
-    if not isinstance(name, str) or name not in WEIGHTINGS:
-        raise SettingsError(f"weighting is {shorten(name)}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
-    try:
-        return WEIGHTINGS[name](**settings)
-    except TypeError as error:
-        raise SettingsError(f"weighting {name!r} does not take the settings {shorten(sorted(settings))}.") from error
+    return WEIGHTINGS.make(spec)

@@ -25,7 +25,6 @@ METHOD = Method(
     ),
     acts=("direction",),
     aggregator="fdg_plugins.aggregators.fedavg:FedAvgAggregator",
-    objective="fdg_plugins.objectives.erm:CrossEntropy",
     defaults=(
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedAvg"),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),

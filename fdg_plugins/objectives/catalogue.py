@@ -6,69 +6,32 @@ from dataclasses import fields
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives.am import AMObjective
 from fdg_plugins.objectives.erm import CrossEntropy
-from fdg_plugins.objectives.feddim import FedDIMObjective
-from fdg_plugins.objectives.fediir import FedIIRObjective
-from fdg_plugins.objectives.fedprox import FedProxObjective
-from fdg_plugins.objectives.fedsam import FedSAMObjective
-from fdg_plugins.objectives.fedsr import FedSRObjective
-from fdg_plugins.objectives.harmofl import HarmoFLObjective
-from fdg_plugins.objectives.mofedsam import MoFedSAMObjective
 from fdg_plugins.objectives.objective import Objective
-from fdg_plugins.objectives.rsc import RSCObjective
-from fdg_plugins.objectives.scaffold import SCAFFOLDObjective
-from fdg_plugins.values import check_depth, shorten
+from fdg_plugins.plugins.classes import ClassesOf
+from fdg_plugins.values import shorten
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    objective.name: objective
-    for objective in (
-        CrossEntropy,
-        FedDIMObjective,
-        FedIIRObjective,
-        FedProxObjective,
-        FedSAMObjective,
-        MoFedSAMObjective,
-        SCAFFOLDObjective,
-        HarmoFLObjective,
-        AMObjective,
-        RSCObjective,
-        FedSRObjective,
-    )
-}
+OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {CrossEntropy.name: CrossEntropy})
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def make_objective(spec: str | Mapping[str, Any]) -> Objective:
     """Return the objective that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
-    if not isinstance(spec, str | Mapping):
-        raise SettingsError(f"objective is {shorten(spec)}, expected a name or a mapping with a name.")
-    check_depth("objective", spec)
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = settings.pop("name", None)
-    objective = _objective(name)
-    _refuse_unknown(objective, settings)
-    return objective(**settings)
+    return OBJECTIVES.make(spec)
 
 
 def objective_settings(name: str) -> list[str]:
     """Return the names of an objective's settings, in their order."""
-    return [field.name for field in fields(_objective(name))]
+    return [field.name for field in fields(OBJECTIVES.known(name))]
 
 
 def read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``settings`` of the objective ``name`` with text, as from the environment, read as each one's type."""
-    objective = _objective(name)
+    objective = OBJECTIVES.known(name)
     _refuse_unknown(objective, settings)
     defaults = {field.name: field.default for field in fields(objective)}
     return {setting: _like(setting, value, defaults[setting]) for setting, value in settings.items()}
-
-
-def _objective(name: Any) -> type[Objective]:
-    if not isinstance(name, str) or name not in OBJECTIVES:
-        raise SettingsError(f"objective is {shorten(name)}, expected one of {', '.join(sorted(OBJECTIVES))}.")
-    return OBJECTIVES[name]
 
 
 def _refuse_unknown(objective: type[Objective], settings: Mapping[str, Any]) -> None:

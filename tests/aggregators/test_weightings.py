@@ -60,7 +60,7 @@ def test_a_weighting_is_named_in_a_mapping_too() -> None:
         ({}, "weighting is None, expected one of"),
         ({"name": "median"}, "weighting is 'median', expected one of"),
         ({"name": ["uniform"]}, r"weighting is \['uniform'\], expected one of"),
-        ({"name": "uniform", "power": 2}, r"weighting 'uniform' does not take the settings \['power'\]"),
+        ({"name": "uniform", "power": 2}, r"weighting 'uniform' has no setting 'power'"),
         (None, "weighting is None, expected a name or a mapping"),
         (0.5, "weighting is 0.5, expected a name or a mapping"),
     ],

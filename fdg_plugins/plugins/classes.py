@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes that methods are made of, by name, and one of them made of a name and settings."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import expected_one_of
+from fdg_plugins.plugins.method import Method
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.target import load_target
+from fdg_plugins.values import check_depth, shorten
+
+Role = Literal["aggregator", "weighting", "objective"]
+C = TypeVar("C")
+
+
+class ClassesOf(Mapping[str, type[C]]):
+    """The classes of one role by name: those that belong to no method, then that of every method that has one.
+
+    A class is loaded when it is asked for. An aggregator goes by its method's key, a weighting or objective by the
+    method's name as a part; the other of the two names is understood.
+
+    Args:
+        role: what of a method the classes are.
+        plain: classes that belong to no published method.
+    """
+
+    def __init__(self, role: Role, plain: Mapping[str, type[C]] | None = None) -> None:
+        self.role: Role = role
+        self._plain = dict(plain or {})
+
+    def __getitem__(self, name: str) -> type[C]:
+        """Return the class of that name; ``KeyError`` if there is none."""
+        if name in self._plain:
+            return self._plain[name]
+        method = METHODS.find(name)
+        if method is None or getattr(method, self.role) is None:
+            raise KeyError(name)
+        loaded: type[C] = load_target(getattr(method, self.role))
+        return loaded
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is one of that name, without loading its class."""
+        method = None if name in self._plain else METHODS.find(name)
+        return name in self._plain or (method is not None and getattr(method, self.role) is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield every name once."""
+        yield from self._plain
+        yield from (self.name_of(method) for method in METHODS.all() if getattr(method, self.role) is not None)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return sum(1 for _ in self)
+
+    def name_of(self, method: Method) -> str:
+        """Return the name of a method's class in this role."""
+        return method.key if self.role == "aggregator" else method.part or method.key
+
+    def make(self, spec: str | Mapping[str, Any]) -> C:
+        """Return the object that ``spec`` names: a name, or ``{"name": ..., <its settings>}``.
+
+        Raises ``SettingsError`` in one sentence for an unknown name or setting; the class itself checks the values.
+        """
+        name, settings = read_spec(self.role, spec)
+        class_ = self.known(name)
+        known = parameters_of(class_)
+        if unknown := sorted(str(setting) for setting in settings if setting not in known):
+            raise SettingsError(
+                f"{self.role} {name!r} has no setting {shorten(unknown[0])}; it has {', '.join(known) or 'none'}."
+            )
+        return class_(**settings)
+
+    def known(self, name: Any) -> type[C]:
+        """Return the class of that name; raise ``SettingsError`` if there is none."""
+        if not isinstance(name, str) or name not in self:
+            raise SettingsError(f"{self.role} is {shorten(name)}, {expected_one_of(name, sorted(self))}")
+        return self[name]
+
+
+def parameters_of(class_: type[Any]) -> list[str]:
+    """Return the names of what a class is built from: its settings."""
+    return [] if class_.__init__ is object.__init__ else list(inspect.signature(class_).parameters)
+
+
+def read_spec(what: str, spec: Any) -> tuple[Any, dict[str, Any]]:
+    """Return name and settings of ``spec``, a name or a mapping with one; raise ``SettingsError`` for anything else."""
+    if not isinstance(spec, str | Mapping):
+        raise SettingsError(f"{what} is {shorten(spec)}, expected a name or a mapping with a name.")
+    check_depth(what, spec)
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    return settings.pop("name", None), settings
