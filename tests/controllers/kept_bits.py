@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python tests/controllers/kept_bits.py FOLDER METHOD...``: three rounds of each method, and the SHA-256 of the model.
+
+Prints one JSON object from method to hash. Arithmetic is the plainest that torch has, on one thread, so that the bits do
+not depend on which instructions a processor knows.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+# Read when torch is loaded: no vector instructions beyond the oldest, in its own code and in MKL's.
+os.environ |= {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"}
+for variable in [name for name in os.environ if name.startswith("FDG_")]:
+    del os.environ[variable]
+os.environ["FDG_ISOLATE"] = "false"
+
+import torch
+from nvflare.apis.utils.decomposers import flare_decomposers
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+from test_every_method import run
+
+
+def model_hash(tensors: dict[str, torch.Tensor]) -> str:
+    """Return the SHA-256 of names, shapes and bytes of all tensors, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def main() -> None:
+    """Run the methods that are named, each in a folder of its own."""
+    torch.backends.mkldnn.enabled = False
+    torch.set_num_threads(1)
+    flare_decomposers.register()
+    fobs.register(TensorDecomposer)
+    folder, methods = Path(sys.argv[1]), sys.argv[2:]
+    hashes = {method: model_hash(run(method, folder / method, rounds=3).model) for method in methods}
+    sys.stdout.write(json.dumps(hashes) + "\n")
+
+
+if __name__ == "__main__":
+    main()
