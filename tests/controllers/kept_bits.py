@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python tests/controllers/kept_bits.py FOLDER METHOD...``: three rounds of each method, and the SHA-256 of the model.
+"""``python tests/controllers/kept_bits.py FOLDER METHOD...``: three rounds of each method, SHA-256 of each model.
 
-Prints one JSON object from method to hash. Arithmetic is the plainest that torch has, on one thread, so that the bits do
-not depend on which instructions a processor knows.
+Prints one JSON object from method to hash. ``PLAIN`` is the environment in which the bits depend on no processor: it is
+read when torch is loaded.
 """
 
 import hashlib
 import json
-import os
 import sys
 from pathlib import Path
-
-# Read when torch is loaded: no vector instructions beyond the oldest, in its own code and in MKL's.
-os.environ |= {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"}
-for variable in [name for name in os.environ if name.startswith("FDG_")]:
-    del os.environ[variable]
-os.environ["FDG_ISOLATE"] = "false"
 
 import torch
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from test_every_method import run
+
+# No vector instructions beyond the oldest, in torch's own code and in MKL's; one process, one thread.
+PLAIN = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "MKL_CBWR": "COMPATIBLE",
+    "OMP_NUM_THREADS": "1",
+    "FDG_ISOLATE": "false",
+}
 
 
 def model_hash(tensors: dict[str, torch.Tensor]) -> str:
