@@ -10,6 +10,7 @@ from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.plugins import composition
 from fdg_plugins.plugins.composition import PUBLISHED, WEIGHTING_PARTS, title_of
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.record.run_record import Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 
@@ -30,13 +31,20 @@ def method_name(method: Method) -> str:
     for name, algorithm in ALGORITHMS.items():
         if method.aggregator == algorithm.__name__:
             return name
-    known = {aggregator.__name__: name for name, aggregator in AGGREGATORS.items()}
+    known = _names_of_aggregators()
+    if method.aggregator not in known and METHODS.entries():
+        METHODS.all()  # it may be an installed plug-in's
+        known = _names_of_aggregators()
     weighting, _ = _named(method.settings.get("weighting", ""))
     objective, _ = _named(method.objective)
     made = PUBLISHED.get(known.get(method.aggregator, ""), composition.Method(method.aggregator))
     return replace(
         made, weighting=weighting if weighting in WEIGHTING_PARTS else made.weighting, objective=objective
     ).name
+
+
+def _names_of_aggregators() -> dict[str, str]:
+    return {aggregator.__name__: name for name, aggregator in AGGREGATORS.items()}
 
 
 def method_title(name: str) -> str:

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.cli.tables import make_table, show
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def explain(
         str | None,
         typer.Argument(help="A method, or several joined by +: fedomg, fedomg+ga+dim. Without it: all methods."),
     ] = None,
+    plugin: PluginFiles = None,
 ) -> None:
     """Explain a method, or a composition of methods: formulas, settings, what leaves a site, differences.
 
@@ -38,9 +40,12 @@ def explain(
       fdg explain fediir
 
       fdg explain fedomg+ga+dim
+
+      fdg explain clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     from fdg_plugins.explained import compose
 
+    load_plugins(plugin)
     if method is None:
         show(*_overview(), width=PIPE_COLUMNS)
         return

@@ -28,9 +28,10 @@ from fdg_plugins.flare.filter_chain import server_result_filters
 from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
-from fdg_plugins.plans.admission import admit_job
 from fdg_plugins.plans.compatibility import check_settings, check_update_filters, needed_reports
 from fdg_plugins.plans.plans import Plans, make_plans
+from fdg_plugins.plans.uses import uses_of
+from fdg_plugins.plugins.admission import admit
 from fdg_plugins.record.census import Federation, check_min_sites, check_reports, take_census
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
@@ -150,10 +151,10 @@ class FederationController(Messenger):
     def _admit_plugins(self) -> None:
         """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before any is loaded."""
         workspace = self.engine.get_workspace()
-        brings = any("plugins" in layer for layer in (self.protocol or {}, self.stand_in_protocol or {}))
-        custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if brings else None
+        uses = uses_of(self.aggregator, (self.protocol, self.stand_in_protocol), os.environ)
+        custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
         allowed = read_allowed_plugins(SERVER, Path(workspace.get_root_dir(), "local", FILE_NAME))
-        admit_job(self.aggregator, (self.protocol, self.stand_in_protocol), os.environ, custom, allowed)
+        admit(uses.names, uses.files, custom, allowed)
 
     @property
     def _run_id(self) -> str:

@@ -9,12 +9,15 @@
 'FedOMG + GA'
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
 from fdg_plugins.objectives import OBJECTIVES
+from fdg_plugins.plugins.methods import METHODS
 
 PLAIN = "erm"  # the objective of a method that adds none of its own
 # Weightings that learn from what the sites report make a method; the others are a setting of one.
@@ -37,11 +40,12 @@ class Method:
     @property
     def name(self) -> str:
         """The one name of the method: as published, else what is left without its weighting, or its objective."""
-        for name, method in PUBLISHED.items():
+        published = {**PUBLISHED, **_plugged_in((self.direction, self.weighting, self.objective))}
+        for name, method in published.items():
             if method == self:
                 return name
         unweighted = replace(self, weighting=None)
-        if self.weighting is not None and (self.objective == PLAIN or unweighted in PUBLISHED.values()):
+        if self.weighting is not None and (self.objective == PLAIN or unweighted in published.values()):
             return f"{unweighted.name}+{self.weighting}"
         return self.direction if self.objective == PLAIN else f"{replace(self, objective=PLAIN).name}+{self.objective}"
 
@@ -53,13 +57,14 @@ class Method:
 
     def plus(self, part: str) -> "Method":
         """Return the method with ``part`` added; raise ``SettingsError`` if its place is taken, or it is unknown."""
-        if part in WEIGHTING_PARTS and self.weighting is None:
+        weighs, trains = part in WEIGHTING_PARTS or _has(part, "weighting"), _has(part, "objective")
+        if weighs and self.weighting is None:
             return replace(self, weighting=part)
-        if part in OBJECTIVE_PARTS and self.objective == PLAIN:
+        if (trains or part in OBJECTIVE_PARTS) and self.objective == PLAIN:
             return replace(self, objective=part)
-        if part in WEIGHTING_PARTS:
+        if weighs:
             raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the weighting {self.weighting!r}.")
-        if part in OBJECTIVE_PARTS:
+        if trains or part in OBJECTIVE_PARTS:
             raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the objective {self.objective!r}.")
         if part in AGGREGATORS:
             raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the direction {self.direction!r}.")
@@ -118,11 +123,11 @@ _TITLES = {
 def parse_method(text: str) -> Method:
     """Return the method that ``text`` names: a published one, then parts in any order, joined by ``+``."""
     base, *parts = text.split("+") if isinstance(text, str) else (text,)
-    if not isinstance(base, str) or base not in PUBLISHED:
+    method = PUBLISHED.get(base) or _plugged_in((base,)).get(base) if isinstance(base, str) else None
+    if method is None:
         raise SettingsError(
             f"method is {shorten(text)}, expected one of {', '.join(PUBLISHED)}, or one and parts: fedomg+ga+dim."
         )
-    method = PUBLISHED[base]
     for part in parts:
         method = method.plus(part)
     return method
@@ -130,4 +135,35 @@ def parse_method(text: str) -> Method:
 
 def title_of(name: str) -> str:
     """Return a method's name for people; a part that this package does not know as it is."""
-    return " + ".join(_TITLES.get(part, part) for part in name.split("+"))
+    return " + ".join(_TITLES.get(part) or _title_of_part(part) for part in name.split("+"))
+
+
+def _title_of_part(part: str) -> str:
+    record = METHODS.find(part)
+    if record is None:
+        return part
+    return record.title if part == record.key else record.part_title or record.title
+
+
+def _has(part: str, role: Literal["weighting", "objective"]) -> bool:
+    """Return whether a plug-in's method has a class in this role and goes by that name as a part."""
+    record = METHODS.find(part)
+    return (
+        record is not None
+        and part == (record.part or record.key)
+        and record.key not in PUBLISHED
+        and (getattr(record, role) is not None)
+    )
+
+
+def _plugged_in(names: Iterable[str | None]) -> dict[str, Method]:
+    """Return the methods of plug-ins that ``names`` belong to, by their keys."""
+    records = [record for name in names if (record := METHODS.find(name)) is not None and record.key not in PUBLISHED]
+    return {
+        record.key: Method(
+            direction=record.key if record.aggregator is not None else "fedavg",
+            weighting=None if record.weighting is None else record.part or record.key,
+            objective=PLAIN if record.objective is None else record.part or record.key,
+        )
+        for record in records
+    }

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.plugins.kinds import registries
+from fdg_plugins.plugins.kinds import registries, registry_of
 from fdg_plugins.plugins.registry import FILE, Registry
 from fdg_plugins.values import shorten
 
@@ -27,7 +27,14 @@ SUFFIX = ".py"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _LOCK = threading.RLock()  # the sites of a simulator are threads of one process
-_LOADED: dict[str, str] = {}  # digest of the file by the module's name
+_LOADED: dict[str, "_Loaded"] = {}  # by the module's name
+
+
+class _Loaded(NamedTuple):
+    """A file that was loaded: where it lies, and the SHA-256 of its content."""
+
+    path: Path
+    digest: str
 
 
 def load_files(names: Iterable[str], custom: Path) -> None:
@@ -66,11 +73,24 @@ def load_file(path: Path) -> str:
             f"plug-in file {path} cannot be read: {error.strerror}.", public=f"plug-in file {path.name} cannot be read."
         ) from error
     with _LOCK:
-        if _LOADED.get(PREFIX + name) != digest:
+        found = _LOADED.get(PREFIX + name)
+        if found is None or found.digest != digest:
             _forget(PREFIX + name)
             _take_in(_load(path, PREFIX + name))
-            _LOADED[PREFIX + name] = digest
+        _LOADED[PREFIX + name] = _Loaded(path.absolute(), digest)
     return name
+
+
+def files_behind(uses: Iterable[tuple[str, str]]) -> dict[str, Path]:
+    """Return the loaded files that bring what ``uses`` names, by name; a use is a setting and a name."""
+    found: dict[str, Path] = {}
+    for setting, name in uses:
+        registry = registry_of(setting)
+        record = registry.find(name) if registry.origin(name) == FILE else None
+        for module_name, loaded in _LOADED.items() if record is not None else ():
+            if any(value is record for value in vars(sys.modules[module_name]).values()):
+                found[module_name.removeprefix(PREFIX)] = loaded.path
+    return dict(sorted(found.items()))
 
 
 def _load(path: Path, module_name: str) -> ModuleType:

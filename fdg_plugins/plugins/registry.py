@@ -146,10 +146,10 @@ class Registry(Generic[R]):
         self._origins.pop(name, None)
 
     def refresh(self) -> None:
-        """Forget all that was brought, and look for installed plug-ins anew when the next name is asked for."""
+        """Forget the installed plug-ins, and look for them anew when the next name is asked for."""
         with self._lock:
-            self._brought.clear()
-            self._origins.clear()
+            for name in [name for name, origin in self._origins.items() if origin != FILE]:
+                self.remove(name)
             self._entries = None
 
     def records_in(self, module: ModuleType) -> list[R]:

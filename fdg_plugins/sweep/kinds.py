@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.references import ReferenceRuns
 from fdg_plugins.sweep.run_kind import RunKind
@@ -18,6 +19,8 @@ def kind_of(method: str) -> RunKind:
     for kind in KINDS:
         if name in kind.names:
             return kind
+    if METHODS.find(name) is not None:  # a plug-in's
+        return KINDS[0]
     known = [name for kind in KINDS for name in kind.names]
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
