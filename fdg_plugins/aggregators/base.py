@@ -62,7 +62,7 @@ class UpdateAggregator(ModelAggregator):
         server_lr: eta_g > 0, the factor of the step along the direction. One for plain averaging.
     """
 
-    excludes: ClassVar[Mapping[str, str]] = {}  # objectives that contradict the direction, and why
+    reads_effective_steps: ClassVar[bool] = False  # whether the direction follows from how far the sites' steps went
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files: ``core``'s functions alone read them
 
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:

@@ -17,7 +17,7 @@ another ``|a_u|``; the authors' code adds up the increments of momentum and prox
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -38,9 +38,7 @@ class FedNovaAggregator(UpdateAggregator):
     """
 
     reads_parts: ClassVar[bool] = True
-    excludes: ClassVar[Mapping[str, str]] = {
-        "prox": "the proximal term shortens the steps, which the effective steps that the sites report leave out"
-    }
+    reads_effective_steps: ClassVar[bool] = True
 
     def check(self, contribution: Contribution) -> None:
         """Refuse a contribution that does not say how far its steps went, or says farther than any momentum takes them.

@@ -6,20 +6,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.aggregators import WEIGHTINGS
 from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.plugins import composition
-from fdg_plugins.plugins.composition import PUBLISHED, WEIGHTING_PARTS, title_of
+from fdg_plugins.plugins.composition import Composition, find_method, published, title_of, weighting_parts
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.target import public_path
 from fdg_plugins.record.run_record import Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
-
-# Fields of the protocol that belong to methods by name, or by part: no other method reads the split of the gap, and
-# those that are stated for plain SGD have the momentum for a setting of their own.
-_FIELDS_OF_METHODS = {
-    "gap_split": {"fedga", "ga", "arfl"},
-    "momentum": {"scaffold", "mofedsam", "mosam"},
-}
 
 
 def method_name(method: Method) -> str:
@@ -31,20 +24,20 @@ def method_name(method: Method) -> str:
     for name, algorithm in ALGORITHMS.items():
         if method.aggregator == algorithm.__name__:
             return name
-    known = _names_of_aggregators()
-    if method.aggregator not in known and METHODS.entries():
-        METHODS.all()  # it may be an installed plug-in's
-        known = _names_of_aggregators()
     weighting, _ = _named(method.settings.get("weighting", ""))
     objective, _ = _named(method.objective)
-    made = PUBLISHED.get(known.get(method.aggregator, ""), composition.Method(method.aggregator))
+    made = _of_aggregator(method.aggregator)
     return replace(
-        made, weighting=weighting if weighting in WEIGHTING_PARTS else made.weighting, objective=objective
+        made, weighting=weighting if weighting in weighting_parts() else made.weighting, objective=objective
     ).name
 
 
-def _names_of_aggregators() -> dict[str, str]:
-    return {aggregator.__name__: name for name, aggregator in AGGREGATORS.items()}
+def _of_aggregator(class_name: str) -> Composition:
+    """Return what the method of an aggregator alone is made of; one that nobody announces is a direction itself."""
+    for record in METHODS.all():
+        if record.aggregator is not None and public_path(record.aggregator).rpartition(".")[2] == class_name:
+            return published()[record.key]
+    return Composition(class_name)
 
 
 def method_title(name: str) -> str:
@@ -62,7 +55,7 @@ def method_order(name: str) -> tuple[int, int, str]:
 
     Centralised references come last, behind methods that this package does not know.
     """
-    known, references = list(PUBLISHED), list(ALGORITHMS)
+    known, references = list(published()), list(ALGORITHMS)
     if is_centralised(name):
         return len(known) + 1 + references.index(name), 0, name
     base, *parts = name.split("+")
@@ -78,7 +71,7 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     settings = {name: value for name, value in record.method.settings.items() if name != "weighting"}
     if "weighting" in record.method.settings:
         weighting, own = _named(record.method.settings["weighting"])
-        settings |= {} if weighting in WEIGHTING_PARTS else {"weighting": weighting}
+        settings |= {} if weighting in weighting_parts() else {"weighting": weighting}
         settings |= _weighting_defaults(weighting) | own
     _, own = _named(record.method.objective)
     for name, value in own.items():
@@ -89,8 +82,8 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
 
 def method_fields(record: RunRecord) -> list[str]:
     """Return the fields of a run's protocol that are settings of its method."""
-    parts = set(method_name(record.method).split("+"))
-    return [name for name, methods in _FIELDS_OF_METHODS.items() if parts & methods]
+    found = [find_method(part) for part in method_name(record.method).split("+")]
+    return list(dict.fromkeys(name for one in found if one is not None for name in one.protocol_fields))
 
 
 def _named(spec: Any) -> tuple[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from fdg_plugins.analysis.estimates import Estimate
-from fdg_plugins.analysis.printed_names import DOMAINS, METHODS, PRINTED_DATASETS, REMARKS
+from fdg_plugins.analysis.printed_names import DOMAINS, PRINTED_DATASETS, REMARKS, method_of
 from fdg_plugins.errors import SettingsError
 
 AVERAGE = "average"
@@ -97,7 +97,8 @@ def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[
             f"no number on data set {dataset} is printed by {', '.join(papers()[key].title for key in asked)}; "
             f"the data sets with printed numbers are {', '.join(PRINTED_DATASETS)}."
         )
-    chosen = [number for number in numbers if METHODS.get(number.method) == method and _one_site_per_source(number)]
+    ours = {printed: method_of(printed) for printed in {number.method for number in numbers}}
+    chosen = [number for number in numbers if ours[number.method] == method and _one_site_per_source(number)]
     rows = [[number for number in chosen if number.paper == key] for key in asked]
     return tuple(_row(row) for row in rows if row)
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the papers' tables call data sets, domains and methods, and what this package calls them. None: has no such.
 
-The names on the left are those of ``data/paper-results.csv``, which are lower-case forms of the printed ones.
+The names on the left are those of ``data/paper-results.csv``, which are lower-case forms of the printed ones. Methods
+and what they are made of are called there by names that this package understands, or by none.
 """
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.composition import parse_method
 
 PRINTED_DATASETS = {
     "pacs": "pacs",
@@ -26,29 +30,17 @@ DOMAINS = {
 }
 """From a printed held-out domain to this package's name, by the papers' name of the data set."""
 
-METHODS: dict[str, str | None] = {
-    "fedavg": "fedavg",
-    "fedavg+ga": "fedga",
-    "feddim": "feddim",
-    "fediir": "fediir",
-    "fediir+omg": "fedomg+iir",
-    "fedomg": "fedomg",
-    **{name: name for name in ("am", "arfl", "fedcsa", "fednova", "fedprox", "fedsam", "fedsr", "harmofl", "rsc")},
-    "scaffold": "scaffold",
-    "fedsam+omg": "fedomg+sam",
-    "fedsr+omg": "fedomg+sr",
-    **{
-        f"{name}+ga": f"{name}+ga"
-        for name in ("am", "fedcsa", "fednova", "fedprox", "fedsam", "harmofl", "rsc", "scaffold")
-    },
-    **dict.fromkeys(("fedadg", "fedlgf", "stablefdg")),
-    **dict.fromkeys(f"feddim-{name}" for name in ("feature", "lambda0", "logit", "m0", "m1")),
-}
-"""From a method in a federated table to this package's name of it."""
-
 REMARKS = {
     ("fediir", "rotatedmnist"): "RotatedMNIST of 70,000 images",
     ("feddim", "rotatedmnist"): "RotatedMNIST of 7,000 images",
     ("feddg-ga", "domainnet"): "the paper does not say which classes of DomainNet; the accuracies fit a subset of 10",
 }
 """What the papers' texts say of a data set that its name does not, by paper and the papers' name of the data set."""
+
+
+def method_of(printed: str) -> str | None:
+    """Return this package's name of a method in a federated table; None if it has no such method."""
+    try:
+        return parse_method(printed).name
+    except SettingsError:
+        return None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.flare.components import METHODS
 
 if TYPE_CHECKING:
     from fdg_plugins.flare.kits import Merge
@@ -19,7 +18,7 @@ def allow_list(
     ],
     method: Annotated[
         list[str] | None,
-        typer.Option(help=f"Allow only what this method needs; may be repeated. One of {', '.join(METHODS)}."),
+        typer.Option(help="Allow only what this method needs, as fdg explain lists them; may be repeated."),
     ] = None,
     keep_flare_defaults: Annotated[
         bool, typer.Option("--keep-flare-defaults", help="Allow FLARE's own default components too.")

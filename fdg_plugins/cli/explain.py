@@ -15,8 +15,9 @@ from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.cli.tables import make_table, show
 
 if TYPE_CHECKING:
-    from fdg_plugins.explained import Composition, Explanation, SettingSource
-    from fdg_plugins.explained.in_code import Setting
+    from fdg_plugins.cli.method_settings import Run
+    from fdg_plugins.plugins.composition import Composition
+    from fdg_plugins.plugins.method import Method, SettingSource
 
 PIPE_COLUMNS = 80
 
@@ -27,125 +28,129 @@ def explain(
         typer.Argument(help="A method, or several joined by +: fedomg, fedomg+ga+dim. Without it: all methods."),
     ] = None,
     plugin: PluginFiles = None,
+    dataset: Annotated[str, typer.Option(help="The data set whose defaults are shown: those of a job on it.")] = "pacs",
 ) -> None:
     """Explain a method, or a composition of methods: formulas, settings, what leaves a site, differences.
 
-    Defaults are those of the installed code. A composition takes at most one method of each kind: a local
-    objective, weights of the sites, a direction of the server's step.
+    Settings are those that a job runs on the data set, where nobody says otherwise. A composition takes at most one
+    method in each place: the direction of the server's step, the weights of the sites, the local objective.
 
     Examples:
 
       fdg explain
 
-      fdg explain fediir
+      fdg explain fediir --dataset rotatedmnist
 
       fdg explain fedomg+ga+dim
 
       fdg explain clipped_fedavg --plugin custom/clipped_fedavg.py
     """
-    from fdg_plugins.explained import compose
-
     load_plugins(plugin)
     if method is None:
         show(*_overview(), width=PIPE_COLUMNS)
         return
-    composition = compose(method)
-    show(*_page(composition), width=PIPE_COLUMNS)
+    from fdg_plugins.plugins.composition import parse_method
+
+    composition = parse_method(method)  # refused before torch is loaded
+    from fdg_plugins.cli.method_settings import run_of
+
+    show(*_page(composition, run_of(composition, dataset), dataset), width=PIPE_COLUMNS)
 
 
 def _overview() -> Iterator[RenderableType]:
-    from fdg_plugins.explained import method_names, read_explanation
+    from fdg_plugins.plugins.methods import METHODS
 
-    methods = {name: read_explanation(name) for name in method_names()}
-    rows = ((name, ", ".join(method.acts), method.line) for name, method in methods.items())
-    yield make_table(("method", "sets the", "what it does"), rows)
+    rows = ((record.key, ", ".join(record.acts), record.line) for record in METHODS.all())
+    yield make_table(("method", "acts on", "what it does"), rows)
     yield Text(
-        "\nMethods that set different things go together: fdg explain fedomg+ga+dim. "
+        "\nMethods that take different places go together: fdg explain fedomg+ga+dim. "
         "FedAvg stands for what is not named."
     )
 
 
-def _page(composition: "Composition") -> Iterator[RenderableType]:
-    from fdg_plugins.explained.in_code import job_of, method_of, settings_in
+def _page(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
+    from fdg_plugins.cli.method_settings import settings_in
     from fdg_plugins.plugins.composition import title_of
 
-    several = len(composition.methods) > 1
+    several = len(composition.records) > 1
     if several:
-        name = method_of(composition).name
-        yield Text(f"{title_of(name)}: {name}", style="bold")
+        yield Text(f"{title_of(composition.name)}: {composition.name}", style="bold")
         yield from _parts(composition)
     else:
-        yield from _head(*composition.methods.values())
-    yield from _job(composition, job_of(composition))
-    for name, explanation in composition.methods.items():
+        yield from _head(composition.records[0])
+    yield from _job(composition, run, dataset)
+    for record in composition.records:
         if several:
             yield ""
-            yield from _head(explanation)
-        yield from _formulas(explanation)
-        yield from _settings(explanation, settings_in(composition, name))
-        yield from _differences(explanation)
+            yield from _head(record)
+        yield from _formulas(record)
+        yield from _settings(record, settings_in(run, record), dataset)
+        yield from _differences(record)
         yield _section("Exact cases")
-        yield _cases(explanation.exact)
+        yield _cases(record.exact)
     yield from _leaves(composition)
 
 
-def _head(explanation: "Explanation") -> Iterator[RenderableType]:
-    paper = explanation.reference
-    yield Text(f"{explanation.title}: {explanation.line}.", style="bold")
+def _head(record: "Method") -> Iterator[RenderableType]:
+    paper = record.reference
+    yield Text(f"{record.title}: {record.line}.", style="bold")
     yield Text(f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}.')
 
 
 def _parts(composition: "Composition") -> Iterator[RenderableType]:
-    rows = ((", ".join(one.acts), one.title, one.in_composition) for one in composition.methods.values())
-    yield _inset(make_table(("sets the", "method", "with the others"), rows))
-    for first, second, source in composition.together():
-        yield _indented(f"{first} with {second}: {source}.")
+    rows = ((", ".join(record.acts), record.title, record.in_composition) for record in composition.records)
+    yield _inset(make_table(("acts on", "method", "with the others"), rows))
+    for one, other, source in composition.together():
+        yield _indented(f"{one.title} with {other.title}: {source}.")
 
 
-def _job(composition: "Composition", job: dict[str, Any]) -> Iterator[RenderableType]:
+def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
     """Yield the part of a job's config that names the method, its variables, and how a site allows it."""
-    from fdg_plugins.explained.in_code import variables_of
+    from fdg_plugins.cli.method_settings import variables_of
+    from fdg_plugins.flare.components import filters_of
 
-    filters = dict.fromkeys(name for one in composition.methods.values() for name in one.components.filters)
-    yield _section("In a job, every setting at its default")
-    yield _indented(f'"aggregator": {json.dumps(job["aggregator"])}')
-    yield _indented(f'"protocol": {{"objective": {json.dumps(job["objective"])}}}')
+    filters = dict.fromkeys(name for record in composition.records for name in filters_of(record.key))
+    yield _section(f"In a job on {dataset}, every setting at its default")
+    yield _indented(f'"aggregator": {json.dumps(run.aggregator)}')
+    yield _indented(f'"protocol": {{"objective": {json.dumps(run.objective)}}}')
     if filters:
         yield _indented(f"filters: {', '.join(filters)}")
-    yield _indented(f"in the server's environment: {', '.join(variables_of(composition))}")
-    allowed = " ".join(f"--method {name}" for name in composition.methods)
+    yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
+    allowed = " ".join(f"--method {record.key}" for record in composition.records)
     yield _indented(f"at every site, once: fdg allow-list --kit KIT {allowed}")
 
 
-def _formulas(explanation: "Explanation") -> Iterator[RenderableType]:
+def _formulas(record: "Method") -> Iterator[RenderableType]:
     yield _section("Formulas")
-    yield _indented(explanation.letters, "dim")
+    yield _indented(record.letters, "dim")
     grid = _grid()
-    for equation in explanation.equations:
+    for equation in record.equations:
         grid.add_row(Text(equation.number or ""), Text(equation.formula, style="cyan"))
         grid.add_row("", Text(equation.meaning))
     yield _inset(grid)
 
 
-def _settings(explanation: "Explanation", settings: "list[Setting]") -> Iterator[RenderableType]:
-    yield _section("Settings")
-    sources = {source.name: source for source in explanation.settings}
+def _settings(record: "Method", settings: dict[str, Any], dataset: str) -> Iterator[RenderableType]:
+    yield _section(f"Settings, as a job on {dataset} runs them")
+    sources = {source.name: source for source in record.settings}
     grid = _grid(3)
-    for setting in settings:
-        source = sources[setting.name]
-        name = f"{setting.name} ({source.symbol})" if source.symbol else setting.name
-        value = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
-        grid.add_row(Text(name), Text(value, style="bold"), Text(_source_text(source)))
+    for name, value in settings.items():
+        source = sources.get(name)
+        symbol = f" ({source.symbol})" if source is not None and source.symbol else ""
+        shown = value if isinstance(value, str) else json.dumps(value)
+        grid.add_row(Text(name + symbol), Text(shown, style="bold"), Text(_source_text(source)))
     yield _inset(grid)
 
 
-def _source_text(source: "SettingSource") -> str:
+def _source_text(source: "SettingSource | None") -> str:
+    if source is None:  # a method from elsewhere need not say where its values come from
+        return ""
     lines = [("", source.remark), ("paper: ", source.paper), ("authors' code: ", source.code)]
     return "\n".join(label + text for label, text in lines if text is not None)
 
 
-def _differences(explanation: "Explanation") -> Iterator[RenderableType]:
-    differences = explanation.differences
+def _differences(record: "Method") -> Iterator[RenderableType]:
+    differences = record.differences
     yield _section("Where they differ")
     head = ["point", "paper", *([differences.compared] if differences.compared else []), "here"]
     cells = ((row.point, row.paper, row.code, row.ours) for row in differences.rows)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.flare.components import COMPONENTS, class_paths
+from fdg_plugins.flare.components import class_paths, components
 from fdg_plugins.messages import shorten
 from fdg_plugins.storage import read_json
 
@@ -105,7 +105,7 @@ def is_too_wide(entry: str) -> bool:
     FLARE takes the dot at an entry's end as given.
     """
     below = entry if entry.endswith(".") else f"{entry}."
-    known = (*(component.path for component in COMPONENTS), *DEFAULT_CLASS_ALLOW_LIST)
+    known = (*(component.path for component in components()), *DEFAULT_CLASS_ALLOW_LIST)
     return entry == ALLOW_ALL or entry.endswith(".") or any(path.startswith(below) for path in known)
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AM."""
+"""AM, amplitude mix: images of a batch mix their amplitude spectra, and keep phase and label.
+
+For a federation whose domains differ in style more than in shape. A site that holds one domain mixes images of that
+domain alone.
+"""
 
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ARFL."""
+"""ARFL: weights turn away from sites on whose training images the global model has a high loss.
+
+For a federation some of whose sites may hold corrupted data. Where a domain is merely hard it loses weight too,
+which is the opposite of what FedDG-GA does.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAvg."""
+"""FedAvg: the server averages the sites' updates, weighted by their numbers of samples or uniformly.
+
+It is the base that every other method changes in one place, and the one to beat. Take it for domains that are alike,
+and as the control of every comparison.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedCSA."""
+"""FedCSA: the last layer's row of each class is averaged by who holds images of that class.
+
+For a federation whose sites hold different shares of the classes, or lack some. The shares are those that the census
+counts, so nothing more leaves a site.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

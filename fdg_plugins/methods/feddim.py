@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDIM."""
+"""FedDIM: at every site, features times classifier weights are drawn to the mean of their class over all sites.
+
+For a federation whose sites hold different domains of the same classes, and may share class means of features. The
+network then learns to decide for the reasons that all of them have in common.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedIIR."""
+"""FedIIR: at every site, the classifier's gradient of each batch is drawn to the mean gradient over sites.
+
+For a federation whose sites hold different domains, and whose one classifier should suit all of them at once. By
+default it costs one more trip per round, in which sites report the classifier's gradient.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

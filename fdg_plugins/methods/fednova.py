@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedNova."""
+"""FedNova: each update is divided by how far its steps went, so that more steps do not pull harder.
+
+For a federation whose sites take different numbers of steps in a round. Where all take the same number it is FedAvg.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,
@@ -30,7 +33,8 @@ METHOD = Method(
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
     ),
     in_composition=(
-        "p comes from the weighting, in both places; the updates come from any local objective but FedProx's."
+        "p comes from the weighting, in both places; the updates come from any local objective whose term does not "
+        "shorten the steps."
     ),
     letters=(
         "Δᵤ update of site u (local − global); τᵤ its steps; m momentum of its SGD; aᵤ displacement "
@@ -59,7 +63,7 @@ METHOD = Method(
         "A site with twice the steps of the same gradient counts by pᵤ, not twice that.",
         "Float buffers are averaged with p; integer buffers move by the largest update.",
         "A site that does not say how far its steps went is refused by name.",
-        "FedProx's term shortens the steps, which aᵤ as reported leaves out: a job with both is refused.",
+        "An objective whose term shortens the steps, which aᵤ as reported leaves out, is refused.",
     ),
     differences=Differences(
         compared="authors' code, Flower",

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedOMG."""
+"""FedOMG: the server steps along the direction that fits the updates of all sites, not only their mean.
+
+For a federation whose global model must work on a domain that no site has. It costs the sites nothing: the direction is
+found at the server, from the updates that FedAvg needs anyway.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedProx."""
+"""FedProx: each site pays for the distance of its parameters from those it received.
+
+For a federation whose sites drift apart in many local steps on different data. Strength zero is FedAvg, bit for bit.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

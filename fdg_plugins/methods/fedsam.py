@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedSAM."""
+"""FedSAM: each local step follows the gradient at the point nearby where the loss is about largest.
+
+For a federation that wants flat minima at its sites, and can afford twice the work per step.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

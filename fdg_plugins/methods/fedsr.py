@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedSR."""
+"""FedSR: features are drawn from a Gaussian, kept short, and near a Gaussian of their class.
+
+For a federation whose sites hold different domains of the same classes and share nothing but updates. The Gaussians of
+the classes stay at each site.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HarmoFL."""
+"""HarmoFL: every image gets the amplitude spectrum of all sites together, and local steps are sharpness-aware.
+
+For a federation whose images differ in brightness, contrast or imaging device, and should look alike before the network
+sees them. The spectrum travels as a buffer of the network.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

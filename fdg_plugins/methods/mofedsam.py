@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MoFedSAM."""
+"""MoFedSAM: FedSAM's gradient in each local step, mixed with what all sites did in the last round.
+
+For a federation in which FedSAM's sites drift apart: what all of them did last keeps each of them on course. It is
+defined for plain SGD, without momentum at the sites.
+"""
 
 from fdg_plugins.plugins.method import (
     Default,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RSC."""
+"""RSC: the features that speak most for a sample's label are muted, and the site trains on the rest.
+
+For a federation whose sites each see one domain, at which a classifier leans on what is peculiar to it. Nothing leaves
+a site beyond its update.
+"""
 
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SCAFFOLD."""
+"""SCAFFOLD: each local step is corrected by how the site's own gradient differs from that of all sites.
+
+For a federation whose sites drift apart while they train, because their data differ. Each site keeps and reports a
+control variate as large as the model, and the method is defined for plain SGD.
+"""
 
 from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference, Together
 

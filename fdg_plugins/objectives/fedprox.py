@@ -44,6 +44,7 @@ class FedProxObjective(Objective):
     """
 
     name: ClassVar[str] = "prox"
+    changes_effective_steps: ClassVar[bool] = True
 
     strength: float = 0.01
 

@@ -109,6 +109,7 @@ class Objective(ABC):
     report: ClassVar[str | None] = None
     reports_parameters: ClassVar[bool] = False  # whether the server keeps a number per parameter and site
     plain_sgd: ClassVar[bool] = False  # whether the method is defined for SGD without momentum alone
+    changes_effective_steps: ClassVar[bool] = False  # whether its steps go less far than the effective steps reported
 
     @property
     def probes(self) -> bool:

@@ -26,10 +26,10 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
 def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None:
     """Raise ``SettingsError`` for parts of a method that contradict each other, with the reason."""
     objective = make_objective(protocol.objective)
-    if objective.name in aggregator.excludes:
+    if aggregator.reads_effective_steps and objective.changes_effective_steps:
         raise SettingsError(
-            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: "
-            f"{aggregator.excludes[objective.name]}."
+            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: its term shortens "
+            "the steps, which the effective steps that the sites report leave out."
         )
     if objective.plain_sgd and protocol.momentum:
         raise SettingsError(

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods by name, published ones and compositions: ``fedomg``, ``fediir``, ``fedomg+ga+dim``, ``fedprox+ga``.
+"""Methods put together by name: one direction of the server's step, one weighting of the sites, one local objective.
 
->>> parse_method("fedomg+dim+ga").name
+A name is one published method, or several joined by ``+`` in any order, each in any spelling: its key, its name as a
+part, either without its ``fed``, in upper or lower case. What nobody names is FedAvg's. All of it follows from the
+records of :data:`fdg_plugins.plugins.methods.METHODS`, those of plug-ins among them; neither torch nor FLARE is loaded.
+
+>>> parse_method("FedOMG + dim + fedga").name
 'fedomg+ga+dim'
 >>> parse_method("fedavg+ga").name
 'fedga'
@@ -9,161 +13,175 @@
 'FedOMG + GA'
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import shorten
-from fdg_plugins.objectives import OBJECTIVES
+from fdg_plugins.naming import nearest
+from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.values import shorten
 
+Place = Literal["direction", "weighting", "objective"]
+
+BASE = "fedavg"  # the method that stands in every place that no other takes
 PLAIN = "erm"  # the objective of a method that adds none of its own
-# Weightings that learn from what the sites report make a method; the others are a setting of one.
-WEIGHTING_PARTS = tuple(name for name, rule in WEIGHTINGS.items() if rule.learns)
-OBJECTIVE_PARTS = tuple(name for name in OBJECTIVES if name != PLAIN)
+PREFIX = "fed"  # which most methods share, and which may be left out
+OWN_IDEA = "reported in neither paper, offered here"
 
 
 @dataclass(frozen=True)
-class Method:
-    """What a method is made of: the server's direction, the weighting that is part of it if any, and the objective.
+class Composition:
+    """What a run's method is made of.
 
-    ``direction`` and ``objective`` are names in ``AGGREGATORS`` and ``OBJECTIVES``, ``weighting`` is one in
-    ``WEIGHTINGS`` that learns.
+    Args:
+        direction: the key of the method whose aggregator decides on the server's step.
+        weighting: the name as a part of the method whose weighting it is; None: a setting of the aggregator.
+        objective: the name as a part of the method whose objective it is.
     """
 
-    direction: str
+    direction: str = BASE
     weighting: str | None = None
     objective: str = PLAIN
 
     @property
     def name(self) -> str:
         """The one name of the method: as published, else what is left without its weighting, or its objective."""
-        published = {**PUBLISHED, **_plugged_in((self.direction, self.weighting, self.objective))}
-        for name, method in published.items():
-            if method == self:
+        known = published()
+        for name, made in known.items():
+            if made == self:
                 return name
         unweighted = replace(self, weighting=None)
-        if self.weighting is not None and (self.objective == PLAIN or unweighted in published.values()):
+        if self.weighting is not None and (self.objective == PLAIN or unweighted in known.values()):
             return f"{unweighted.name}+{self.weighting}"
         return self.direction if self.objective == PLAIN else f"{replace(self, objective=PLAIN).name}+{self.objective}"
 
     @property
     def aggregator(self) -> str:
-        """The aggregator in ``AGGREGATORS``: one that has the weighting built in, if there is one."""
-        name = replace(self, objective=PLAIN).name
-        return name if name in AGGREGATORS else self.direction
+        """The name of the aggregator: that of the method which has the weighting built in, if there is one."""
+        record = METHODS.find(replace(self, objective=PLAIN).name)
+        return record.key if record is not None and record.aggregator is not None else self.direction
 
-    def plus(self, part: str) -> "Method":
-        """Return the method with ``part`` added; raise ``SettingsError`` if its place is taken, or it is unknown."""
-        weighs, trains = part in WEIGHTING_PARTS or _has(part, "weighting"), _has(part, "objective")
-        if weighs and self.weighting is None:
-            return replace(self, weighting=part)
-        if (trains or part in OBJECTIVE_PARTS) and self.objective == PLAIN:
-            return replace(self, objective=part)
-        if weighs:
-            raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the weighting {self.weighting!r}.")
-        if trains or part in OBJECTIVE_PARTS:
-            raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the objective {self.objective!r}.")
-        if part in AGGREGATORS:
-            raise SettingsError(f"method {self.name!r} cannot take {part!r}: it has the direction {self.direction!r}.")
-        known = ", ".join((*WEIGHTING_PARTS, *OBJECTIVE_PARTS))
-        raise SettingsError(f"method {self.name!r} cannot take {shorten(part)}, expected one of {known}.")
+    @property
+    def records(self) -> tuple[Method, ...]:
+        """The records of the methods that it is made of, in the order of its name; FedAvg's only if it is alone."""
+        weighting, objective = self.weighting, None if self.objective == PLAIN else self.objective
+        direction = None if self.direction == BASE and (weighting or objective) else self.direction
+        found = [METHODS.get(name) for name in (direction, weighting, objective) if name is not None]
+        return tuple({record.key: record for record in found}.values())
 
+    def plus(self, part: str) -> "Composition":
+        """Return the composition with ``part`` added; raise ``SettingsError`` if its place is taken, or unknown."""
+        return parse_method(f"{self.name}+{part}")
 
-PUBLISHED = {
-    "fedavg": Method("fedavg"),
-    "fedga": Method("fedavg", weighting="ga"),
-    "feddim": Method("fedavg", objective="dim"),
-    "fediir": Method("fedavg", objective="iir"),
-    "fedomg": Method("fedomg"),
-    "fedprox": Method("fedavg", objective="prox"),
-    "fedsam": Method("fedavg", objective="sam"),
-    "mofedsam": Method("fedavg", objective="mosam"),
-    "scaffold": Method("fedavg", objective="scaffold"),
-    "fednova": Method("fednova"),
-    "harmofl": Method("fedavg", objective="harmo"),
-    "fedcsa": Method("fedcsa"),
-    "arfl": Method("fedavg", weighting="arfl"),
-    "am": Method("fedavg", objective="am"),
-    "rsc": Method("fedavg", objective="rsc"),
-    "fedsr": Method("fedavg", objective="sr"),
-}
-"""Methods by their published names, in the order of tables."""
+    def leaves(self) -> list[Leaving]:
+        """Return all that leaves a site: what leaves with FedAvg, and what the methods add to it."""
+        added = [leaving for record in self.records if record.key != BASE for leaving in record.leaves]
+        return [*METHODS.get(BASE).leaves, *added]
 
-_TITLES = {
-    "fedavg": "FedAvg",
-    "fedga": "FedDG-GA",
-    "feddim": "FedDIM",
-    "fediir": "FedIIR",
-    "fedomg": "FedOMG",
-    "fedprox": "FedProx",
-    "fedsam": "FedSAM",
-    "mofedsam": "MoFedSAM",
-    "scaffold": "SCAFFOLD",
-    "fednova": "FedNova",
-    "harmofl": "HarmoFL",
-    "fedcsa": "FedCSA",
-    "arfl": "ARFL",
-    "am": "AM",
-    "rsc": "RSC",
-    "fedsr": "FedSR",
-    "ga": "GA",
-    "dim": "DIM",
-    "iir": "IIR",
-    "prox": "Prox",
-    "sam": "SAM",
-    "mosam": "MoSAM",
-    "harmo": "Harmo",
-    "sr": "SR",
-}
+    def together(self) -> list[tuple[Method, Method, str]]:
+        """Return each pair of its methods, and who has used the two together."""
+        records = self.records
+        return [
+            (one, other, _company(one, other)) for number, one in enumerate(records) for other in records[number + 1 :]
+        ]
 
 
-def parse_method(text: str) -> Method:
-    """Return the method that ``text`` names: a published one, then parts in any order, joined by ``+``."""
-    base, *parts = text.split("+") if isinstance(text, str) else (text,)
-    method = PUBLISHED.get(base) or _plugged_in((base,)).get(base) if isinstance(base, str) else None
-    if method is None:
-        raise SettingsError(
-            f"method is {shorten(text)}, expected one of {', '.join(PUBLISHED)}, or one and parts: fedomg+ga+dim."
-        )
-    for part in parts:
-        method = method.plus(part)
-    return method
+def published() -> dict[str, Composition]:
+    """Return what each published method alone is made of, by its key, in the order of tables."""
+    return {record.key: Composition(**places_of(record)) for record in METHODS.all()}
+
+
+def places_of(record: Method) -> dict[Place, str]:
+    """Return the places that a method takes in a composition, and its name there.
+
+    The aggregator of a method with a weighting is FedAvg's with that weighting built in: it takes no other's place.
+    """
+    part = record.part or record.key
+    places: dict[Place, str] = {}
+    if record.aggregator is not None and record.weighting is None:
+        places["direction"] = record.key
+    if record.weighting is not None:
+        places["weighting"] = part
+    if record.objective is not None:
+        places["objective"] = part
+    return places
+
+
+def weighting_parts() -> tuple[str, ...]:
+    """Return the names of all weightings that make a method; others are a setting of an aggregator."""
+    return tuple(places["weighting"] for places in map(places_of, METHODS.all()) if "weighting" in places)
+
+
+def objective_parts() -> tuple[str, ...]:
+    """Return the names of all objectives that make a method."""
+    return tuple(places["objective"] for places in map(places_of, METHODS.all()) if "objective" in places)
+
+
+def parse_method(text: Any) -> Composition:
+    """Return the composition that ``text`` names.
+
+    Raises ``SettingsError`` for a name that is unknown, with the nearest one, and for two methods in one place.
+    """
+    holders: dict[Place, tuple[Method, str]] = {}
+    for part in text.split("+") if isinstance(text, str) else (text,):
+        record = find_method(part)
+        if record is None:
+            raise SettingsError(_unknown(text, part))
+        for place, name in places_of(record).items():
+            if place in holders:
+                raise SettingsError(
+                    f"method is {shorten(text)}, but {holders[place][0].key} and {record.key} both set the {place}; "
+                    "expected one of them."
+                )
+            holders[place] = (record, name)
+    return Composition(**{place: name for place, (_, name) in holders.items()})
+
+
+def find_method(name: Any) -> Method | None:
+    """Return the record of the method of that name, however it is spelt; None if there is none."""
+    if not isinstance(name, str):
+        return None
+    asked = name.strip().lower()
+    spellings = (asked, f"{PREFIX}{asked}")
+    found = next(filter(None, map(METHODS.find, spellings)), None)
+    if found is None and METHODS.entries():
+        METHODS.all()  # the name of a plug-in as a part is known once it is loaded
+        found = next(filter(None, map(METHODS.find, spellings)), None)
+    return found
 
 
 def title_of(name: str) -> str:
-    """Return a method's name for people; a part that this package does not know as it is."""
-    return " + ".join(_TITLES.get(part) or _title_of_part(part) for part in name.split("+"))
+    """Return the name for people of a method or composition; a part that nobody knows as it is."""
+    return " + ".join(_part_title(part) for part in name.split("+"))
 
 
-def _title_of_part(part: str) -> str:
-    record = METHODS.find(part)
+def _part_title(part: str) -> str:
+    record = find_method(part)
     if record is None:
         return part
     return record.title if part == record.key else record.part_title or record.title
 
 
-def _has(part: str, role: Literal["weighting", "objective"]) -> bool:
-    """Return whether a plug-in's method has a class in this role and goes by that name as a part."""
-    record = METHODS.find(part)
-    return (
-        record is not None
-        and part == (record.part or record.key)
-        and record.key not in PUBLISHED
-        and (getattr(record, role) is not None)
-    )
+def _company(one: Method, other: Method) -> str:
+    """Return who has used two methods together."""
+    sources = [
+        together.source
+        for record, company in ((one, other), (other, one))
+        for together in record.together
+        if together.method == company.key
+    ]
+    return sources[0] if sources else OWN_IDEA
 
 
-def _plugged_in(names: Iterable[str | None]) -> dict[str, Method]:
-    """Return the methods of plug-ins that ``names`` belong to, by their keys."""
-    records = [record for name in names if (record := METHODS.find(name)) is not None and record.key not in PUBLISHED]
-    return {
-        record.key: Method(
-            direction=record.key if record.aggregator is not None else "fedavg",
-            weighting=None if record.weighting is None else record.part or record.key,
-            objective=PLAIN if record.objective is None else record.part or record.key,
-        )
-        for record in records
-    }
+def _unknown(text: Any, part: Any) -> str:
+    """Return the sentence on a part that names no method, with the nearest one that is meant."""
+    known = METHODS.names()
+    said = f"method is {shorten(text)}, "
+    if part != text:
+        said += f"in which {shorten(part)} is unknown: "
+    # Compared without the prefix, which nearly all of them share.
+    short = {name.removeprefix(PREFIX): name for name in known}
+    near = nearest(part.strip().lower().removeprefix(PREFIX), short) if isinstance(part, str) else []
+    hint = f"did you mean {short[near[0]]!r}? Known are" if near else "expected one of"
+    return f"{said}{hint} {', '.join(known)}, or several joined by +, such as fedomg+ga."

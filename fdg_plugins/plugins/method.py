@@ -145,7 +145,6 @@ class Method:
             says is the default of the class.
         in_composition: what its part means for the other parts.
         letters, equations, settings, exact, differences, leaves, together: the contents of its page.
-        printed: what the papers' tables call it, in lower case, beside its key.
     """
 
     key: str
@@ -169,7 +168,6 @@ class Method:
     differences: Differences = Differences()
     leaves: tuple[Leaving, ...] = ()
     together: tuple[Together, ...] = ()
-    printed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.key.isidentifier() or self.key != self.key.lower():
@@ -194,6 +192,12 @@ class Method:
     def reports(self) -> tuple[str, ...]:
         """The words of ``allowed_reports`` that a site must allow for it."""
         return tuple(dict.fromkeys(leaving.report for leaving in self.leaves if leaving.report is not None))
+
+    @property
+    def protocol_fields(self) -> tuple[str, ...]:
+        """Fields of the protocol that are settings of the method: those that it reads, and those it has a value for."""
+        of_defaults = (name for entry in self.defaults for name in entry.protocol)
+        return tuple(dict.fromkeys((*self.protocol, *of_defaults)))
 
     def defaults_on(self, *datasets: str, beside: Collection[str] = ()) -> Default:
         """Return what a job runs on a data set, composed with the methods ``beside``.

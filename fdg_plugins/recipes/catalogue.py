@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.plugins.composition import PUBLISHED, parse_method
+from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
@@ -17,7 +17,7 @@ COMPOSITIONS = (
     *(f"{name}+ga" for name in _UNDER_GA),
 )
 # The methods for which jobs are kept, and those for which that is done on RotatedMNIST too.
-METHODS = (*PUBLISHED, *COMPOSITIONS)
+METHODS = (*published(), *COMPOSITIONS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
 JOBS = (*(("pacs", method) for method in METHODS), *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST))
 

@@ -11,7 +11,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.plugins.composition import PLAIN, WEIGHTING_PARTS, Method
+from fdg_plugins.plugins.composition import PLAIN, Composition, weighting_parts
 from fdg_plugins.settings.defaults import Defaults, defaults_of
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
 from fdg_plugins.values import check_depth, shorten
@@ -25,7 +25,7 @@ class JobSettings(NamedTuple):
     ``gap_metric`` is what the gap that sites report is a difference of, None where no gap is needed.
     """
 
-    method: Method
+    method: Composition
     aggregator_spec: dict[str, Any]
     protocol: dict[str, Any]
     stand_in: dict[str, Any]
@@ -40,14 +40,14 @@ class _Named(NamedTuple):
     settings: Mapping[str, Any] = {}
 
 
-def setting_names(method: Method) -> tuple[str, ...]:
+def setting_names(method: Composition) -> tuple[str, ...]:
     """Return the names of all flat settings that a recipe of ``method`` takes beside its data set."""
     protocol = [name for name in Protocol.model_fields if name != "dataset"]
     own = [*_server_names(method), *objective_settings(method.objective), *([METRIC] if _needs_gaps(method) else [])]
     return tuple(dict.fromkeys([*protocol, *own]))
 
 
-def job_settings(method: Method, dataset: str, given: Mapping[str, Any]) -> JobSettings:
+def job_settings(method: Composition, dataset: str, given: Mapping[str, Any]) -> JobSettings:
     """Return what a job says: ``given`` where it is not None, else the defaults of the data set.
 
     ``given`` are flat names of the protocol, the aggregator, its weighting and the objective; a name that several have
@@ -74,7 +74,7 @@ def job_settings(method: Method, dataset: str, given: Mapping[str, Any]) -> JobS
     return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, metric)
 
 
-def _needs_gaps(method: Method) -> bool:
+def _needs_gaps(method: Composition) -> bool:
     return method.weighting is not None and WEIGHTINGS[method.weighting].needs_reports
 
 
@@ -88,7 +88,7 @@ def _named(what: str, spec: Any) -> _Named:
     return _Named(named["name"], {name: value for name, value in named.items() if name != "name"})
 
 
-def _with_weighting(method: Method, weighting: _Named) -> Method:
+def _with_weighting(method: Composition, weighting: _Named) -> Composition:
     name = weighting.name
     if name is None:
         return method
@@ -101,10 +101,10 @@ def _with_weighting(method: Method, weighting: _Named) -> Method:
         )
     if method.weighting not in (None, name):
         raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
-    return method.plus(name) if name in WEIGHTING_PARTS and method.weighting is None else method
+    return method.plus(name) if name in weighting_parts() and method.weighting is None else method
 
 
-def _with_objective(method: Method, name: str | None) -> Method:
+def _with_objective(method: Composition, name: str | None) -> Composition:
     if name is None or name == method.objective:
         return method
     make_objective(name)  # one that does not exist is refused as such
@@ -113,7 +113,7 @@ def _with_objective(method: Method, name: str | None) -> Method:
     return method.plus(name)
 
 
-def _part(method: Method, chosen: Mapping[str, Any]) -> Overrides:
+def _part(method: Composition, chosen: Mapping[str, Any]) -> Overrides:
     origin = f"recipe {method.name}"
     for variable in OTHER_VARIABLES:
         if (name := variable[len(PREFIX) :].lower()) in chosen:
@@ -123,7 +123,7 @@ def _part(method: Method, chosen: Mapping[str, Any]) -> Overrides:
     return part_settings(chosen, _server_names(method), objective_settings(method.objective), origin)
 
 
-def _server_names(method: Method) -> list[str]:
+def _server_names(method: Composition) -> list[str]:
     """Return the names of the settings of the aggregator, and of the weighting that is part of the method."""
     names = AGGREGATORS[method.aggregator].setting_names()
     if method.weighting is None:
@@ -136,10 +136,10 @@ def _weighting_names(weighting: str) -> list[str]:
 
 
 def _server_settings(
-    method: Method, defaults: Defaults, weighting: _Named, chosen: Mapping[str, Any]
+    method: Composition, defaults: Defaults, weighting: _Named, chosen: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the flat settings of aggregator and weighting that are given or have a default."""
-    own = defaults.aggregators.get(Method(method.direction, objective=method.objective).name)
+    own = defaults.aggregators.get(Composition(method.direction, objective=method.objective).name)
     settings = dict(defaults.aggregators.get(method.direction, {}) if own is None else own)
     if method.weighting is not None:
         settings.pop("weighting", None)
@@ -149,7 +149,7 @@ def _server_settings(
     return {**settings, **chosen}
 
 
-def _aggregator(method: Method, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
+def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
     """Return the aggregator with ``settings``, and its object in the job, which names those and no others."""
     if method.weighting is not None and method.aggregator == method.direction:  # the weighting is a setting itself
         rule = {name: settings.pop(name) for name in _weighting_names(method.weighting) if name in settings}
@@ -169,10 +169,10 @@ def _number(value: Any) -> Any:
 
 
 def _objective(
-    method: Method, defaults: Defaults, chosen: Mapping[str, Any]
+    method: Composition, defaults: Defaults, chosen: Mapping[str, Any]
 ) -> tuple[Objective, dict[str, dict[str, Any]]]:
     """Return the objective, and its object in the protocol by the field's name; no object if the objective is plain."""
-    own = defaults.objectives.get(Method(method.direction, objective=method.objective).name)
+    own = defaults.objectives.get(Composition(method.direction, objective=method.objective).name)
     settings = {**(defaults.objectives.get(method.objective, {}) if own is None else own), **chosen}
     spec = {"name": method.objective, **read_settings(method.objective, settings)}
     return make_objective(spec), {"objective": spec} if method.objective != PLAIN else {}

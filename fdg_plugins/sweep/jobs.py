@@ -11,7 +11,7 @@ from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.plugins.composition import PUBLISHED, parse_method
+from fdg_plugins.plugins.composition import find_method, parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.named_protocols import protocol_settings
@@ -35,7 +35,6 @@ ROUND_S = 1.0
 class FederatedRuns(RunKind):
     """Simulations of a federation with one site per domain, of the methods and compositions that recipes exist for."""
 
-    names = tuple(PUBLISHED)
     program = "the simulator"
     unset = "as the recipe has it"
     beside = (
@@ -46,6 +45,15 @@ class FederatedRuns(RunKind):
     # What our workflow says when it stops; else the last error that anybody logged.
     reasons = (re.compile(r" - ERROR - stopped: (.+)"), re.compile(r" - ERROR - (.+)"))
     job_file = Path("app_server", "config", "config_fed_server.json")
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all published methods, those of plug-ins among them."""
+        return tuple(published())
+
+    def knows(self, method: str) -> bool:
+        """Return whether a method, or the first part of a composition, is published, however it is spelt."""
+        return find_method(method.split("+")[0]) is not None
 
     def canonical_name(self, text: str) -> str:
         """Return the published name, or that of the composition."""

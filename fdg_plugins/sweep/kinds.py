@@ -5,7 +5,6 @@ from difflib import get_close_matches
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
-from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.references import ReferenceRuns
 from fdg_plugins.sweep.run_kind import RunKind
@@ -15,14 +14,11 @@ KINDS: tuple[RunKind, ...] = (FederatedRuns(), ReferenceRuns())
 
 def kind_of(method: str) -> RunKind:
     """Return the kind of run that ``method`` is; ``SettingsError``, with a near match, if no kind has the name."""
-    name = method.split("+")[0]
     for kind in KINDS:
-        if name in kind.names:
+        if kind.knows(method):
             return kind
-    if METHODS.find(name) is not None:  # a plug-in's
-        return KINDS[0]
     known = [name for kind in KINDS for name in kind.names]
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(method.split("+")[0], known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
     raise SettingsError(
         f"method is {shorten(method)}, which is neither a federated method nor a centralised reference; {hint}"

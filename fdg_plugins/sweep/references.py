@@ -28,7 +28,6 @@ START_S = 8.0
 class ReferenceRuns(RunKind):
     """ERM, IRM and the others on pooled data. A run's one process computes with all of the run's cores."""
 
-    names = tuple(ALGORITHMS)
     program = "fdg centralised"
     unset = "as fdg centralised has it"
     beside = f"with {START_S:.0f} s per centralised reference, without what an algorithm's own loss costs, save IGA's"
@@ -36,6 +35,11 @@ class ReferenceRuns(RunKind):
     # A user's mistake in one sentence; else the last line of a traceback.
     reasons = (re.compile(r"^Error: (.+)$", re.MULTILINE), re.compile(r"^((?:\w+\.)*\w+Error\b.*)$", re.MULTILINE))
     job_file = Path("plan.json")
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all centralised references."""
+        return tuple(ALGORITHMS)
 
     def canonical_name(self, text: str) -> str:
         """Return ``text``; a reference is not composed with anything."""

@@ -28,20 +28,28 @@ class Written(NamedTuple):
 class RunKind(ABC):
     """A kind of run; it has no state.
 
-    ``names`` are those of its methods, without parts that may be added. For people: ``program`` is what carries a run
-    out, ``unset`` says whose values hold where nothing is set, ``beside`` what an estimate adds and leaves out.
+    For people: ``program`` is what carries a run out, ``unset`` says whose values hold where nothing is set, ``beside``
+    what an estimate adds and leaves out.
 
     ``record_folder``, below a run's working folder, is where record and models are left, and ``reasons`` find in its
     log why it ended, the best first. ``job_file``, below the job, holds all that makes one run differ from another.
     """
 
-    names: ClassVar[Collection[str]]
     program: ClassVar[str]
     unset: ClassVar[str]
     beside: ClassVar[str]
     record_folder: ClassVar[Path]
     reasons: ClassVar[tuple[re.Pattern[str], ...]]
     job_file: ClassVar[Path]
+
+    @property
+    @abstractmethod
+    def names(self) -> Collection[str]:
+        """The names of its methods, without parts that may be added."""
+
+    def knows(self, method: str) -> bool:
+        """Return whether a method, or the first part of a composition, is of this kind."""
+        return method.split("+")[0] in self.names
 
     @abstractmethod
     def canonical_name(self, text: str) -> str:

@@ -17,6 +17,7 @@ from fdg_plugins.aggregators.fednova import normalized_coefficients
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.normalization import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.objectives import OBJECTIVES
 
 Params = dict[str, Any]
 MakeUpdate = Callable[..., Params]
@@ -196,6 +197,7 @@ def test_it_is_made_by_name_and_does_not_go_with_the_proximal_term() -> None:
     aggregator = make_aggregator({"name": "fednova", "weighting": "uniform"})
     assert isinstance(aggregator, FedNovaAggregator)
     assert aggregator.settings() == {"weighting": "uniform", "server_lr": 1.0}
-    assert list(aggregator.excludes) == ["prox"]
+    assert aggregator.reads_effective_steps
+    assert [name for name, objective in OBJECTIVES.items() if objective.changes_effective_steps] == ["prox"]
     with pytest.raises(SettingsError, match="has no setting 'gmf'"):
         make_aggregator({"name": "fednova", "gmf": 0.9})

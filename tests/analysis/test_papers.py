@@ -7,11 +7,16 @@ import pytest
 
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.papers import AVERAGE, PrintedNumber, papers, printed_numbers, printed_rows
-from fdg_plugins.analysis.printed_names import DOMAINS, METHODS, PRINTED_DATASETS, REMARKS
+from fdg_plugins.analysis.printed_names import DOMAINS, PRINTED_DATASETS, REMARKS, method_of
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import parse_method
 
+# Methods of the papers' tables that this package does not have; the last five are FedDIM without one of its parts.
+UNKNOWN_HERE = (
+    *("fedadg", "fedlgf", "stablefdg"),
+    *(f"feddim-{part}" for part in ("feature", "lambda0", "logit", "m0", "m1")),
+)
 FEDERATED = [number for number in printed_numbers() if number.dataset in DOMAINS and number.setting != "centralized"]
 
 
@@ -34,11 +39,11 @@ def test_every_paper_is_named_with_venue_and_year() -> None:
 def test_every_federated_number_has_a_domain_and_a_method_or_is_said_to_have_none() -> None:
     for number in FEDERATED:
         assert number.test_domain in {*DOMAINS[number.dataset], AVERAGE}, number
-        assert number.method in METHODS, number
+        assert (method_of(number.method) is None) == (number.method in UNKNOWN_HERE), number
 
 
 def test_no_name_is_mapped_that_no_table_prints() -> None:
-    assert {number.method for number in FEDERATED} == set(METHODS)
+    assert set(UNKNOWN_HERE) <= {number.method for number in FEDERATED}
     for dataset, names in DOMAINS.items():
         printed = {number.test_domain for number in FEDERATED if number.dataset == dataset}
         assert printed == {*names, AVERAGE}
@@ -52,10 +57,13 @@ def test_printed_domains_are_those_of_the_catalogue(dataset: str) -> None:
 
 
 def test_methods_with_a_name_here_have_a_title_too() -> None:
-    titles = {method_title(name) for name in METHODS.values() if name}
+    names = {number.method: method_of(number.method) for number in FEDERATED}
+    assert names["fedavg+ga"] == "fedga"
+    assert names["fediir+omg"] == "fedomg+iir"
+    titles = {method_title(name) for name in names.values() if name}
     assert {"FedAvg", "FedDG-GA", "FedOMG + IIR", "FedOMG + SAM", "FedProx + GA", "SCAFFOLD", "RSC"} <= titles
     assert all(title != title.lower() for title in titles)
-    for name in filter(None, METHODS.values()):
+    for name in filter(None, names.values()):
         assert parse_method(name).name == name
 
 

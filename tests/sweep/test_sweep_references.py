@@ -50,7 +50,7 @@ def test_a_name_is_of_one_kind() -> None:
         ("zzz", "known are fedavg, fedga,"),
         ("", "known are fedavg, fedga,"),
         ("erm+ga", "method is 'erm+ga', but 'erm' is a centralised reference, which takes no parts."),
-        ("fedavg+irm", "method 'fedavg' cannot take 'irm', expected one of ga"),
+        ("fedavg+irm", "method is 'fedavg+irm', in which 'irm' is unknown: "),
     ],
 )
 def test_a_name_that_is_of_no_kind_is_refused_in_one_sentence(name: str, sentence: str) -> None:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a method as a job of this package runs them on a data set: one meaning of default.
+
+Imports aggregators, objectives and the makers of jobs, and with them torch and FLARE.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fdg_plugins.aggregators import make_aggregator, make_weighting
+from fdg_plugins.flare.components import GAP
+from fdg_plugins.plugins.classes import parameters_of
+from fdg_plugins.plugins.composition import Composition
+from fdg_plugins.plugins.method import Method
+from fdg_plugins.recipes.settings import METRIC, JobSettings, job_settings
+from fdg_plugins.settings.protocol import PREFIX, Protocol
+
+WEIGHTING = "weighting"
+
+
+class Run(NamedTuple):
+    """What a job runs: every setting of its aggregator, of its weighting and of its objective, by name.
+
+    ``aggregator`` and ``objective`` are as a job's config has them, with all that it leaves to the classes written out.
+    ``weighting`` is empty where the aggregator's weighting has no settings.
+    """
+
+    said: JobSettings
+    aggregator: dict[str, Any]
+    weighting: dict[str, Any]
+    objective: dict[str, Any]
+
+
+def run_of(composition: Composition, dataset: str) -> Run:
+    """Return what a job runs of a composition; ``SettingsError`` if its parts contradict each other."""
+    said = job_settings(composition, dataset, {})
+    aggregator = make_aggregator(said.aggregator_spec).settings()
+    weighting: dict[str, Any] = {}
+    if WEIGHTING in aggregator:
+        rule = make_weighting(aggregator[WEIGHTING])
+        weighting = {name: getattr(rule, name) for name in parameters_of(type(rule))}
+    if weighting:
+        aggregator[WEIGHTING] = {"name": composition.weighting, **weighting}
+    return Run(said, {"name": said.aggregator_spec["name"], **aggregator}, weighting, said.objective.settings())
+
+
+def settings_in(run: Run, record: Method) -> dict[str, Any]:
+    """Return the settings that one method brings to a run, by name.
+
+    A method whose weighting stands under another's direction comes without an aggregator of its own.
+    """
+    found: dict[str, Any] = {}
+    if record.key == run.aggregator["name"]:
+        found |= {name: _short(value) for name, value in run.aggregator.items() if name != "name"}
+    elif record.weighting is not None:
+        found |= run.weighting
+    if record.objective is not None:
+        found |= {name: value for name, value in run.objective.items() if name != "name"}
+    protocol = Protocol.model_validate(run.said.protocol)
+    found |= {name: getattr(protocol, name) for name in record.protocol}
+    if GAP in record.reports:
+        found[METRIC] = run.said.gap_metric
+    return found
+
+
+def variables_of(run: Run) -> list[str]:
+    """Return the environment variables of the server that set what belongs to a run's method.
+
+    A name that the protocol has too, such as ``target``, is the protocol's, and one of both is the aggregator's.
+    """
+    own = [name for name in (*run.aggregator, *run.objective) if name != "name" and name not in Protocol.model_fields]
+    of_protocol = [name for record in run.said.method.records for name in record.protocol]
+    return [PREFIX + name.upper() for name in dict.fromkeys([*own, *of_protocol])]
+
+
+def _short(value: Any) -> Any:
+    """Return the name of a part that is spelt with its settings, which are shown by themselves."""
+    return value["name"] if isinstance(value, Mapping) else value

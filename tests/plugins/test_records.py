@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of methods against the code, the allow list and the page on security: nothing missing, nothing stale."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fdg_plugins
+from fdg_plugins import filters
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.cli.method_settings import run_of, settings_in
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.flare.components import components, filters_of
+from fdg_plugins.objectives import OBJECTIVES, LocalObjective, Objective
+from fdg_plugins.plugins.classes import parameters_of
+from fdg_plugins.plugins.composition import BASE, PLAIN, parse_method
+from fdg_plugins.plugins.method import Difference, Differences, Method, Reference
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.target import load_target, public_path
+
+PACKAGE = Path(fdg_plugins.__file__).parent
+SECURITY = PACKAGE.parent / "docs" / "security.md"
+ROLES = ("aggregator", "weighting", "objective")
+MOST_LINES = 200  # of what one method costs, without its test and its page
+
+
+@pytest.fixture(params=METHODS.names())
+def record(request: pytest.FixtureRequest) -> Method:
+    """Each method."""
+    return METHODS.get(request.param)
+
+
+def classes_of(record: Method) -> list[type[Any]]:
+    """Return the classes that a record names."""
+    return [load_target(target) for role in ROLES if (target := getattr(record, role)) is not None]
+
+
+def test_every_class_of_the_code_belongs_to_a_record() -> None:
+    assert {class_ for record in METHODS.all() for class_ in classes_of(record)} == {
+        *AGGREGATORS.values(),
+        *(rule for rule in WEIGHTINGS.values() if rule.learns),
+        *(objective for name, objective in OBJECTIVES.items() if name != PLAIN),
+    }
+
+
+def test_every_path_in_a_record_is_that_of_its_class(record: Method) -> None:
+    if record.aggregator is not None:
+        assert getattr(fdg_plugins.aggregators, public_path(record.aggregator).rpartition(".")[2]) is load_target(
+            record.aggregator
+        )
+    if record.objective is not None:
+        assert load_target(record.objective).name in record.names
+
+
+# --- where a method acts ---
+
+
+def acts_of(record: Method) -> set[str]:
+    """Return where the code of a method acts: what it has of its own, or changes of FedAvg."""
+    if record.weighting is not None:
+        return {"weighting"}
+    if record.objective is None:
+        return {"direction"}
+    objective = load_target(record.objective)
+    local = _own_halves(objective)
+    acts = {"network"} if objective.adapt is not Objective.adapt else set()
+    if any(_steps_by_itself(one) for one in local):
+        acts.add("step")
+    if any(_has_a_loss(one) for one in local):
+        acts.add("objective")
+    return acts
+
+
+def _own_halves(objective: type[Objective]) -> list[type[LocalObjective]]:
+    """Return the local objectives that stand in an objective's module."""
+    module = inspect.getmodule(objective)
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, LocalObjective) and value.__module__ == module.__name__
+    ]
+
+
+def _steps_by_itself(local: type[LocalObjective]) -> bool:
+    """Return whether a local objective changes the model by another step; what it does beside the plain one is none."""
+    return "step" in vars(local) and "super().step(" not in inspect.getsource(local.step)
+
+
+def _has_a_loss(local: type[LocalObjective]) -> bool:
+    """Return whether a local objective has a loss of its own."""
+    return "loss" in vars(local)
+
+
+def test_where_a_record_says_that_a_method_acts_is_where_its_code_does(record: Method) -> None:
+    assert set(record.acts) == acts_of(record)
+
+
+def test_an_aggregator_that_goes_with_a_weighting_is_no_direction_of_its_own() -> None:
+    for record in METHODS.all():
+        if record.aggregator is not None and record.weighting is not None:
+            assert issubclass(load_target(record.aggregator), AGGREGATORS[BASE])
+
+
+# --- settings ---
+
+
+def test_every_setting_of_a_job_has_its_sources_and_none_is_explained_that_is_not_there(record: Method) -> None:
+    run = settings_in(run_of(parse_method(record.key), "pacs"), record)
+    explained = [source.name for source in record.settings]
+    assert len(set(explained)) == len(explained)
+    assert set(explained) == set(run)
+
+
+def test_no_setting_of_a_class_is_overlooked(record: Method) -> None:
+    run = settings_in(run_of(parse_method(record.key), "pacs"), record)
+    for class_ in classes_of(record):
+        assert set(parameters_of(class_)) <= set(run)
+
+
+def test_every_setting_says_where_its_value_comes_from(record: Method) -> None:
+    for source in record.settings:
+        assert source.paper or source.code, source.name
+
+
+def test_symbols_of_settings_are_introduced_before_the_formulas(record: Method) -> None:
+    introduced = re.split(r"\W+", record.letters)
+    for source in record.settings:
+        assert source.symbol is None or source.symbol in introduced
+
+
+# --- what leaves a site ---
+
+
+def test_the_filters_that_a_method_needs_exist(record: Method) -> None:
+    assert all(hasattr(filters, name) for name in filters_of(record.key))
+    assert bool(filters_of(record.key)) == bool(set(record.reports) - {"training_loss"})
+
+
+def test_what_a_site_may_forbid_is_what_the_code_reports(record: Method) -> None:
+    shared = {class_.report for class_ in classes_of(record) if issubclass(class_, Objective)}
+    shared |= {class_.shares for class_ in classes_of(record) if class_ in WEIGHTINGS.values()}
+    assert set(record.reports) == shared - {None}
+
+
+def test_what_leaves_a_site_is_what_the_page_on_security_says(record: Method) -> None:
+    leaves = {
+        (leaving.what, leaving.shape) for leaving in parse_method(record.key).leaves() if leaving.when != "once per job"
+    }
+    assert leaves == set(rows_on_security(record.key))
+
+
+def rows_on_security(name: str) -> list[tuple[str, str]]:
+    """Return what the table of docs/security.md marks as leaving with a method, and its shape."""
+    lines = [line for line in SECURITY.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    start = next(index for index, line in enumerate(lines) if line.startswith("| what | shape |"))
+    head, *rows = [re.split(r" *\| *", line.strip("| ").replace("*", "")) for line in lines[start:]]
+    table = [row for row in rows if len(row) == len(head)]
+    column = head.index("with")
+    return [(row[0], row[1]) for row in table if row[column] == "every method" or f"`{name}`" in row[column]]
+
+
+# --- records themselves ---
+
+PAPER = Reference(authors="A", title="B", venue="C", year=2024)
+
+
+def made(**changes: Any) -> Method:
+    whole = {"key": "mine", "title": "Mine", "line": "does it", "reference": PAPER, "acts": ("objective",)}
+    return Method(**{**whole, "objective": "my_package.module:Mine", **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"key": "Mine"}, "a method's key is 'Mine', expected lower-case"),
+        ({"acts": ("magic",)}, "method 'mine' acts on 'magic', expected one of direction, weighting"),
+        ({"acts": ()}, "method 'mine' acts on 'nothing'"),
+        ({"objective": None}, "method 'mine' names no class, expected aggregator, weighting or objective"),
+    ],
+)
+def test_a_record_that_cannot_be_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        made(**changes)
+
+
+@pytest.mark.parametrize(("compared", "code"), [("authors' code", None), ("", "plus")])
+def test_a_difference_names_the_code_exactly_if_code_was_compared(compared: str, code: str | None) -> None:
+    row = Difference(point="sign", paper="minus", code=code, ours="plus")
+    with pytest.raises(SettingsError, match="point 'sign' must say"):
+        Differences(compared=compared, rows=(row,))
+
+
+def test_a_method_that_is_added_later_composes_is_allowed_and_is_forgotten() -> None:
+    METHODS.add(made(part="mi", part_title="MI", leaves=()))
+    try:
+        assert parse_method("omg+MINE").name == "fedomg+mi"
+        assert any("mine" in (one.methods or ()) for one in components())
+    finally:
+        METHODS.remove("mine")
+    with pytest.raises(SettingsError, match="in which 'mi' is unknown"):
+        parse_method("fedomg+mi")
+
+
+def test_reading_every_record_loads_neither_torch_nor_flare() -> None:
+    code = (
+        "import sys\n"
+        "from fdg_plugins.flare.components import components\n"
+        "from fdg_plugins.plugins.composition import published\n"
+        "print(len(published()), len(components()) > 0)\n"
+        "print([name for name in ('torch', 'nvflare') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split("\n")[:2] == [f"{len(METHODS.names())} True", "[]"]
+
+
+def test_the_module_of_a_record_says_what_the_method_does(record: Method) -> None:
+    text = ast.get_docstring(ast.parse((PACKAGE / "methods" / f"{record.key}.py").read_text(encoding="utf-8")))
+    assert text is not None
+    assert text.startswith(record.title)
+    assert "\nFor " in text or record.key == BASE
+
+
+# --- what a method costs ---
+
+
+def files_that_name(*names: str) -> list[Path]:
+    """Return the modules of the package in which a name stands, as a word or within another, in any case."""
+    pattern = re.compile(rf"(?<![a-z])({'|'.join(names)})(?![a-z])", re.IGNORECASE)
+    files = sorted(PACKAGE.rglob("*.py"))
+    return [file for file in files if pattern.search(file.read_text(encoding="utf-8")) or file.stem in names]
+
+
+def test_a_method_costs_no_more_than_its_record_and_its_objective() -> None:
+    found = files_that_name("fedprox", "prox")
+    assert {"methods/fedprox.py", "objectives/fedprox.py"} == {str(file.relative_to(PACKAGE)) for file in found}
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in found) <= MOST_LINES
