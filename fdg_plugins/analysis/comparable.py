@@ -15,7 +15,15 @@ from fdg_plugins.centralised.schedule import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.errors import SettingsError
 
 # The first two are what a table ranges over; the others are the method's, or change no result.
-_FREE_FIELDS = ("target", "seed", "objective", "gap_split", "keep_local_models", "enable_tensor_disk_offload")
+_FREE_FIELDS = (
+    "target",
+    "seed",
+    "objective",
+    "gap_split",
+    "plugins",
+    "keep_local_models",
+    "enable_tensor_disk_offload",
+)
 
 
 def check_comparable(runs: Sequence[Run]) -> None:

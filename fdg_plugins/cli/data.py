@@ -59,7 +59,7 @@ def list_data_sets(data_root: DataRoot = None) -> None:
         _existing(data_root)
     show(datasets_table(data_root))
     names_by_origin: dict[tuple[str, str, str], list[str]] = {}
-    for name in DATASETS:
+    for name in (spec.name for spec in DATASETS.all()):
         origin = origin_of(name)
         names_by_origin.setdefault((origin.page, origin.obtain, origin.terms), []).append(name)
     for (page, obtain, terms), names in names_by_origin.items():

@@ -11,7 +11,7 @@ from rich.progress import track as track_with_bar
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from fdg_plugins.data import ImageFolderSpec, RotatedSpec
+    from fdg_plugins.data import DatasetSpec
     from fdg_plugins.data.preparation import Counts, Verdict
 
 WIDTH = 160
@@ -54,7 +54,7 @@ def datasets_table(data_root: Path | None) -> Table:
 
     place = "found" if data_root is None else f"found in {data_root}"
     table = _table("name", "domains", "classes", "images", "licence", place)
-    for spec in DATASETS.values():
+    for spec in DATASETS.all():
         table.add_row(
             spec.name,
             ", ".join(spec.domains),
@@ -97,7 +97,7 @@ def _table(*heads: str) -> Table:
     return table
 
 
-def _images(spec: "ImageFolderSpec | RotatedSpec") -> str:
+def _images(spec: "DatasetSpec") -> str:
     """Return how many images a data set has, as text."""
     from fdg_plugins.data.origins import origin_of
 
@@ -108,7 +108,7 @@ def _images(spec: "ImageFolderSpec | RotatedSpec") -> str:
     return f"{limit or sum(releases[0].images.values()):,}{'' if limit or releases[0].certain else ' ?'}"
 
 
-def _found(spec: "ImageFolderSpec | RotatedSpec", data_root: Path | None) -> str:
+def _found(spec: "DatasetSpec", data_root: Path | None) -> str:
     """Return how much of a data set is there, as text; nothing is read but names."""
     from fdg_plugins.data import RotatedSpec
     from fdg_plugins.data.mnist import FILES, FOLDER

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.cli.tables import make_table, show
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def explain(
         str | None,
         typer.Argument(help="A method, or several joined by +: fedomg, fedomg+ga+dim. Without it: all methods."),
     ] = None,
+    plugin: PluginFiles = None,
     dataset: Annotated[str, typer.Option(help="The data set whose defaults are shown: those of a job on it.")] = "pacs",
 ) -> None:
     """Explain a method, or a composition of methods: formulas, settings, what leaves a site, differences.
@@ -40,7 +42,10 @@ def explain(
       fdg explain fediir --dataset rotatedmnist
 
       fdg explain fedomg+ga+dim
+
+      fdg explain clipped_fedavg --plugin custom/clipped_fedavg.py
     """
+    load_plugins(plugin)
     if method is None:
         show(*_overview(), width=PIPE_COLUMNS)
         return

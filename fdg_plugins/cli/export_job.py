@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg export-job``: a job folder without its ``custom/`` folders, ready for ``nvflare job submit``."""
+"""``fdg export-job``: a job folder for ``nvflare job submit``, of an existing one or of a method by name."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,25 +7,56 @@ from typing import Annotated
 import typer
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.plugins import PluginFiles
+from fdg_plugins.errors import SettingsError
 
 
 def export_job(
-    job: Annotated[Path, typer.Argument(help="The job folder, such as jobs/pacs_fedomg.", show_default=False)],
-    to: Annotated[Path, typer.Option(help="The folder into which the job's twin is written.")],
-    name: Annotated[str | None, typer.Option(help="Another name for the job; default: the name of its folder.")] = None,
+    to: Annotated[Path, typer.Option(help="The folder into which the job is written.")],
+    job: Annotated[
+        Path | None, typer.Argument(help="The job folder, such as jobs/pacs_fedomg.", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Another name for the job; default: that of its folder, or of its recipe.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="In place of a job folder: make the job of this method.", show_default=False)
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="The data set of a job that is made.", show_default="pacs")
+    ] = None,
+    plugin: PluginFiles = None,
 ) -> None:
-    """Write the config-only twin of a job: the same job, without custom/ folders.
+    """Write the config-only twin of a job, without custom/ folders; or with --method the job of a method by name.
 
     FLARE's simulator needs these folders, though they hold no code; a federation takes them, even empty, as code that
-    the submitter brings, for which it then asks a right that an operator should not have to give.
+    the submitter brings, for which it then asks a right that an operator should not have to give. With --plugin the job
+    does bring code: a copy of each file, in custom/.
 
     Examples:
 
       fdg export-job jobs/pacs_fedomg --to /tmp/jobs
 
       nvflare job submit -j /tmp/jobs/pacs_fedomg --startup-kit /srv/flare/lead@example.org
+
+      fdg export-job --method clipped_fedavg --plugin custom/clipped_fedavg.py --to /tmp/jobs
     """
+    if (job is None) == (method is None):
+        raise SettingsError("fdg export-job needs either a job folder or --method, expected one of them.")
+    if job is None:
+        say(_made(str(method), dataset or "pacs", to, name, plugin or []))
+        return
+    if plugin or dataset:
+        raise SettingsError("--plugin and --dataset are for a job that is made, expected --method with them.")
     from fdg_plugins.cli.jobs import export
 
-    target = export(job, to, name)
-    say(f"{target}: written; it brings no code")
+    say(f"{export(job, to, name)}: written; it brings no code")
+
+
+def _made(method: str, dataset: str, to: Path, name: str | None, plugins: list[Path]) -> str:
+    """Write the job of a method, and return what there is now."""
+    from fdg_plugins.cli.jobs import export_method
+
+    target, files = export_method(method, dataset, to, name, plugins)
+    brings = f"the code of {', '.join(files)}" if files else "no code"
+    return f"{target}: written; it brings {brings}"

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,22 @@ def export(job: Path, to: Path, name: str | None = None) -> Path:
     except OSError as error:
         raise DataError(f"target {target} cannot be written: {error.strerror}.") from error
     return target
+
+
+def export_method(
+    method: str, dataset: str, to: Path, name: str | None = None, plugins: Sequence[Path] = ()
+) -> tuple[Path, list[str]]:
+    """Write the job of a method to ``to``; return its folder, and the names of the files of code that it brings.
+
+    Raises ``SettingsError`` for what the recipe refuses, ``DataError`` for a target that is there already.
+    """
+    with own_arguments():
+        from fdg_plugins.recipes import make_recipe
+    recipe = make_recipe(method, dataset, plugins=plugins, name=name)
+    target = to / recipe.name
+    if target.exists():
+        raise DataError(f"target {target} exists already, expected a name that is free.")
+    return target, recipe.export_for_submission(to)
 
 
 def check_job(job: Path) -> dict[str, Any]:

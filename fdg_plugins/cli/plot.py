@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def plot(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="A headline of your own; the caption stays.")] = None,
+    plugin: PluginFiles = None,
 ) -> None:
     """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.
 
@@ -99,6 +101,7 @@ def plot(
     from fdg_plugins.cli.data_tables import track
     from fdg_plugins.storage import user_path
 
+    load_plugins(plugin)
     kinds = kinds_of(kind)
     cache = os.environ.get("FDG_CACHE", "").strip()
     request = Request(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def report(
     ] = None,
     to: Annotated[Path | None, typer.Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
     digits: Annotated[int, typer.Option(min=0, max=4, help="Decimals of the percentages (not in CSV).")] = 1,
+    plugin: PluginFiles = None,
 ) -> None:
     """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
 
@@ -80,6 +82,7 @@ def report(
 
       fdg report simulator_workspace --selection all
     """
+    load_plugins(plugin)
     chosen = table_format or _format_of(to)
     table = _table(paths, selection, against)
     if to is None and chosen is Format.TERMINAL:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def sweep(
         bool, typer.Option("--dry-run", help="Print the plan and an estimate of time; write nothing in the folder.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="With the plan, name every run.")] = False,
+    plugin: PluginFiles = None,
 ) -> None:
     """Run every method on every held-out domain with every seed and setting, and keep what finishes.
 
@@ -108,6 +110,8 @@ def sweep(
       fdg sweep --to sweeps/kappa --methods fedavg,fedomg --targets sketch --set kappa=0.1,0.3,0.5 --set rounds=20
 
       fdg sweep --to sweeps/pacs --data-root /data
+
+      fdg sweep --to sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     from fdg_plugins.sweep.execute import pending
     from fdg_plugins.sweep.machine import find_machine, ignored_settings, machine_environment
@@ -117,6 +121,8 @@ def sweep(
 
     check_folder(to)
     store = Store(to)
+    files = store.plugin_files(plugin or [])
+    load_plugins(files)
     asked = _asked(dataset, methods, targets, seeds, settings, protocol)
     environment = machine_environment(os.environ, data_root)
     for name in ignored_settings(os.environ):
@@ -131,6 +137,7 @@ def sweep(
         for line in outlook.basis:
             say(f"  {line}")
         return
+    store.keep_plugins(files)
     outcome = _carry_out(prepared, store, machine, environment, retry_failed=retry_failed, keep_models=keep_models)
     raise typer.Exit(_sum_up(prepared, store, outcome, to))
 

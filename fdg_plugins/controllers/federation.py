@@ -30,11 +30,14 @@ from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
 from fdg_plugins.plans.compatibility import check_settings, check_update_filters, needed_reports
 from fdg_plugins.plans.plans import Plans, make_plans
+from fdg_plugins.plans.uses import uses_of
+from fdg_plugins.plugins.admission import admit
 from fdg_plugins.record.census import Federation, check_min_sites, check_reports, take_census
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.training.global_model import initial_model
 
@@ -104,6 +107,7 @@ class FederationController(Messenger):
             raise  # FLARE logs the traceback and ends the job
 
     def _run(self) -> None:
+        self._admit_plugins()
         aggregator = self._aggregator()
         plans = make_plans(
             {} if self.protocol is None else self.protocol,
@@ -143,6 +147,14 @@ class FederationController(Messenger):
             if files is not None:
                 self.say(f"updates are written to {files} as they arrive")
             self._train(self._rounds, record)
+
+    def _admit_plugins(self) -> None:
+        """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before any is loaded."""
+        workspace = self.engine.get_workspace()
+        uses = uses_of(self.aggregator, (self.protocol, self.stand_in_protocol), os.environ)
+        custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
+        allowed = read_allowed_plugins(SERVER, Path(workspace.get_root_dir(), "local", FILE_NAME))
+        admit(uses.names, uses.files, custom, allowed)
 
     @property
     def _run_id(self) -> str:

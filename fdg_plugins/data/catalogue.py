@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data sets this package knows by name, and what one labelled image of them is."""
 
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import shorten
+from fdg_plugins.plugins.registry import Registry
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,22 @@ class DatasetSpec:
     channels: int
     folder: str
     needs_data_root: bool = True
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.domains, *([self.folder] if self.folder else [])):
+            if not _PLAIN_NAME.fullmatch(name):
+                raise SettingsError(f"data set {self.name!r} has the name {name!r}, expected a plain folder name.")
+        for what, names in (("domains", self.domains), ("classes", self.classes)):
+            if len(names) < 2 or len(set(names)) < len(names):
+                raise SettingsError(f"data set {self.name!r} has {len(set(names))} {what}, expected at least 2.")
+        for name in self.classes:
+            if not name or "/" in name or name.startswith("."):
+                raise SettingsError(f"data set {self.name!r} has the class {name!r}, expected a plain folder name.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which it is found: its name."""
+        return (self.name,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,26 +214,16 @@ ROTATED_MNIST_7K = RotatedSpec(
     stand_in=ROTATED_DIGITS,
 )
 
-DATASETS: Mapping[str, ImageFolderSpec | RotatedSpec] = {
-    spec.name: spec
-    for spec in (
-        PACS,
-        VLCS,
-        OFFICE_HOME,
-        TERRA_INCOGNITA,
-        DOMAINNET,
-        DOMAINNET_10,
-        ROTATED_MNIST,
-        ROTATED_MNIST_7K,
-        ROTATED_DIGITS,
-    )
-}
-"""All data sets by name."""
+DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
+"""All data sets by name: those above, and those that plug-ins bring."""
 
 
 def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec:
-    """Return the data set called ``name``; SettingsError, listing the known names, if there is none."""
-    if name not in DATASETS:
-        known = ", ".join(sorted(DATASETS))
-        raise SettingsError(f"data set {shorten(name)} is unknown; expected one of: {known}.", public=True)
-    return DATASETS[name]
+    """Return the data set called ``name``; SettingsError, listing the known names, if there is none.
+
+    A plug-in can bring an :class:`ImageFolderSpec`, or a :class:`RotatedSpec` of a source of this package.
+    """
+    spec = DATASETS.get(name)
+    if not isinstance(spec, ImageFolderSpec | RotatedSpec):
+        raise SettingsError(f"data set {name!r} is a {type(spec).__name__}, expected an ImageFolderSpec.", public=True)
+    return spec

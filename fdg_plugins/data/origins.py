@@ -174,6 +174,9 @@ _DIGITS = Origin(
     ),
 )
 
+_BY_PLUGIN = "see the plug-in that brings it"
+_NOT_SAID = "not said by the plug-in"
+
 _ORIGINS: Mapping[str, Origin] = {
     "pacs": _PACS,
     "vlcs": _VLCS,
@@ -188,5 +191,9 @@ _ORIGINS: Mapping[str, Origin] = {
 
 
 def origin_of(dataset: str) -> Origin:
-    """Return the origin of the data set called ``dataset``; SettingsError, listing the known names, if unknown."""
-    return _ORIGINS[dataset_spec(dataset).name]
+    """Return the origin of the data set called ``dataset``; of one that a plug-in brings, what its record says.
+
+    SettingsError, listing the known names, if there is none of that name.
+    """
+    spec = dataset_spec(dataset)
+    return _ORIGINS.get(spec.name) or Origin(page=spec.reference, obtain=_BY_PLUGIN, licence=_NOT_SAID, terms=_NOT_SAID)

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS
-from fdg_plugins.data import DATASETS, DatasetSpec, ImageFolderSpec
+from fdg_plugins.data import DATASETS, DatasetSpec, ImageFolderSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
 from fdg_plugins.doctor.finding import Finding, Status
@@ -46,8 +46,7 @@ def _check_variable(name: str, value: str, environment: Mapping[str, str]) -> No
     protocol = make_protocol([parted.protocol])
     make_objective(protocol.objective)
     check_model_name(protocol.model)
-    if protocol.dataset not in DATASETS:
-        raise SettingsError(f"dataset is {protocol.dataset!r}, expected one of {', '.join(DATASETS)}.")
+    dataset_spec(protocol.dataset)
     for setting in parted.aggregator:
         holders = [aggregator for aggregator in aggregators if setting in aggregator.setting_names()]
         _refuse_if_all([partial(holder.configure, parted.aggregator) for holder in holders])
@@ -83,10 +82,10 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
     if not root.is_dir():
         yield Finding("data", Status.PROBLEM, f"FDG_DATA_ROOT is {named!r}, but {root} is no folder")
         return
-    found = [finding for spec in DATASETS.values() for finding in _check_data_set(root, spec)]
+    found = [finding for spec in DATASETS.all() for finding in _check_data_set(root, spec)]
     yield from found
     if not found:
-        folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in DATASETS.values() if spec.folder))
+        folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in DATASETS.all() if spec.folder))
         yield Finding("data", Status.PROBLEM, f"data root {root} holds no data set, expected one of {folders}")
 
 

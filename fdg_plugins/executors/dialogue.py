@@ -11,7 +11,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:
     """Return the frame of an order, with the site's config and the folder of the run's state."""
     header = {
-        "order": {name: getattr(order, name) for name in ("task", "site", "request", "round_number", "job")},
+        "order": {name: getattr(order, name) for name in ("task", "site", "request", "round_number", "job", "custom")},
         "config": config.model_dump(mode="json"),
         "folder": str(folder),
     }

@@ -32,6 +32,7 @@ from fdg_plugins.messages import (
     REPORT_TRAINING_LOSS,
     TaskRequest,
 )
+from fdg_plugins.plugins.files import load_files
 from fdg_plugins.settings.protocol import Protocol
 
 DEFAULT_DELTA = 1e-5
@@ -116,7 +117,7 @@ def check_reports(answer: Shareable, order: Order, allowed: tuple[str, ...] | No
     meta = dxo.meta or {}
     needed: dict[str, tuple[str | None, ...]] = {}
     if meta.get(META_SITE_REPORT) or dxo.data_kind == DataKind.COLLECTION:
-        needed["tensors of the method"] = (_report_of(_protocol(order)),)
+        needed["tensors of the method"] = (_report_of(order),)
     if (meta.get(META_REPORT) or {}).get("training_split") is not None:
         needed["losses on the training split"] = (REPORT_TRAINING_LOSS, REPORT_GAP)
     if META_GAP in meta:
@@ -133,8 +134,10 @@ def _protocol(order: Order) -> Protocol:
     return TaskRequest.model_validate(order.request).protocol
 
 
-def _report_of(protocol: Protocol) -> str | None:
+def _report_of(order: Order) -> str | None:
     # Imported where it is needed: FLARE's process has no use for methods and models otherwise.
     from fdg_plugins.objectives import make_objective
 
+    protocol = _protocol(order)
+    load_files(protocol.plugins, Path(order.custom))  # the work has admitted them already
     return make_objective(protocol.objective).report

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Between FLARE's messages and the site's work: a task as an order, read and checked, and an outcome as an answer."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -38,6 +39,11 @@ def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tup
     received = _received(shareable, request) if task_name == TASK_TRAIN else {}
     values = request.model_dump(mode="json")
     return Order(task_name, site, values, round_number, _weights(shareable), received, job), request.run
+
+
+def protocols_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the protocols in the request of an order: one, or in a census that of the stand-in too."""
+    return [request[name] for name in ("protocol", "stand_in_protocol") if name in request]
 
 
 def make_answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:

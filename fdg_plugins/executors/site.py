@@ -19,7 +19,7 @@ from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.isolation import TrainingProcess
-from fdg_plugins.executors.orders import make_answer, read_order
+from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
 from fdg_plugins.executors.work import Order, Outcome, SiteWork, mark
 from fdg_plugins.filters.ledger import BudgetSpentError
 from fdg_plugins.filters.release import mark as mark_released
@@ -127,6 +127,7 @@ class SiteExecutor(Executor):
             config = site_config_of(site, fl_ctx)
             names = config.report_names
             order, run = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
+            order = replace(order, custom=_custom_folder(order, fl_ctx))
             outcome = self._do(order, run, config, fl_ctx, abort_signal)
             if outcome.kind == "ok":
                 answer = make_answer(task_name, outcome, shareable)
@@ -182,6 +183,13 @@ class SiteExecutor(Executor):
 
     def _log_failure(self, task_name: str, reason: Reason, fl_ctx: FLContext) -> None:
         self.log_error(fl_ctx, f"{self._about(task_name, fl_ctx)} failed: {reason.logged}")
+
+
+def _custom_folder(order: Order, fl_ctx: FLContext) -> str:
+    """Return the folder of the code that the job brought to this site; empty where the protocol names none of it."""
+    if not any(protocol.get("plugins") for protocol in protocols_of(order.request)):
+        return ""
+    return str(fl_ctx.get_engine().get_workspace().get_app_custom_dir(order.job))
 
 
 def _num_other_components(fl_ctx: FLContext) -> int | None:

@@ -12,6 +12,7 @@ import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
+from fdg_plugins.plugins.admission import admit
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -39,7 +40,8 @@ class RequestError(SettingsError):
 @dataclass(frozen=True)
 class Order:
     """What a site is to do: the task, for which site, the request as a JSON value, the round from 0, the global model
-    in ``state``, and in ``received`` what came beside it; ``job``: the id of the job that asks."""
+    in ``state``, and in ``received`` what came beside it; ``job``: the id of the job that asks; ``custom``: the folder
+    of the code that it brought, which is looked into only for plug-ins that the protocol names."""
 
     task: str
     site: str
@@ -48,6 +50,7 @@ class Order:
     state: Tensors = field(default_factory=dict)
     received: Tensors = field(default_factory=dict)
     job: str = ""
+    custom: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,10 @@ class SiteWork:
 
     def _census(self, order: Order, config: SiteConfig, folder: Path, say: Say) -> dict[str, Any]:
         request = CensusRequest.read(order.request, "census request", RequestError)
+        admit_plugins(order, request.protocol, config)
         session = self._open(order.site, config, request.protocol)
         if session.stand_in:
+            admit_plugins(order, request.stand_in_protocol, config)
             session = self._open(order.site, config, request.stand_in_protocol)
         reply = session.census()
         write_left_out(folder, session.left_out)
@@ -129,6 +134,7 @@ class SiteWork:
         """Return the session of the protocol in a task, on the very data that the census of this job counted."""
         request = TaskRequest.read(order.request, "task request", RequestError)
         counted = _counted(order, folder)
+        admit_plugins(order, request.protocol, config)
         session = self._open(order.site, config, request.protocol, read_left_out(folder))
         if session.stand_in != request.stand_in:
             raise DataError(
@@ -176,6 +182,15 @@ def _train(
     write_memory(folder, order.round_number, result.memory)
     value = {"samples": len(session.data.train), "report": result.report.model_dump(mode="python")}
     return value, {"update": result.update, "report": result.tensors}
+
+
+def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
+    """See that the site's operator allows the plug-ins that the protocol names; load the files that the job brought.
+
+    Raises ``SettingsError`` for others, before anything of them is loaded.
+    """
+    uses = [("dataset", protocol.dataset), ("model", protocol.model), ("objective", str(protocol.objective["name"]))]
+    admit(uses, protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
 
 
 def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:

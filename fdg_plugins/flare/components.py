@@ -30,8 +30,11 @@ class Component(NamedTuple):
 
 
 def components() -> list[Component]:
-    """Return every component that jobs of this package and of installed plug-ins name."""
-    records = METHODS.all()
+    """Return every component that jobs of this package name, and of plug-ins those that have been asked for.
+
+    A job names what plug-ins bring by name, so that a participant who asks for nothing of one loads nothing of it.
+    """
+    records = METHODS.loaded()
     gaps = tuple(record.key for record in records if GAP in record.reports)
     exchanging = tuple(record.key for record in records if record.objective is not None and record.reports)
     return [

@@ -20,15 +20,24 @@ The head, as a classifier is called where one is chosen, is one linear layer unl
     >>> input_channels("groupnorm_convnet")
     1
 
+A network of one's own is a record, of an installed plug-in or a file at hand; ``Network`` says what it holds:
+
+    >>> from fdg_plugins.models import NETWORKS
+    >>> NETWORKS.get("resnet18").head
+    'fc'
+
 Networks are built with random parameters; ``load_pretrained`` puts ImageNet weights into the extractor
 from a file on this machine, and nothing is ever downloaded.
 """
 
+from fdg_plugins.models.network import Network
+from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.models.pretrained import PretrainedRecord, load_pretrained
 from fdg_plugins.models.registry import (
     HEADS,
     ExtractorClassifier,
     build_model,
+    check_features,
     check_head,
     check_model_name,
     input_channels,
@@ -39,9 +48,12 @@ from fdg_plugins.models.registry import (
 
 __all__ = [
     "HEADS",
+    "NETWORKS",
     "ExtractorClassifier",
+    "Network",
     "PretrainedRecord",
     "build_model",
+    "check_features",
     "check_head",
     "check_model_name",
     "input_channels",

@@ -3,35 +3,16 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models.convnet import convnet_extractor, groupnorm_extractor
-from fdg_plugins.models.resnet import resnet_extractor
+from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.randomness import seeded
 from fdg_plugins.values import shorten
-
-
-class _Architecture(NamedTuple):
-    """How to build an extractor and its number of features ``D``, how many channels its images have, and whether its
-    state dict takes less than 2 MiB."""
-
-    build: Callable[[], tuple[nn.Module, int]]
-    channels: int = 3
-    small: bool = False
-
-
-_ARCHITECTURES: dict[str, _Architecture] = {
-    "convnet": _Architecture(convnet_extractor, small=True),
-    "groupnorm_convnet": _Architecture(groupnorm_extractor, channels=1, small=True),
-    "resnet18": _Architecture(partial(resnet_extractor, "resnet18")),
-    "resnet50": _Architecture(partial(resnet_extractor, "resnet50")),
-}
 
 
 class ExtractorClassifier(nn.Module):
@@ -73,7 +54,14 @@ class ExtractorClassifier(nn.Module):
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """Return the features ``[B, D]`` of ``images: [B, C, H, W]``."""
         with nullcontext() if self.training else self._uncompiled():
-            return self.extractor(images)
+            features = self.extractor(images)
+        if features.ndim != 2 or features.shape[1] != self.feature_size:
+            raise SettingsError(
+                f"the model's features have the shape {list(features.shape)}, expected [{len(images)}, "
+                f"{self.feature_size}]: one vector per image, which its head reads.",
+                public=True,
+            )
+        return features
 
     def penultimate(self, images: torch.Tensor) -> torch.Tensor:
         """Return what the last layer reads, ``[B, D']``, so that ``last_layer(penultimate(images))`` are the logits."""
@@ -143,21 +131,18 @@ HEADS: tuple[str, ...] = tuple(sorted(_CLASSIFIERS))
 
 
 def model_names() -> tuple[str, ...]:
-    """Return the names that ``build_model`` knows, sorted."""
-    return tuple(sorted(_ARCHITECTURES))
+    """Return the names that ``build_model`` knows, sorted; no plug-in is loaded."""
+    return tuple(sorted(NETWORKS.names()))
 
 
 def is_small_model(name: str) -> bool:
-    """Return whether the parameters and buffers of a model take less than 2 MiB, with few classes."""
-    check_model_name(name)
-    return _ARCHITECTURES[name].small
+    """Return whether the parameters and buffers of a model take less than 2 MiB, with few classes, as it says."""
+    return NETWORKS.get(name).small
 
 
 def check_model_name(name: str) -> None:
     """Refuse a name that ``build_model`` does not know, with a SettingsError that lists those it does."""
-    if name not in _ARCHITECTURES:
-        known = ", ".join(model_names())
-        raise SettingsError(f"model {shorten(name)} is unknown; expected one of: {known}.", public=True)
+    NETWORKS.get(name)
 
 
 def check_head(head: str) -> None:
@@ -168,25 +153,38 @@ def check_head(head: str) -> None:
 
 def input_channels(name: str) -> int:
     """Return how many channels the images of a model have: 1 for grey, 3 for colour; SettingsError if it is unknown."""
-    check_model_name(name)
-    return _ARCHITECTURES[name].channels
+    return NETWORKS.get(name).channels
 
 
 def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear") -> ExtractorClassifier:
     """Return the model on the CPU, randomly initialised by ``seed`` alone; global generators are left as they were.
 
-    The extractor's initial parameters depend neither on ``num_classes`` nor on ``head``. Raises SettingsError
-    for an unknown name or head and for less than one class.
+    The extractor's initial parameters do not depend on ``head``, nor, for this package's networks, on ``num_classes``.
+    Of a plug-in's network a head of ``num_classes`` may be built and thrown away.
+
+    Raises SettingsError for an unknown name or head, for less than one class, and for a network that is not as its
+    record says.
     """
-    check_model_name(name)
+    network = NETWORKS.get(name)
     check_head(head)
     if num_classes < 1:
         raise SettingsError(f"num_classes is {num_classes} for model {name}; expected at least 1.", public=True)
     with seeded(seed, "model", name, "extractor"):
-        extractor, feature_size = _ARCHITECTURES[name].build()
+        extractor, feature_size = network.extractor(num_classes)
     with seeded(seed, "model", name, "classifier"):
         classifier = _CLASSIFIERS[head](feature_size, num_classes)
     return ExtractorClassifier(extractor, classifier)
+
+
+def check_features(model: ExtractorClassifier, channels: int, image_size: int) -> None:
+    """Raise ``SettingsError`` unless the model makes one feature vector of each image of that size, in pixels.
+
+    The model is left as it was, global generators too.
+    """
+    training = model.training
+    with torch.no_grad(), seeded(0, "model", "features"):
+        model.eval().features(torch.zeros(2, channels, image_size, image_size))
+    model.train(training)
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchvision's residual networks as extractors, and the names of their published ImageNet weights."""
+"""torchvision's residual networks, and the names of their published ImageNet weights."""
 
 from pathlib import PurePosixPath
 from urllib.parse import urlparse
@@ -10,14 +10,18 @@ from torch import nn
 _NAMES = ("resnet18", "resnet50")
 
 
-def resnet_extractor(name: str) -> tuple[nn.Module, int]:
-    """Return the randomly initialised network without its last layer, ``[B, 3, H, W]`` -> ``[B, D]``, and ``D``."""
-    from torchvision.models import resnet18, resnet50
+def resnet18() -> nn.Module:
+    """Return the randomly initialised network, ``[B, 3, H, W]`` -> ``[B, 1000]``, whose last layer is ``fc``."""
+    from torchvision import models
 
-    network = {"resnet18": resnet18, "resnet50": resnet50}[name](weights=None)
-    feature_size = network.fc.in_features
-    network.fc = nn.Identity()
-    return network, feature_size
+    return models.resnet18(weights=None)
+
+
+def resnet50() -> nn.Module:
+    """Return the randomly initialised network, ``[B, 3, H, W]`` -> ``[B, 1000]``, whose last layer is ``fc``."""
+    from torchvision import models
+
+    return models.resnet50(weights=None)
 
 
 def imagenet_file_name(name: str) -> str | None:

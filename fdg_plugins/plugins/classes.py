@@ -47,9 +47,9 @@ class ClassesOf(Mapping[str, type[C]]):
         return name in self._plain or (method is not None and getattr(method, self.role) is not None)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield every name once."""
+        """Yield every name once; of installed plug-ins, those that have been asked for, since no other is loaded."""
         yield from self._plain
-        yield from (self.name_of(method) for method in METHODS.all() if getattr(method, self.role) is not None)
+        yield from (self.name_of(method) for method in METHODS.loaded() if getattr(method, self.role) is not None)
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -76,7 +76,10 @@ class ClassesOf(Mapping[str, type[C]]):
     def known(self, name: Any) -> type[C]:
         """Return the class of that name; raise ``SettingsError`` if there is none."""
         if not isinstance(name, str) or name not in self:
-            raise SettingsError(f"{self.role} is {shorten(name)}, {expected_one_of(name, sorted(self))}")
+            raise SettingsError(
+                f"{self.role} is {shorten(name)}, {expected_one_of(name, sorted(self))}",
+                public=f"{self.role} {shorten(name)} is unknown here: no installed plug-in brings it.",
+            )
         return self[name]
 
 

@@ -7,6 +7,7 @@ the entry that is asked for is loaded. Files at hand are loaded by whoever may b
 """
 
 import pkgutil
+import threading
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -42,6 +43,7 @@ class Registry(Generic[R]):
         kind: what they are, for messages: ``"method"``.
         group: the entry points' group: ``"fdg_plugins.methods"``.
         modules: where this package's own records are: modules, and packages with all of their modules.
+        type_: the records' type.
     """
 
     def __init__(self, kind: str, group: str, modules: Iterable[str], type_: type[Any] | None = None) -> None:
@@ -53,13 +55,22 @@ class Registry(Generic[R]):
         self._brought: dict[str, R] = {}
         self._origins: dict[str, str] = {}
         self._entries: dict[str, EntryPoint] | None = None
+        self._lock = threading.RLock()  # the sites of a simulator are threads of one process
 
     def get(self, name: Any) -> R:
         """Return the record of that name; raise ``SettingsError``, with the nearest names, if there is none."""
         record = self.find(name)
         if record is None:
-            raise SettingsError(f"{self.kind} is {shorten(name)}, {expected_one_of(name, self.names())}", public=True)
+            raise SettingsError(
+                f"{self.kind} {shorten(name)} is unknown, and no installed plug-in brings it; "
+                f"{expected_one_of(name, self.names())}",
+                public=self.missing(name),
+            )
         return record
+
+    def missing(self, name: Any) -> str:
+        """Return the sentence on a name that is not known here, which does not tell others what is installed here."""
+        return f"{self.kind} {shorten(name)} is unknown here: no installed plug-in brings it."
 
     def find(self, name: Any) -> R | None:
         """Return the record of that name, or None. A plug-in is loaded when it is asked for."""
@@ -67,16 +78,21 @@ class Registry(Generic[R]):
             return None
         if (record := self._by_name(self.own()).get(name)) is not None:
             return record
-        if name not in self._by_name(self._brought) and name in self.entries():
-            self._load(self.entries()[name])
-        return self._by_name(self._brought).get(name)
+        with self._lock:
+            if name not in self._by_name(self._brought) and name in self.entries():
+                self._load(self.entries()[name])
+            return self._by_name(self._brought).get(name)
+
+    def loaded(self) -> list[R]:
+        """Return this package's records and those that were brought so far, without loading another plug-in."""
+        return [*self.own().values(), *(self._brought[name] for name in sorted(self._brought))]
 
     def all(self) -> list[R]:
         """Return every record: this package's, those of all installed plug-ins, those of files at hand."""
         for name, entry in self.entries().items():
-            if name not in self._brought:
+            if name not in self._by_name(self._brought):
                 self._load(entry)
-        return [*self.own().values(), *(self._brought[name] for name in sorted(self._brought))]
+        return self.loaded()
 
     def names(self) -> tuple[str, ...]:
         """Return all names, without loading a plug-in: this package's in their order, then the others', sorted."""
@@ -95,10 +111,10 @@ class Registry(Generic[R]):
         return _distribution(self.entries()[name]) if name in self.entries() else None
 
     def own(self) -> dict[str, R]:
-        """Return this package's records by name, in order of their rank where they have one, then by name."""
+        """Return this package's records by name: by rank and name where they have a rank, else as they are declared."""
         if self._own is None:
             found = [record for module in self._imported() for record in self.records_in(module)]
-            found.sort(key=lambda record: (getattr(record, "rank", 0), record.name))
+            found.sort(key=lambda record: (record.rank, record.name) if hasattr(record, "rank") else (0, ""))
             self._own = {record.name: record for record in found}
         return self._own
 
@@ -119,6 +135,8 @@ class Registry(Generic[R]):
             taken = self._by_name({**self.own(), **self._brought}).get(name)
             if taken is not None and taken != record:
                 self._clash(name, origin, self.origin(name))
+            if taken is None and name in self.entries() and _distribution(self.entries()[name]) != origin:
+                self._clash(name, origin, _distribution(self.entries()[name]))
         self._brought[record.name] = record
         self._origins[record.name] = origin
 
@@ -126,6 +144,13 @@ class Registry(Generic[R]):
         """Forget a record that :meth:`add` took in."""
         self._brought.pop(name, None)
         self._origins.pop(name, None)
+
+    def refresh(self) -> None:
+        """Forget the installed plug-ins, and look for them anew when the next name is asked for."""
+        with self._lock:
+            for name in [name for name, origin in self._origins.items() if origin != FILE]:
+                self.remove(name)
+            self._entries = None
 
     def records_in(self, module: ModuleType) -> list[R]:
         """Return the records among a module's own values, each once."""
@@ -143,14 +168,15 @@ class Registry(Generic[R]):
             raise
         except Exception as error:
             raise SettingsError(
-                f"{self.kind} {entry.name!r} of plug-in {origin} cannot be loaded: {type(error).__name__}: {error}."
+                f"{self.kind} {entry.name!r} of plug-in {origin} cannot be loaded: {type(error).__name__}: {error}.",
+                public=f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here.",
             ) from error
         if self._type is not None and not isinstance(record, self._type):
             raise SettingsError(
                 f"{self.kind} {entry.name!r} of plug-in {origin} is a {type(record).__name__}, "
                 f"expected a {self._type.__name__}."
             )
-        if record.name != entry.name:
+        if entry.name not in record.names:
             raise SettingsError(
                 f"plug-in {origin} announces the {self.kind} {entry.name!r}, but its record is called {record.name!r}."
             )

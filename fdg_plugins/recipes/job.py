@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job of this package consists of: FLARE's FedJob with one app for the server and one for all sites."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class FederationJob(FedJob):
     """A FLARE job whose components come from this package as it is installed at every site.
 
     ``with_note`` decides, at each export, whether the apps have a ``custom/`` folder with nothing but a note in it.
+    ``plugin_files`` are copied into that folder: the job then brings code.
 
     Args:
         name: the job's name, also that of its folder: letters, digits, ``.``, ``_`` and ``-``.
@@ -63,6 +65,7 @@ class FederationJob(FedJob):
         _check_name(name)
         self.sites = _check_sites(sites)
         self.with_note = True
+        self.plugin_files: tuple[Path, ...] = ()
         least = min(MIN_CLIENTS, len(self.sites))
         super().__init__(name=name, min_clients=least)
         self.job = _JobConfig(self, job_name=name, min_clients=least)
@@ -107,9 +110,13 @@ class _JobConfig(FedJobConfig):
     def generate_job_config(self, job_root: str) -> None:
         """Write the job into ``job_root``, into a folder of its name, in place of an earlier one."""
         super().generate_job_config(job_root)
-        for app in self.fed_apps if self._owner.with_note else ():
+        for app in self.fed_apps:
             custom = Path(job_root, self.job_name, app, "custom")
-            if not custom.exists():
+            if self._owner.plugin_files:
+                custom.mkdir(exist_ok=True)
+                for file in self._owner.plugin_files:
+                    shutil.copyfile(file, custom / file.name)
+            elif self._owner.with_note and not custom.exists():
                 custom.mkdir()
                 (custom / "README.md").write_text(NOTE, encoding="utf-8")
 

@@ -2,6 +2,7 @@
 """The base of this package's recipes: a method on a data set as a FLARE recipe, with every setting checked at once."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nvflare.recipe import PocEnv, SimEnv
@@ -9,10 +10,14 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import is_small_model
+from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.files import files_behind, load_file
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
+from fdg_plugins.values import shorten
 
 
 class FDGRecipe(Recipe):
@@ -27,6 +32,7 @@ class FDGRecipe(Recipe):
         dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others.
         sites: names of the sites; default: one per domain, called as its domain. The config of a site that is called
             otherwise must say which domain it holds.
+        plugins: files at hand, ``NAME.py``, that bring methods, networks or data sets; the job carries a copy of each.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
         settings: fields of the protocol (``target``, ``rounds``, ``local_epochs``, ``image_size`` in pixels, ``seed``
             and all others of :class:`~fdg_plugins.settings.protocol.Protocol`), and settings of the method's parts.
@@ -43,10 +49,16 @@ class FDGRecipe(Recipe):
         dataset: str = "pacs",
         *,
         sites: Sequence[str] | None = None,
+        plugins: Sequence[str | Path] = (),
         name: str | None = None,
         **settings: Any,
     ) -> None:
+        files = {load_file(Path(file)): Path(file) for file in _listed(plugins)}
         made = job_settings(parse_method(method), dataset, settings)
+        uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
+        files = dict(sorted({**files, **files_behind(uses.names)}.items()))
+        if files:
+            made.protocol["plugins"] = list(files)
         self.method = made.method.name
         self.dataset = dataset
         controller = FederationController(
@@ -65,6 +77,7 @@ class FDGRecipe(Recipe):
             )
         )
         self._job: FederationJob
+        self._job.plugin_files = tuple(files.values())
 
     @property
     def sites(self) -> list[str]:
@@ -82,6 +95,15 @@ class FDGRecipe(Recipe):
         self._job.with_note = True
         super().export(str(job_dir), server_exec_params, client_exec_params, env)
 
+    def export_for_submission(self, folder: Path) -> list[str]:
+        """Write the job to ``folder`` as ``nvflare job submit`` takes it; return the files of code that it brings.
+
+        It has a ``custom/`` folder only if it brings any.
+        """
+        self._job.with_note = False
+        super().export(str(folder))
+        return [file.name for file in self._job.plugin_files]
+
     def process_env(self, env: ExecEnv) -> None:
         """Bring a ``custom/`` folder, with nothing but a note in it, where there is nobody to allow the components.
 
@@ -89,3 +111,9 @@ class FDGRecipe(Recipe):
         bring code. Everywhere else a site's administrator has allowed the components, and may refuse code.
         """
         self._job.with_note = isinstance(env, SimEnv | PocEnv)
+
+
+def _listed(plugins: Any) -> Sequence[str | Path]:
+    if isinstance(plugins, str | Path) or not isinstance(plugins, Sequence):
+        raise SettingsError(f"plugins is {shorten(plugins)}, expected a list of files NAME.py.")
+    return plugins

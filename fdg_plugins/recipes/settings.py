@@ -140,7 +140,7 @@ def _server_settings(
 ) -> dict[str, Any]:
     """Return the flat settings of aggregator and weighting that are given or have a default."""
     own = defaults.aggregators.get(Composition(method.direction, objective=method.objective).name)
-    settings = dict(defaults.aggregators[method.direction] if own is None else own)
+    settings = dict(defaults.aggregators.get(method.direction, {}) if own is None else own)
     if method.weighting is not None:
         settings.pop("weighting", None)
         settings |= {**defaults.weightings.get(method.weighting, {}), **weighting.settings}

@@ -29,6 +29,9 @@ LARGEST_RATE = LARGEST  # of what is only multiplied, as of every factor
 SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
 
+MOST_PLUGINS = 100
+
+PluginName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
 SetName = Annotated[str, pydantic.StringConstraints(max_length=200)]
 LONGEST_GUESS = 60  # characters of a name that somebody made up
 _NUMBERS = (int, float, int | None, float | None)
@@ -59,7 +62,8 @@ class Protocol(pydantic.BaseModel):
     dataset: SetName = Field("pacs", description="data set, by name")
     target: SetName = Field("art_painting", description="held-out domain; all others are sources")
     model: SetName = Field(
-        "resnet18", description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`"
+        "resnet18",
+        description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`, or another's",
     )
     head: Literal["linear", "two_layer"] = Field(
         "linear", description="classifier on the extractor's features: one linear layer, or two with a ReLU between"
@@ -70,6 +74,11 @@ class Protocol(pydantic.BaseModel):
     objective: dict[str, Any] = Field(
         default_factory=lambda: {"name": "erm"},
         description="what a site minimises: `erm`, `dim`, `iir`, or an object with a name and settings",
+    )
+    plugins: tuple[PluginName, ...] = Field(
+        (),
+        max_length=MOST_PLUGINS,
+        description="files `<name>.py` in the job's own `custom/` folders that bring methods, networks or data sets",
     )
     rounds: int = Field(100, ge=1, le=MOST_ROUNDS, description="rounds")
     local_epochs: int = Field(5, ge=1, le=MOST_EPOCHS, description="passes over a site's training data per round")
@@ -159,6 +168,12 @@ class Protocol(pydantic.BaseModel):
                 raise ValueError(f"it is not valid JSON: {error}") from error
         check_depth("objective", value)
         return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.field_validator("plugins", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Read names with commas between them, as from the environment, as a list."""
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     @pydantic.field_validator("*", mode="before")
     @classmethod

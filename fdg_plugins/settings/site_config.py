@@ -10,7 +10,7 @@ process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import torch
@@ -18,8 +18,11 @@ from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import first_problem
+from fdg_plugins.naming import expected_one_of
+from fdg_plugins.plugins.admission import ALLOWED_PLUGINS, Allowed, is_allowed
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.storage import read_json, user_path
-from fdg_plugins.values import is_utf8
+from fdg_plugins.values import is_utf8, shorten
 
 FILE_NAME = "fdg_site.json"
 
@@ -36,9 +39,12 @@ FROM_ENVIRONMENT = (
     "damaged_images",
 )
 
-AllowedReport = Literal[
-    "gap", "training_loss", "class_means", "classifier_gradient", "step_length", "control_variate", "local_model"
-]
+OWN_REPORTS = (
+    *("gap", "training_loss", "class_means", "classifier_gradient", "step_length", "control_variate", "local_model"),
+)
+
+
+DistributionName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
 
 
 class SiteConfig(pydantic.BaseModel):
@@ -54,8 +60,13 @@ class SiteConfig(pydantic.BaseModel):
         description="share of the domain, for many sites per domain: `3/10` is the third of ten equal random parts",
     )
     role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
-    allowed_reports: tuple[AllowedReport, ...] | None = pydantic.Field(
+    allowed_reports: tuple[str, ...] | None = pydantic.Field(
         None, description="what may leave the site beside its update; default: whatever a method needs"
+    )
+    allowed_plugins: tuple[DistributionName, ...] | None = pydantic.Field(
+        None,
+        description="distributions whose plug-ins jobs may use here, `custom` for files that jobs bring; "
+        "default: all that are installed",
     )
     device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
@@ -81,6 +92,16 @@ class SiteConfig(pydantic.BaseModel):
     damaged_images: Literal["stop", "leave_out"] = pydantic.Field(
         "stop", description="an image that cannot be read stops the site, or is left out and counted in the census"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _declared(self) -> "SiteConfig":
+        """Refuse a report that neither this package nor an allowed plug-in declares; none is loaded for our own."""
+        for name in self.allowed_reports or ():
+            if name not in OWN_REPORTS and name not in (known := _reports_of_plugins(self.allowed_plugins)):
+                raise ValueError(
+                    f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*OWN_REPORTS, *known])}"
+                )
+        return self
 
     @pydantic.field_validator("data_root")
     @classmethod
@@ -136,6 +157,25 @@ def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:
     """Return the config of ``site`` from its workspace and the environment of its process."""
     path = fl_ctx.get_engine().get_workspace().get_file_path_in_site_config(FILE_NAME)
     return read_site_config(site, Path(path) if path and Path(path).is_file() else None, os.environ)
+
+
+def read_allowed_plugins(owner: str, path: Path) -> Allowed:
+    """Return ``allowed_plugins`` of ``owner`` from the file at ``path``, of which nothing else is read; None: no list.
+
+    The server has it too, under the name ``server``.
+    """
+    entry = _entry(owner, path) if path.is_file() else {}
+    try:
+        found = SiteConfig.model_validate({ALLOWED_PLUGINS: entry.get(ALLOWED_PLUGINS)})
+    except pydantic.ValidationError as error:
+        raise SettingsError(f"{owner}: config {FILE_NAME}: {first_problem(error)}") from error
+    return found.allowed_plugins
+
+
+def _reports_of_plugins(allowed: Allowed) -> tuple[str, ...]:
+    """Return the reports that the methods of installed plug-ins declare, of those alone that are allowed here."""
+    names = [name for name in METHODS.entries() if is_allowed("objective", name, allowed)]
+    return tuple(report for name in names for report in METHODS.get(name).reports)
 
 
 def _entry(site: str, path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ SettingsOf = Callable[[str], Collection[str]]
 BaseOf = Callable[[str], Mapping[str, Any]]
 
 # A setting of every job that the sweep has an option of its own for.
-OWN_OPTIONS = {"dataset": "--dataset", "target": "--targets", "seed": "--seeds"}
+OWN_OPTIONS = {"dataset": "--dataset", "target": "--targets", "seed": "--seeds", "plugins": "--plugin"}
 LONGEST_NAME = 120
 _PLAIN_VALUE = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|[A-Za-z0-9_.]+")
 _PLAIN_LENGTH = 24

@@ -4,12 +4,13 @@
 sweep.json               what was asked for
 runs/<name>/             job/, run.json, results.json, log.txt, and the models if they are kept
 failed/<name>/           log.txt, reason.txt
+plugins/<name>.py        files at hand that bring what the runs name
 running/<name>/          where a run works; worth nothing once the sweep has ended
 """
 
 import fcntl
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,7 +27,7 @@ REASON_FILE = "reason.txt"
 MODEL_FILES = (LAST_FILE, SELECTED_FILE)
 JOB = "job"
 WORKSPACE = "workspace"
-_OWN = {SWEEP_FILE, "runs", "failed", "running", ".lock"}
+_OWN = {SWEEP_FILE, "runs", "failed", "running", "plugins", ".lock"}
 _LOCK_FILE = ".lock"
 
 
@@ -41,6 +42,7 @@ class Store:
         self.runs = self.folder / "runs"
         self.failed = self.folder / "failed"
         self.running = self.folder / "running"
+        self.plugins = self.folder / "plugins"
 
     def read(self) -> SweepFile | None:
         """Return what the sweep was asked for, None if the folder is new; refuse a folder that holds other things."""
@@ -50,6 +52,27 @@ class Store:
         if found is None and self.folder.is_dir() and any(path.name not in _OWN for path in self.folder.iterdir()):
             raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
         return found
+
+    def plugin_files(self, given: Sequence[Path]) -> list[Path]:
+        """Return the files at hand of the sweep: those that it keeps, and those that are ``given`` now.
+
+        ``DataError`` for one that differs from the file of its name that the sweep was begun with.
+        """
+        kept = {path.name: path for path in sorted(self.plugins.glob("*.py"))}
+        for path in given:
+            if path.name not in kept:
+                kept[path.name] = path
+            elif _content(path) != _content(kept[path.name]):
+                raise DataError(
+                    f"plug-in {path} is not the file {kept[path.name]} with which the sweep was begun, expected the "
+                    "same content, or another folder with --to."
+                )
+        return list(kept.values())
+
+    def keep_plugins(self, files: Sequence[Path]) -> None:
+        """Keep a copy of each file at hand, so that the sweep can go on without the original."""
+        for path in files:
+            write_bytes(self.plugins / path.name, _content(path))
 
     def write(self, content: SweepFile) -> None:
         """Replace ``sweep.json``."""
@@ -155,3 +178,10 @@ def check_folder(folder: Path) -> None:
         raise SettingsError(
             f"folder {str(folder.absolute())!r} has {odd[0]!r} in its path, which FLARE's simulator cannot take."
         )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"plug-in file {path} cannot be read: {error.strerror}.") from error

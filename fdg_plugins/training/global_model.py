@@ -13,7 +13,15 @@ from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
-from fdg_plugins.models import PretrainedRecord, build_model, load_pretrained, parameter_kinds
+from fdg_plugins.models import (
+    NETWORKS,
+    PretrainedRecord,
+    build_model,
+    check_features,
+    input_channels,
+    load_pretrained,
+    parameter_kinds,
+)
 from fdg_plugins.objectives import Exchange, adapt_model, make_objective
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
@@ -85,6 +93,8 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
         file=user_path(file, os.environ) if file else None,
         sha256=sha256 or None,
     )
+    if NETWORKS.origin(protocol.model) is not None:  # of this package's own, tests have done it
+        check_features(model, input_channels(protocol.model), protocol.image_size)
     model = adapt_model(model, protocol)
     exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
     return Start(GlobalModel(model.state_dict(), parameter_kinds(model)), record, exchange, model.last_layer_names)

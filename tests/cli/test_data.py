@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli import data as data_commands
 from fdg_plugins.cli.data import data_app
-from fdg_plugins.data import DATASETS, PACS, VLCS, find_data_root, open_domain
+from fdg_plugins.data import DATASETS, PACS, VLCS, dataset_spec, find_data_root, open_domain
 from fdg_plugins.data.origins import Origin, Release, origin_of
 from fdg_plugins.data.preparation import MANIFEST, counts
 
@@ -72,7 +72,7 @@ def test_the_list_names_every_data_set_with_its_page_its_terms_and_what_to_get()
     result = run("list")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    for name in DATASETS:
+    for name in DATASETS.names():
         origin = origin_of(name)
         assert [line for line in lines if line.startswith(f"{name} ")], "a row of the table"
         first = next(number for number, line in enumerate(lines) if line.endswith(f": {origin.page}") and name in line)
@@ -151,7 +151,10 @@ def test_an_interruption_says_that_the_same_command_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("prepare", "imagenet", "--from", "x"), "data set 'imagenet' is unknown; expected one of: domainnet, "),
+        (
+            ("prepare", "imagenet", "--from", "x"),
+            "data set 'imagenet' is unknown, and no installed plug-in",
+        ),
         (("prepare", "pacs", "--from", "/nowhere"), "source /nowhere is not there; expected a folder or an archive"),
         (("prepare", "rotateddigits", "--from", "hf"), "comes with an installed package; there is nothing to prepare"),
         (("prepare", "vlcs", "--from", "hf"), "data set vlcs is in no known repository; expected pacs, officehome"),
@@ -229,7 +232,7 @@ def test_images_that_cannot_be_used_are_named_where_every_one_is_decoded(root: P
 
 
 def test_a_data_set_of_which_no_number_is_known_is_counted_and_said_so(tmp_path: Path) -> None:
-    for name in DATASETS["domainnet10"].classes:
+    for name in dataset_spec("domainnet10").classes:
         folder = tmp_path / "domainnet10" / "real" / name
         folder.mkdir(parents=True)
         (folder / "1.jpg").touch()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from fdg_plugins.data import DATASETS, ImageFolderSpec
+from fdg_plugins.data import ImageFolderSpec, dataset_spec
 
 FOLDERS = {
     "pacs": ("kfold", {name: name for name in ("art_painting", "cartoon", "photo", "sketch")}),
@@ -35,9 +35,9 @@ def image(number: int) -> bytes:
 
 def published(dataset: str, per_class: int = 2) -> dict[str, bytes]:
     """Return the files of a data set by their paths, as its archive has them."""
-    spec = DATASETS[dataset]
+    spec = dataset_spec(dataset)
     assert isinstance(spec, ImageFolderSpec)
-    classes = DATASETS["domainnet"].classes if dataset == "domainnet10" else spec.classes
+    classes = dataset_spec("domainnet").classes if dataset == "domainnet10" else spec.classes
     top, domains = FOLDERS[dataset]
     paths = [
         f"{top}/{domain}/{name}/{number:05d}.jpg"

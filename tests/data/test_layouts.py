@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from published import FOLDERS, published, write_files
 
-from fdg_plugins.data import DATASETS
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.preparation import Plan, make_plan, open_source
 from fdg_plugins.errors import DataError
 
 
 def plan(dataset: str, folder: Path, files: Mapping[str, bytes], target: Path | None = None) -> Plan:
     source = open_source(write_files(folder / "source", files))
-    return make_plan(DATASETS[dataset], source, target or folder / "target")
+    return make_plan(dataset_spec(dataset), source, target or folder / "target")
 
 
 def targets(made: Plan) -> dict[str, str]:
@@ -23,7 +23,7 @@ def targets(made: Plan) -> dict[str, str]:
 
 @pytest.mark.parametrize("dataset", FOLDERS)
 def test_every_published_image_goes_into_the_folder_of_its_domain_and_class(dataset: str, tmp_path: Path) -> None:
-    spec, (top, domains) = DATASETS[dataset], FOLDERS[dataset]
+    spec, (top, domains) = dataset_spec(dataset), FOLDERS[dataset]
     made = plan(dataset, tmp_path, published(dataset, per_class=1) | {"README.txt": b"", f"{top}/info.csv": b""})
     assert targets(made) == {
         f"{domain}/{name}/00000.jpg": f"{top}/{folder}/{name}/00000.jpg"

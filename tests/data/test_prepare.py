@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from published import FOLDERS, content_below, image, published, write_files, write_tar, write_zip
 
-from fdg_plugins.data import DATASETS, PACS, TERRA_INCOGNITA, VLCS, check_images, open_domain
+from fdg_plugins.data import PACS, TERRA_INCOGNITA, VLCS, check_images, dataset_spec, open_domain
 from fdg_plugins.data.origins import Origin, Release
 from fdg_plugins.data.preparation import MANIFEST, Prepared, Source, counts, open_source, prepare, read_manifest
 from fdg_plugins.data.preparation.copying import LOCK
@@ -21,7 +21,7 @@ PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enum
 
 
 def prepared(dataset: str, source: Path, root: Path, **options: bool) -> Prepared:
-    return prepare(DATASETS[dataset], open_source(source), root, **{"any_counts": True, **options})
+    return prepare(dataset_spec(dataset), open_source(source), root, **{"any_counts": True, **options})
 
 
 def images_below(root: Path) -> dict[str, bytes]:
@@ -39,7 +39,7 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("dataset", FOLDERS)
 def test_every_published_layout_becomes_domains_that_open_under_the_right_labels(dataset: str, tmp_path: Path) -> None:
-    files, spec, (top, domains) = published(dataset), DATASETS[dataset], FOLDERS[dataset]
+    files, spec, (top, domains) = published(dataset), dataset_spec(dataset), FOLDERS[dataset]
     done = prepared(dataset, write_files(tmp_path / "source", files), tmp_path / "root")
     assert done.manifest is not None
     for domain, folder in domains.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data import DATASETS, PACS, ROTATED_MNIST
+from fdg_plugins.data import DATASETS, PACS, ROTATED_MNIST, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.doctor import Finding, Status, setup
@@ -49,9 +49,9 @@ def test_a_variable_that_a_job_takes_is_ok(name: str, value: str) -> None:
         ("FDG_RESCALE", "maybe", "rescale is 'maybe', expected a bool"),
         ("FDG_STRENGTH", "-1", "strength is -1.0, expected a finite number of at least 0"),
         ("FDG_PROBE", "never", "probe is 'never', expected one of extra_task, previous_round"),
-        ("FDG_OBJECTIVE", "dum", "objective is 'dum', expected one of am, dim, erm, "),
+        ("FDG_OBJECTIVE", "dum", "objective is 'dum', did you mean 'dim'"),
         ("FDG_MODEL", "vgg", "model 'vgg' is unknown"),
-        ("FDG_DATASET", "pax", "dataset is 'pax', expected one of pacs, "),
+        ("FDG_DATASET", "pax", "data set 'pax' is unknown, "),
         ("FDG_THREADS", "0", "threads is '0', but input should be greater than or equal to 1"),
         ("FDG_DEVICE", "gpu", "device is 'gpu'"),
     ],
@@ -87,9 +87,9 @@ def test_the_domains_that_are_there_are_counted(data_root: Path, own_data_root: 
     assert "art_painting, cartoon, sketch missing" in found.text
 
 
-@pytest.mark.parametrize("name", [name for name, spec in DATASETS.items() if spec.needs_data_root])
+@pytest.mark.parametrize("name", [spec.name for spec in DATASETS.all() if spec.needs_data_root])
 def test_every_data_set_of_the_catalogue_is_found(tmp_path: Path, name: str) -> None:
-    spec = DATASETS[name]
+    spec = dataset_spec(name)
     for domain in spec.domains:
         (tmp_path / spec.folder / domain).mkdir(parents=True)
     (tmp_path / FOLDER).mkdir(parents=True)

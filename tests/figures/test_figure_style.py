@@ -12,7 +12,7 @@ from fdg_plugins.analysis.figures.style import (
     method_looks,
     numbered_look,
 )
-from fdg_plugins.data import DATASETS
+from fdg_plugins.data import DATASETS, dataset_spec
 
 METHODS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim")
 
@@ -37,9 +37,9 @@ def test_two_settings_of_a_method_differ_in_colour_and_in_marker() -> None:
     assert first.marker != second.marker
 
 
-@pytest.mark.parametrize("dataset", sorted(DATASETS))
+@pytest.mark.parametrize("dataset", sorted(DATASETS.names()))
 def test_the_domains_of_a_data_set_have_different_colours_and_markers(dataset: str) -> None:
-    looks = [domain_look(dataset, domain) for domain in DATASETS[dataset].domains]
+    looks = [domain_look(dataset, domain) for domain in dataset_spec(dataset).domains]
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
 
 

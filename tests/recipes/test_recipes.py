@@ -13,7 +13,7 @@ from exported_jobs import arguments, config, files, filters
 
 import fdg_plugins.recipes
 from fdg_plugins import recipes
-from fdg_plugins.data.catalogue import DATASETS
+from fdg_plugins.data.catalogue import DATASETS, dataset_spec
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
@@ -85,13 +85,13 @@ def test_each_ends_list_covers_what_jobs_name_and_nothing_of_flares_beside(
     assert {path for path in listed - named if ".aggregators." not in path} == set()  # which jobs name without a path
 
 
-@pytest.mark.parametrize("dataset", sorted(DATASETS))
+@pytest.mark.parametrize("dataset", sorted(DATASETS.names()))
 def test_every_data_set_of_the_catalogue_has_a_job(dataset: str, tmp_path: Path) -> None:
     recipe = FedOMGRecipe(dataset)
     protocol = arguments(recipe, tmp_path)["protocol"]
     assert protocol["dataset"] == dataset
     assert protocol["target"] in recipe.sites
-    assert recipe.sites == list(DATASETS[dataset].domains)
+    assert recipe.sites == list(dataset_spec(dataset).domains)
     meta = config(tmp_path / recipe.name, "meta.json")
     assert meta["deploy_map"] == {"app_server": ["server"], "app_site": recipe.sites}
     assert meta["min_clients"] == 3

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a network: a factory of any ``nn.Module`` that classifies images, and which layer is its head.
+
+>>> from torch import nn
+>>> def tiny(num_classes: int) -> nn.Module:
+...     return nn.Sequential(nn.Flatten(), nn.Linear(768, 8), nn.ReLU(), nn.Linear(8, num_classes))
+>>> extractor, feature_size = Network(name="tiny", build=tiny).extractor(num_classes=7)
+>>> feature_size, extractor[-1]
+(8, Identity())
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.target import Target, load_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A network by name.
+
+    The head, a linear layer, is replaced by an identity, so that the network gives its features ``[B, D]``; the
+    protocol's ``head`` goes on top of these.
+
+    Args:
+        name: by which a protocol's ``model`` names it.
+        build: function that returns the module, with random parameters and on the CPU, or where it is:
+            ``"package.module:function"``. It is called with the number of classes if it needs
+            an argument, or has one called ``num_classes``.
+        head: dotted name of the linear layer that gives the logits, as in ``named_modules()``: ``"fc"``,
+            ``"classifier.6"``; default: the last linear layer in the order of the modules.
+        features: ``D``, for a module that has no head because it gives features already.
+        channels: of its images ``[B, C, H, W]``: 3 for colour, 1 for grey.
+        small: whether its state dict takes less than 2 MiB; such models travel within FLARE's messages.
+    """
+
+    name: str
+    build: Target
+    head: str | None = None
+    features: int | None = None
+    channels: int = 3
+    small: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise SettingsError(f"a network's name is {self.name!r}, expected letters, digits and '_'.")
+        if self.channels not in (1, 3):
+            raise SettingsError(f"network {self.name!r} has {self.channels} channels, expected 1 or 3.")
+        if self.features is not None and (self.head is not None or self.features < 1):
+            raise SettingsError(
+                f"network {self.name!r} has features {self.features} and head {self.head!r}, expected a length of "
+                "at least 1 for a module without a head, or a head."
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which it is found: its name."""
+        return (self.name,)
+
+    def extractor(self, num_classes: int) -> tuple[nn.Module, int]:
+        """Return the network without its head, and the number of features ``D`` that the head read.
+
+        Raises ``SettingsError`` for what is no module, has no linear layer, or has another kind of layer as its head.
+        """
+        module = self._built(num_classes)
+        if self.features is not None:
+            return module, self.features
+        name = self.head or _last_linear(self.name, module)
+        layer = dict(module.named_modules()).get(name)
+        if not isinstance(layer, nn.Linear) or not name:
+            what = "is not there" if layer is None else f"is a {type(layer).__name__}"
+            raise SettingsError(
+                f"the head {name!r} of model {self.name!r} {what}, expected a linear layer.", public=True
+            )
+        parent, _, last = name.rpartition(".")
+        setattr(module.get_submodule(parent), last, nn.Identity())
+        return module, layer.in_features
+
+    def _built(self, num_classes: int) -> nn.Module:
+        module = _call(load_target(self.build), num_classes)
+        if not isinstance(module, nn.Module):
+            raise SettingsError(
+                f"model {self.name!r} is built as a {type(module).__name__}, expected a torch.nn.Module.", public=True
+            )
+        return module
+
+
+def _call(build: Callable[..., Any], num_classes: int) -> Any:
+    """Return what a factory builds, called with the number of classes if it needs an argument or has one so called."""
+    parameters = inspect.signature(build).parameters
+    if "num_classes" in parameters:
+        return build(num_classes=num_classes)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in parameters.values() if one.kind in positional and one.default is inspect.Parameter.empty]
+    return build(num_classes) if needed else build()
+
+
+def _last_linear(name: str, module: nn.Module) -> str:
+    found = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if not found or not found[-1]:
+        raise SettingsError(
+            f"model {name!r} has no linear layer, expected one that gives the logits, or a record with features.",
+            public=True,
+        )
+    return found[-1]

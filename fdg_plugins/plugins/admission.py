@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a participant's operator lets plug in: ``allowed_plugins`` in its ``local/fdg_site.json``.
+
+A list of distributions, as ``pip`` calls them; ``"custom"`` in it stands for files that a job brings. Without the list,
+whatever is installed may be used, and whatever FLARE lets a job bring. Who may use what is settled before anything of
+a plug-in is loaded.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.files import load_files
+from fdg_plugins.plugins.kinds import registry_of
+from fdg_plugins.plugins.registry import FILE
+
+CUSTOM = "custom"
+ALLOWED_PLUGINS = "allowed_plugins"
+
+Allowed = tuple[str, ...] | None
+
+
+def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path | None, allowed: Allowed) -> None:
+    """Load the files at hand that a job names, and see that all that it names may be used here.
+
+    Args:
+        uses: setting and name of what the job names: ``("model", "resnet18")``.
+        files: names of files in the job's ``custom/`` folder.
+        custom: that folder; None: the job has none.
+        allowed: the operator's list; None: everything installed may be used.
+
+    Raises:
+        SettingsError: in a sentence that others may read, for what the operator does not allow or what is not there.
+    """
+    for setting, name in uses:
+        check_allowed(setting, name, allowed)
+    if not files:
+        return
+    if allowed is not None and CUSTOM not in allowed:
+        raise SettingsError(
+            f"the job brings plug-in files, which the operator does not allow here ({ALLOWED_PLUGINS} lacks "
+            f"{CUSTOM!r}).",
+            public=True,
+        )
+    if custom is None:
+        raise SettingsError("the job names plugins, but has no folder custom/ that brings their code.", public=True)
+    load_files(files, custom)
+
+
+def check_allowed(setting: str, name: str, allowed: Allowed) -> None:
+    """Raise ``SettingsError`` if ``name`` comes from a plug-in that ``allowed`` lacks; nothing of it is loaded."""
+    if is_allowed(setting, name, allowed):
+        return
+    raise SettingsError(
+        f"{setting} {name!r} comes from {registry_of(setting).origin(name)}, which the operator does not allow here "
+        f"({ALLOWED_PLUGINS}).",
+        public=f"{setting} {name!r} comes from a plug-in that the operator does not allow here ({ALLOWED_PLUGINS}).",
+    )
+
+
+def is_allowed(setting: str, name: str, allowed: Allowed) -> bool:
+    """Return whether ``name`` may be used: it is this package's, unknown, or of a distribution in ``allowed``."""
+    if allowed is None:
+        return True
+    origin = registry_of(setting).origin(name)
+    return origin is None or _plain(CUSTOM if origin == FILE else origin) in {_plain(one) for one in allowed}
+
+
+def _plain(distribution: str) -> str:
+    """Return a distribution's name as packaging compares it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()

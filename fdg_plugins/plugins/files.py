@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files at hand: a module of one's own, whose records are found by name like those of installed plug-ins.
+
+Such a file is code. It comes in a job's own ``custom/`` folder, which FLARE accepts from those only who may bring code,
+or is named by whoever runs a command on a machine of their own. It is loaded under a name of its own,
+``fdg_custom_<name>``, which no import of anything else can mean, and from nowhere but the path that is given: nothing
+is searched for.
+"""
+
+import hashlib
+import re
+import sys
+import threading
+from collections.abc import Iterable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.plugins.kinds import registries, registry_of
+from fdg_plugins.plugins.registry import FILE, Registry
+from fdg_plugins.values import shorten
+
+PREFIX = "fdg_custom_"
+SUFFIX = ".py"
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_LOCK = threading.RLock()  # the sites of a simulator are threads of one process
+_LOADED: dict[str, "_Loaded"] = {}  # by the module's name
+
+
+class _Loaded(NamedTuple):
+    """A file that was loaded: where it lies, and the SHA-256 of its content."""
+
+    path: Path
+    digest: str
+
+
+def load_files(names: Iterable[str], custom: Path) -> None:
+    """Load the files ``<name>.py`` of a job's ``custom/`` folder, and take their records into the registries.
+
+    Raises ``SettingsError`` for a file that is not there, is a link, or cannot be loaded.
+    """
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise SettingsError(
+                f"plugins has {shorten(name)}, expected names of files: lower-case letters, digits and '_'.",
+                public=True,
+            )
+        path = custom / f"{name}{SUFFIX}"
+        if custom.is_symlink() or path.is_symlink() or not path.is_file():
+            raise SettingsError(
+                f"plug-in file {name}{SUFFIX} is not in the job's folder custom/, expected it there: a job that names "
+                "plugins brings their code.",
+                public=True,
+            )
+        load_file(path)
+
+
+def load_file(path: Path) -> str:
+    """Load a file at hand and take its records into the registries; return its name, that of the file without ``.py``.
+
+    A file whose content was loaded before is left as it is; another of its name takes its place, with its records.
+    """
+    name = path.name.removesuffix(SUFFIX)
+    if path.suffix != SUFFIX or not _NAME.fullmatch(name):
+        raise SettingsError(f"plug-in {path} is no file NAME.py with a name of lower-case letters, digits and '_'.")
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SettingsError(
+            f"plug-in file {path} cannot be read: {error.strerror}.", public=f"plug-in file {path.name} cannot be read."
+        ) from error
+    with _LOCK:
+        found = _LOADED.get(PREFIX + name)
+        if found is None or found.digest != digest:
+            _forget(PREFIX + name)
+            _take_in(_load(path, PREFIX + name))
+        _LOADED[PREFIX + name] = _Loaded(path.absolute(), digest)
+    return name
+
+
+def files_behind(uses: Iterable[tuple[str, str]]) -> dict[str, Path]:
+    """Return the loaded files that bring what ``uses`` names, by name; a use is a setting and a name."""
+    found: dict[str, Path] = {}
+    for setting, name in uses:
+        registry = registry_of(setting)
+        record = registry.find(name) if registry.origin(name) == FILE else None
+        for module_name, loaded in _LOADED.items() if record is not None else ():
+            if any(value is record for value in vars(sys.modules[module_name]).values()):
+                found[module_name.removeprefix(PREFIX)] = loaded.path
+    return dict(sorted(found.items()))
+
+
+def _load(path: Path, module_name: str) -> ModuleType:
+    spec = spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise SettingsError(f"plug-in file {path} is no Python module.")
+    module = module_from_spec(spec)
+    sys.modules[module_name] = module  # before it runs, as the import system does: dataclasses look it up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        if isinstance(error, FDGError):
+            raise
+        raise SettingsError(
+            f"plug-in file {path} cannot be loaded: {type(error).__name__}: {error}.",
+            public=f"plug-in file {path.name} cannot be loaded: {type(error).__name__}.",
+        ) from error
+    return module
+
+
+def _take_in(module: ModuleType) -> None:
+    """Add the records of a file to the registries; raise ``SettingsError`` if it has none."""
+    found = [(registry, record) for registry in registries() for record in _new_records(registry, module)]
+    if not found:
+        del sys.modules[module.__name__]
+        raise SettingsError(
+            f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX} brings nothing, expected values of the types "
+            "Method, Network or ImageFolderSpec in the module.",
+            public=True,
+        )
+    try:
+        for registry, record in found:
+            registry.add(record)
+    except FDGError:
+        _forget(module.__name__)
+        raise
+
+
+def _new_records(registry: Registry[Any], module: ModuleType) -> list[Any]:
+    """Return a module's records without those of this package that it imported."""
+    own = registry.own()
+    return [record for record in registry.records_in(module) if own.get(record.name) is not record]
+
+
+def _forget(module_name: str) -> None:
+    """Take a file's module and records away, if it was loaded."""
+    module = sys.modules.pop(module_name, None)
+    _LOADED.pop(module_name, None)
+    if module is None:
+        return
+    for registry in registries():
+        for record in _new_records(registry, module):
+            if registry.origin(record.name) == FILE:
+                registry.remove(record.name)

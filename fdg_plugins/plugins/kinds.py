@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of things that plug in, and the settings of a job that name one of them.
+
+A registry is loaded when its kind is asked for: those of networks and data sets lie in rooms above this one, and a
+process that needs neither loads neither.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fdg_plugins.plugins.registry import Registry
+from fdg_plugins.plugins.target import load_target
+
+_METHODS = "fdg_plugins.plugins.methods:METHODS"
+_NETWORKS = "fdg_plugins.models.networks:NETWORKS"
+_DATASETS = "fdg_plugins.data.catalogue:DATASETS"
+
+KINDS: tuple[str, ...] = (_METHODS, _NETWORKS, _DATASETS)
+
+# What a job names, by the setting that names it.
+REGISTRY_OF: Mapping[str, str] = {
+    "aggregator": _METHODS,
+    "weighting": _METHODS,
+    "objective": _METHODS,
+    "model": _NETWORKS,
+    "dataset": _DATASETS,
+}
+
+
+def registries() -> tuple[Registry[Any], ...]:
+    """Return the registries of all kinds."""
+    return tuple(load_target(kind) for kind in KINDS)
+
+
+def registry_of(setting: str) -> Registry[Any]:
+    """Return the registry of what a setting names: ``"model"``, ``"dataset"``, ``"objective"`` and others."""
+    registry: Registry[Any] = load_target(REGISTRY_OF[setting])
+    return registry
