@@ -4,7 +4,7 @@
     python examples/rect4.py --to rect4    # rect4/rect4_fl.svg, rect4_fdg.svg, and both as PNG
 
 In the FL setting all four sites train and are judged; in the FDG setting A, B and C train, and D is held out.
-Takes seconds; needs matplotlib, no data and no FLARE. What the domains are: fdg_plugins/toys/rect4.py.
+Takes seconds; needs matplotlib, no data and no FLARE. What the domains are: rect4_rounds.py.
 """
 
 import argparse
@@ -12,8 +12,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from rect4_rounds import make_domains, play_round
+from rect4_tables import held_out_table, round_table
+
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.toys import held_out_table, make_domains, play_round, round_table
 
 SETTINGS = {
     "fl": ("FL: four sites train, and are judged", "ABCD", "ABCD"),
@@ -25,7 +27,7 @@ def report(folder: Path) -> str:
     """Write the figures to ``folder`` and return the tables."""
     if find_spec("matplotlib") is None:
         raise SettingsError("figures need matplotlib, which is not installed; pip install 'fdg-plugins[plot]'.")
-    from fdg_plugins.toys.rect4_figure import save_round
+    from rect4_figure import save_round
 
     domains, parts = make_domains(), []
     for name, (title, sources, judged) in SETTINGS.items():

@@ -20,9 +20,9 @@ from nvflare.fuel.flare_api.api_spec import (
     JobNotFound,
 )
 from nvflare.fuel.flare_api.flare_api import new_secure_session
-from nvflare.tool.kit.kit_config import resolve_admin_user_and_dir_from_startup_kit
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.kits import person_of_kit
 from fdg_plugins.messages import shorten
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
@@ -71,7 +71,7 @@ class Server:
 
     def __init__(self, kit: Path, timeout: float) -> None:
         try:
-            self._person, self._folder = resolve_admin_user_and_dir_from_startup_kit(str(kit))
+            self._person, self._folder = person_of_kit(kit)
         except ValueError as error:
             raise DataError(
                 f"folder {kit} is no startup kit of a person: expected one that holds startup/fed_admin.json."

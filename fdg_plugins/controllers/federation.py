@@ -13,8 +13,6 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
-from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
-from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
@@ -25,8 +23,11 @@ from fdg_plugins.flare.allow_list import count_other_components, warning_of
 from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
+from fdg_plugins.flare.internals import ASKING, require
 from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.rejoin import welcome_returning_sites
+from fdg_plugins.flare.simulator import in_simulator
+from fdg_plugins.flare.stats import answer_stats
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
 from fdg_plugins.plans.compatibility import check_settings, check_update_filters, needed_reports
 from fdg_plugins.plans.plans import Plans, make_plans
@@ -85,9 +86,10 @@ class FederationController(Messenger):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer ``show_stats`` and ``nvflare job stats`` with where the run stands."""
         super().handle_event(event_type, fl_ctx)
-        collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
-        if event_type == InfoCollector.EVENT_TYPE_GET_STATS and isinstance(collector, GroupInfoCollector):
-            collector.add_info(type(self).__name__, stats(self._rounds.record) if self._rounds else {"phase": "census"})
+        answer_stats(type(self).__name__, self._stats, event_type, fl_ctx)
+
+    def _stats(self) -> dict[str, Any]:
+        return stats(self._rounds.record) if self._rounds else {"phase": "census"}
 
     def run(self) -> None:
         """Run the job to its end; a problem that a user can mend ends it with one sentence."""
@@ -107,6 +109,7 @@ class FederationController(Messenger):
             raise  # FLARE logs the traceback and ends the job
 
     def _run(self) -> None:
+        require(ASKING)
         self._admit_plugins()
         aggregator = self._aggregator()
         plans = make_plans(
@@ -190,7 +193,7 @@ class FederationController(Messenger):
 
     def _warn_of_wide_lists(self, federation: Federation) -> None:
         """Name each participant whose operator allows classes that these jobs do not need, and how to mend it."""
-        if self.fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME:
+        if in_simulator(self.fl_ctx):
             return
         own = count_other_components(Path(self.engine.get_workspace().get_root_dir()), SERVER)
         counts = {f"site {site}": reply.num_other_components for site, reply in federation.replies.items()}
@@ -255,7 +258,7 @@ class FederationController(Messenger):
 
     def _fail_simulation(self, reason: str) -> None:
         """Make FLARE's simulator exit with an error: there it is a dead site that ends a run, not a person's order."""
-        if self.fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME:
+        if in_simulator(self.fl_ctx):
             self.panic(reason)
 
     def _stop(self, reason: str) -> None:

@@ -5,17 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from nvflare.apis.fl_constant import FLContextKey, ReturnCode
-from nvflare.apis.fl_context import FLContext
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
-from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel
-from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.flare.held_requests import HeldRequests
+from fdg_plugins.flare.workflow import Workflow
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, LONGEST_QUOTE, META_SITE, one_line
 
 
@@ -42,47 +38,17 @@ class Patience:
     task: str
 
 
-class Messenger(ModelController):
-    """A ModelController that sends several tasks at once and keeps a reason for every missing answer."""
+class Messenger(Workflow):
+    """A workflow that sends several tasks at once and keeps a reason for every missing answer."""
 
     def __init__(self, poll: float = 0.005) -> None:
-        # No persistor: the workflow keeps its own files. An error reply is an answer like any other: noted, and
-        # the round goes on; how many usable ones it needs is this workflow's own rule.
-        super().__init__(persistor_id="", ignore_result_error=True)
-        self.poll = poll
+        super().__init__(poll)
         self._mark = ""  # words that must stand in every line of the run, such as STAND-IN
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
         self._usable: Counter[str] = Counter()
         self.not_finite: set[str] = set()  # sites of the last question whose training gave nothing finite
         self.departed: dict[str, str] = {}  # sites that said that they take no further part, with the reason
-        self._requests = HeldRequests()
-
-    def set_communicator(self, communicator: Any) -> None:
-        """Make FLARE's task monitor look as often as this workflow does; it has no setting for that."""
-        super().set_communicator(communicator)
-        communicator._task_check_period = self.poll
-        known = communicator.process_task_check
-
-        def check(task_id: str, fl_ctx: FLContext) -> Any:
-            """Name a site whose answer comes after its task: it is told to drop it, and FLARE tells nobody else."""
-            found = known(task_id, fl_ctx)
-            peer = fl_ctx.get_peer_context()
-            if found is None and peer is not None:
-                self.warning(f"site {peer.get_identity_name()}: its answer came too late, and is not used.")
-            return found
-
-        communicator.process_task_check = check
-
-    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run the workflow, and meanwhile hold sites' requests for tasks back until there are some."""
-        runner = fl_ctx.get_prop(FLContextKey.RUNNER)
-        if runner is not None:
-            self._requests.begin(runner)
-        try:
-            super().control_flow(abort_signal, fl_ctx)
-        finally:
-            self._requests.end()
 
     def info(self, msg: str) -> None:
         """Keep the base classes' bookkeeping ("Sending task ...") out of what a person reads."""
@@ -111,13 +77,13 @@ class Messenger(ModelController):
         self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
         waiting: set[str] = set()
         requests = list(requests)
-        self._requests.announce(site for request in requests for site in request.sites)
+        self.requests.announce(site for request in requests for site in request.sites)
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
-        self._requests.offer()
+        self.requests.offer()
         given_up = self._wait(patience)
-        self._requests.withdraw()
+        self.requests.withdraw()
         if self.abort_signal.triggered:
             raise Aborted(
                 f"the job was aborted while it waited for {', '.join(sorted(waiting - self._answered)) or 'nobody'}."
@@ -125,7 +91,7 @@ class Messenger(ModelController):
         for site in sorted(waiting - self._failures.keys()):
             unusable = "its answer cannot be used; the server's log says why."
             missing = given_up or f"did not answer within {timeout} s."
-            if self.communicator.get_client_disconnect_time(site):
+            if self.is_lost(site):
                 missing = "is lost: there is no sign of life from it."
             self._fail(site, unusable if site in self._answered else missing)
         return dict(sorted(self._failures.items()))
@@ -171,23 +137,22 @@ class Messenger(ModelController):
         self._failures[site] = reason
         self.warning(f"site {site}: {reason}")
 
-    def _accept_train_result(
-        self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
-    ) -> bool:
-        """Note the reason of an error reply, which the base class would drop, and of an answer that came too late."""
-        if is_unknown_task:
-            self.warning(f"site {client_name}: its answer came after its task had ended, and is not used.")
-            return False
-        self._answered.add(client_name)
+    def note_late(self, site: str, what: str) -> None:
+        """Warn of an answer that came after its task had ended."""
+        self.warning(f"site {site}: {what}")
+
+    def note_answer(self, site: str, result: Shareable) -> bool:
+        """Note the reason of an error reply, which FLARE would drop; return whether the answer can be used."""
+        self._answered.add(site)
         code = result.get_return_code(ReturnCode.OK)
-        if code != ReturnCode.OK:
-            reason = result.get_header(HEADER_REASON)
-            if not isinstance(reason, str):
-                reason = f"answered with the error {one_line(str(code), LONGEST_QUOTE)}."
-            self._fail(client_name, one_line(reason.removeprefix(f"site {client_name}: "), LONGEST_QUOTE))
-            if result.get_header(HEADER_NOT_FINITE) is True:
-                self.not_finite.add(client_name)
-            if result.get_header(HEADER_STOP) is True:
-                self.departed[client_name] = self._failures[client_name]
-            return False
-        return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
+        if code == ReturnCode.OK:
+            return True
+        reason = result.get_header(HEADER_REASON)
+        if not isinstance(reason, str):
+            reason = f"answered with the error {one_line(str(code), LONGEST_QUOTE)}."
+        self._fail(site, one_line(reason.removeprefix(f"site {site}: "), LONGEST_QUOTE))
+        if result.get_header(HEADER_NOT_FINITE) is True:
+            self.not_finite.add(site)
+        if result.get_header(HEADER_STOP) is True:
+            self.departed[site] = self._failures[site]
+        return False

@@ -10,10 +10,9 @@ answer really contains.
 from pathlib import Path
 
 from nvflare.apis.dxo import DataKind, from_shareable
-from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.private.privacy_manager import PrivacyService
 
 from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import SettingsError
@@ -22,7 +21,7 @@ from fdg_plugins.filters.disclosure import refuse
 from fdg_plugins.filters.ledger import POLICY_FILE, Limits, Policy, read_policy
 from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
 from fdg_plugins.filters.release import check_what_follows, make_release, mark, strictest
-from fdg_plugins.flare.filter_chain import result_filters
+from fdg_plugins.flare.filter_chain import result_filters, scope_filters
 from fdg_plugins.messages import (
     META_GAP,
     META_REPORT,
@@ -74,14 +73,7 @@ def _whole(policy: Policy) -> Limits | None:
 
 def _scope_filters(fl_ctx: FLContext) -> list[DifferentialPrivacyFilter]:
     """Return the privacy filters for results in the scope in force and in the site's default scope."""
-    scopes = (fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT), PrivacyService.get_scope(None))
-    return [
-        filter_
-        for scope in scopes
-        if scope is not None
-        for filter_ in scope.task_result_filters.get(FilterKey.OUT, ())
-        if isinstance(filter_, DifferentialPrivacyFilter)
-    ]
+    return [one for one in scope_filters(fl_ctx) if isinstance(one, DifferentialPrivacyFilter)]
 
 
 def release(

@@ -13,7 +13,6 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
-from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.errors import DataError, FDGError, SettingsError
@@ -27,6 +26,7 @@ from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.quiet import quiet_console
+from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_STOP,
@@ -150,7 +150,7 @@ class SiteExecutor(Executor):
         """Return what came of an order, done in this process or in one of its own."""
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
         mark_in_use(folder)
-        isolate = fl_ctx.get_job_id() != SimulatorConstants.JOB_NAME if config.isolate is None else config.isolate
+        isolate = not in_simulator(fl_ctx) if config.isolate is None else config.isolate
         outcome = self._worker(order.site, isolate=isolate).do_work(
             order,
             config,
@@ -197,6 +197,6 @@ def _num_other_components(fl_ctx: FLContext) -> int | None:
 
     FLARE's simulator has one list for all sites, made for each run.
     """
-    if fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME:
+    if in_simulator(fl_ctx):
         return None
     return count_other_components(Path(fl_ctx.get_engine().get_workspace().get_root_dir()), SITE)

@@ -17,7 +17,8 @@ from typing import Any
 from nvflare.apis.client import Client
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.private.defs import SpecialTaskName
+
+from fdg_plugins.flare.internals import HOLDING, InternalsError, fetch
 
 LONGEST_S = 0.5  # far below the seconds after which a site takes a request for lost
 GRACE_S = 0.1  # in which sites that were held fetch what was offered to them
@@ -41,23 +42,28 @@ class HeldRequests:
         self._unfetched: set[str] = set()
         self._ended = False
 
-    def begin(self, runner: Any) -> None:
-        """Hold what comes to ``runner``, FLARE's server runner, from now on."""
+    def begin(self, runner: Any) -> str | None:
+        """Hold what comes to ``runner``, FLARE's server runner, from now on; return why not, if this FLARE cannot."""
+        try:
+            none_yet, end = (fetch(HOLDING, f"SpecialTaskName.{name}") for name in ("TRY_AGAIN", "END_RUN"))
+            fetch(HOLDING, "ServerRunner.process_task_request")
+        except InternalsError as error:
+            return str(error)
         known = runner.process_task_request
 
         def look(client: Client, fl_ctx: FLContext) -> tuple[str, str, Shareable]:
             found: tuple[str, str, Shareable] = known(client, fl_ctx)
-            if found[0] not in (SpecialTaskName.TRY_AGAIN, SpecialTaskName.END_RUN):
+            if found[0] not in (none_yet, end):
                 self._fetched(client.name)
             return found
 
         def process(client: Client, fl_ctx: FLContext) -> tuple[str, str, Shareable]:
             until, seen = time.monotonic() + self.longest, self._offers
             found = look(client, fl_ctx)
-            if found[0] != SpecialTaskName.TRY_AGAIN or not self._has_place():
+            if found[0] != none_yet or not self._has_place():
                 return found
             try:
-                while found[0] == SpecialTaskName.TRY_AGAIN and self._is_offered(seen, until):
+                while found[0] == none_yet and self._is_offered(seen, until):
                     seen = self._offers
                     found = look(client, fl_ctx)
                 return found
@@ -65,6 +71,7 @@ class HeldRequests:
                 self._leave()
 
         runner.process_task_request = process
+        return None
 
     def announce(self, sites: Iterable[str]) -> None:
         """Say that there will be tasks for ``sites``; before them, for a site may fetch its own at once."""

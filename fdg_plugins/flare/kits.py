@@ -17,6 +17,7 @@ from fdg_plugins.flare.allow_list import (
     resources_file,
 )
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.internals import PERSON, fetch
 from fdg_plugins.messages import shorten
 from fdg_plugins.storage import read_json, write_json
 
@@ -76,6 +77,15 @@ def read_kit(folder: Path) -> Kit:
     if not isinstance(resources, dict):
         raise SettingsError(f"file {source} holds {shorten(resources)}, expected an object.")
     return Kit(ends[0], local / RESOURCES, resources)
+
+
+def person_of_kit(folder: Path) -> tuple[str, str]:
+    """Return the name of the person whose kit is in ``folder``, and the folder that FLARE's sessions start from.
+
+    Raises ``ValueError`` if it is no kit of a person, ``InternalsError`` if this FLARE does not say.
+    """
+    person, kit = fetch(PERSON, "resolve_admin_user_and_dir_from_startup_kit")(str(folder))
+    return str(person), str(kit)
 
 
 def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaults: bool = False) -> Merge:

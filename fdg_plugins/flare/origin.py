@@ -22,6 +22,8 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
+from fdg_plugins.flare.internals import ORIGIN, require
+
 
 class FetchedTasks:
     """Knows the contexts in which FLARE's loop fetched a task that was not done yet; each task counts once."""
@@ -38,7 +40,11 @@ class FetchedTasks:
             self._contexts.discard(fl_ctx)
 
     def take(self, executor: Executor, task_name: str, shareable: Shareable, fl_ctx: FLContext) -> bool:
-        """Return whether this call of ``executor`` does the task that was fetched in ``fl_ctx``, the first time."""
+        """Return whether this call of ``executor`` does the task that was fetched in ``fl_ctx``, the first time.
+
+        Raises ``InternalsError`` if this FLARE does not say: no task is done then.
+        """
+        require(ORIGIN)
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
         assignment: Any = getattr(runner, "running_tasks", {}).get(fl_ctx.get_prop(FLContextKey.TASK_ID))
         fetched = (

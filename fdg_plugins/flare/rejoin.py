@@ -28,11 +28,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import ALL_SITES, Job, JobMetaKey
 from nvflare.apis.job_scheduler_spec import DispatchInfo
 from nvflare.apis.shareable import ReturnCode, Shareable
-from nvflare.private.admin_defs import Message, MsgHeader
-from nvflare.private.admin_defs import ReturnCode as AdminReturnCode
-from nvflare.private.defs import ERROR_MSG_PREFIX
-from nvflare.private.fed.utils.fed_utils import extract_participants
-from nvflare.utils.job_launcher_utils import get_resource_manager_spec
+
+from fdg_plugins.flare.internals import REJOIN, fetch
 
 TOPIC = "fdg_site_returned"
 TELL_TIMEOUT_S = 20.0
@@ -201,7 +198,9 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
     app = next((app for app, sites in job.get_deployment().items() if _is_for(site, sites)), None)
     if app is None:
         raise Refused("the job is not for it.")
-    needed = get_resource_manager_spec({**job.meta, JobMetaKey.RESOURCE_SPEC.value: job.resource_spec}, site)
+    needed = fetch(REJOIN, "get_resource_manager_spec")(
+        {**job.meta, JobMetaKey.RESOURCE_SPEC.value: job.resource_spec}, site
+    )
     enough, reservation = engine.check_client_resources(job, {site: needed}, fl_ctx).get(site, (False, ""))
     if not enough:
         raise Unanswered(f"it has not the resources ({reservation or 'no answer'})")
@@ -215,15 +214,17 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
 
 
 def _is_for(site: str, sites: Any) -> bool:
-    return any(name in (site, ALL_SITES) for name in extract_participants(sites))
+    return any(name in (site, ALL_SITES) for name in fetch(REJOIN, "extract_participants")(sites))
 
 
-def _check(reply: Message | None, what: str) -> None:
+def _check(reply: Any, what: str) -> None:
+    """Raise ``Unanswered`` if FLARE's message ``reply`` to an order did not come, ``Refused`` if it is an error."""
     if reply is None:
         raise Unanswered(f"it did not answer the {what}")
-    failed = isinstance(reply.body, str) and reply.body.startswith(ERROR_MSG_PREFIX)
-    if failed or reply.get_header(MsgHeader.RETURN_CODE, AdminReturnCode.OK) != AdminReturnCode.OK:
-        raise Refused(f"its {what} failed: {str(reply.body).removeprefix(f'{ERROR_MSG_PREFIX}: ')}")
+    prefix, ok = fetch(REJOIN, "ERROR_MSG_PREFIX"), fetch(REJOIN, "ReturnCode.OK")
+    failed = isinstance(reply.body, str) and reply.body.startswith(prefix)
+    if failed or reply.get_header(fetch(REJOIN, "MsgHeader.RETURN_CODE"), ok) != ok:
+        raise Refused(f"its {what} failed: {str(reply.body).removeprefix(f'{prefix}: ')}")
 
 
 def welcome_returning_sites(engine: Any) -> None:

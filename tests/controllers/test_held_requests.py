@@ -224,7 +224,7 @@ def test_a_workflow_holds_requests_and_lets_sites_look_when_it_has_sent_its_own(
     runner = Runner()
     messenger = Holding(runner, pool)
     messenger.set_communicator(Line(lambda *_: None))
-    messenger._requests.longest = LONG_S
+    messenger.requests.longest = LONG_S
     fl_ctx = context_of(Engine(tmp_path))
     fl_ctx.set_prop(FLContextKey.RUNNER, runner, private=True, sticky=False)
     messenger.start_controller(fl_ctx)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rect-4: the domains are what they are said to be, the steps what the mathematics promises, the pictures in step."""
 
+import doctest
 import importlib.util
 import math
 import re
@@ -10,19 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import rect4_rounds
 import torch
-
-from fdg_plugins.toys import (
-    Domain,
-    Round,
-    Step,
-    held_out_table,
-    loss,
-    make_domains,
-    optimum,
-    play_round,
-    round_table,
-)
+from rect4_rounds import Domain, Round, Step, loss, make_domains, optimum, play_round
+from rect4_tables import held_out_table, round_table
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "tutorial"
@@ -61,6 +53,10 @@ def numbers(table: str) -> dict[str, list[float]]:
     """Return the rows of a table by their first cell."""
     rows = [line.split() for line in table.splitlines()[1:]]
     return {row[0]: [float(cell) for cell in row[1:]] for row in rows}
+
+
+def test_the_example_in_the_docstring_is_what_comes_out() -> None:
+    assert doctest.testmod(rect4_rounds) == (0, 2)
 
 
 @pytest.mark.parametrize("name", "ABCD")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site that comes back: who is found, what is done in which order, and what happens when something is refused.
 
-FLARE's engine is a stub here; that the real one has what is used is a test of its own, against its classes.
+FLARE's engine is a stub here; that the real one has what is used is held by ``test_internals.py``.
 """
 
 import json
@@ -24,18 +24,12 @@ from nvflare.apis.shareable import ReturnCode, Shareable, make_reply
 from nvflare.private.admin_defs import Message, MsgHeader
 from nvflare.private.admin_defs import ReturnCode as AdminReturnCode
 from nvflare.private.defs import ERROR_MSG_PREFIX
-from nvflare.private.fed.server.fed_server import FederatedServer
-from nvflare.private.fed.server.job_runner import JobRunner
 from nvflare.private.fed.server.server_commands import ServerCommands
-from nvflare.private.fed.server.server_engine import ServerEngine
 
 from fdg_plugins.flare.rejoin import (
-    JOB_INTERNALS,
-    PARENT_INTERNALS,
     TOPIC,
     ReturningSites,
     find_returns,
-    missing_internals,
     welcome_returning_sites,
 )
 
@@ -240,18 +234,6 @@ def test_a_flare_without_what_is_needed_is_said_once_and_nothing_is_tried(
 def test_other_events_are_none_of_its_business(engine: StubEngine) -> None:
     ReturningSites().handle_event(EventType.START_RUN, FLContext())
     assert engine.calls == []
-
-
-def test_flare_as_it_is_installed_has_all_that_is_used() -> None:
-    assert missing_internals(ServerEngine, JOB_INTERNALS) == []
-    # Attributes that FLARE sets in constructors cannot be seen on its classes.
-    set_later = {"job_runner.running_jobs", "run_processes", "server.admin_server.send_requests_and_get_reply_dict"}
-    parent = SimpleNamespace(
-        **{name: getattr(ServerEngine, name) for name in PARENT_INTERNALS if "." not in name and name not in set_later},
-        job_runner=JobRunner,
-        server=FederatedServer,
-    )
-    assert set(missing_internals(parent, PARENT_INTERNALS)) <= set_later
 
 
 def test_the_process_of_the_job_fetches_the_new_tokens_when_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Rectangle
+from rect4_rounds import HALF_SIDE, INVARIANT_CENTRE, Domain, Round, loss, optimum
+from rect4_tables import round_table
 
 from fdg_plugins.storage import write_bytes
-from fdg_plugins.toys.rect4 import HALF_SIDE, INVARIANT_CENTRE, Domain, Round, loss, optimum
-from fdg_plugins.toys.rect4_tables import round_table
 
 Line = Literal["-", "--"]
 

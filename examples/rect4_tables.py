@@ -4,8 +4,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-
-from fdg_plugins.toys.rect4 import KAPPA, Domain, Round, Step, loss, play_round
+from rect4_rounds import KAPPA, Domain, Round, Step, loss, play_round
 
 
 def round_table(result: Round) -> str:

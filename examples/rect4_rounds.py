@@ -12,6 +12,10 @@ squares overlap, so that it is right three times in four: this is what is invari
 in three domains, to a falling degree, and against it in the fourth: this is what is not, as colour in ColoredMNIST. The
 slants were fixed before anything was computed from them, and nothing was chosen by what came out.
 
+    >>> result = play_round(make_domains(), sources=("A", "B", "C"), judged=("D",))
+    >>> [step.name for step in result.steps]
+    ['FedAvg', 'FedOMG', 'ERM']
+
 Shapes: ``n`` points of a domain; the network is ``f(x) = <w, x>`` with ``w [2]``. Everything is float64.
 """
 

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of FLARE's internals this package relies on, declared once, and the sentence for each that is gone.
+
+FLARE promises nothing about what is named here: private modules, attributes that a class only sets on itself,
+methods that are replaced while a job runs. Whoever needs some of it asks :func:`problems_of` first, and does without
+or refuses, with that sentence; what lies in a private module is fetched by :func:`fetch`, when it is needed, so that
+no import fails. ``tests/flare/test_internals.py`` holds the whole list against the FLARE that is installed.
+"""
+
+import inspect
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from fdg_plugins.errors import FDGError
+
+
+class Internal(NamedTuple):
+    """Something inside FLARE.
+
+    Attributes:
+        need: what of ours relies on it.
+        module, name: where it is; ``name`` is dotted for what belongs to a class.
+        parameters: names of parameters that a function must have; empty if only its presence counts.
+        value: what a constant must be, None if any value will do.
+    """
+
+    need: str
+    module: str
+    name: str
+    parameters: tuple[str, ...] = ()
+    value: str | None = None
+
+
+ASKING = "the workflow"
+HOLDING = "holding requests back"
+ORIGIN = "telling where a task comes from"
+FILTERS = "reading the filters of a result"
+SCOPES = "reading a site's privacy scopes"
+OFFLOAD = "keeping updates in files"
+REJOIN = "rejoining a running job"
+WELCOME = "welcoming a returned site"
+SIMULATOR = "recognising the simulator"
+STATS = "answering `nvflare job stats`"
+PERSON = "reading a person's startup kit"
+RECIPE = "a recipe"
+
+_BASE = "nvflare.app_common.workflows.base_model_controller"
+_COMMUNICATOR = "nvflare.apis.impl.wf_comm_server"
+_SERVER = "nvflare.private.fed.server"
+_ENGINE = f"{_SERVER}.server_engine"
+_CLIENT_RUNNER = "nvflare.private.fed.client.client_runner"
+_SERVER_RUNNER = f"{_SERVER}.server_runner"
+_PRIVACY = "nvflare.private.privacy_manager"
+_OFFLOAD = "nvflare.app_common.utils.tensor_disk_offload_context"
+_ASSIGNMENT = "nvflare.private.fed.client.client_engine_executor_spec"
+
+INTERNALS = (
+    Internal(
+        ASKING,
+        _BASE,
+        "BaseModelController._accept_train_result",
+        ("client_name", "result", "fl_ctx", "is_unknown_task"),
+    ),
+    Internal(
+        ASKING,
+        _BASE,
+        "BaseModelController.broadcast_model",
+        ("data", "task_name", "targets", "timeout", "blocking", "callback"),
+    ),
+    Internal(ASKING, _COMMUNICATOR, "WFCommServer._task_check_period"),
+    Internal(ASKING, _COMMUNICATOR, "WFCommServer.process_task_check", ("task_id", "fl_ctx")),
+    Internal(ASKING, _COMMUNICATOR, "WFCommServer.get_client_disconnect_time", ("client_name",)),
+    Internal(HOLDING, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
+    Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.TRY_AGAIN"),
+    Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.END_RUN"),
+    Internal(ORIGIN, _CLIENT_RUNNER, "ClientRunner.running_tasks"),
+    Internal(ORIGIN, _CLIENT_RUNNER, "ClientRunner.find_executor", ("task_name",)),
+    Internal(ORIGIN, _ASSIGNMENT, "TaskAssignment.name"),
+    Internal(ORIGIN, _ASSIGNMENT, "TaskAssignment.data"),
+    Internal(FILTERS, _CLIENT_RUNNER, "ClientRunner.task_result_filters"),
+    Internal(FILTERS, _SERVER_RUNNER, "ServerRunner.config"),
+    Internal(FILTERS, _SERVER_RUNNER, "ServerRunnerConfig.task_result_filters"),
+    Internal(
+        FILTERS,
+        "nvflare.apis.utils.task_utils",
+        "get_filters",
+        ("filters_name", "fl_ctx", "config_filters", "task_name", "direction"),
+    ),
+    Internal(SCOPES, _PRIVACY, "PrivacyService.get_scope", ("name",)),
+    Internal(SCOPES, _PRIVACY, "Scope.task_result_filters"),
+    Internal(OFFLOAD, _OFFLOAD, "setup_tensor_disk_offload", ("engine", "enabled", "job_id")),
+    Internal(OFFLOAD, _OFFLOAD, "cleanup_tensor_disk_offload", ("engine", "context")),
+    Internal(OFFLOAD, "nvflare.app_opt.pt.tensor_downloader", "cleanup_active_disk_tensor_downloads"),
+    Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.file_path"),
+    Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.key"),
+    Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.materialize", ("self",)),
+    Internal(REJOIN, _ENGINE, "ServerEngine.check_client_resources", ("job", "resource_reqs", "fl_ctx")),
+    Internal(REJOIN, _ENGINE, "ServerEngine.get_clients"),
+    Internal(REJOIN, _ENGINE, "ServerEngine.job_runner"),
+    Internal(REJOIN, _ENGINE, "ServerEngine.new_context"),
+    Internal(REJOIN, _ENGINE, "ServerEngine.notify_dead_job", ("job_id", "client_name", "reason")),
+    Internal(REJOIN, _ENGINE, "ServerEngine.run_processes"),
+    Internal(REJOIN, _ENGINE, "ServerEngine.send_app_command", ("job_id", "topic", "cmd_data", "timeout")),
+    Internal(REJOIN, _ENGINE, "ServerEngine.server"),
+    Internal(REJOIN, _ENGINE, "ServerEngine.start_client_job", ("job", "client_sites", "fl_ctx")),
+    Internal(REJOIN, f"{_SERVER}.fed_server", "BaseServer.admin_server"),
+    Internal(REJOIN, f"{_SERVER}.admin", "FedAdminServer.send_requests_and_get_reply_dict", ("requests",)),
+    Internal(REJOIN, f"{_SERVER}.job_runner", "JobRunner.running_jobs"),
+    Internal(REJOIN, f"{_SERVER}.job_runner", "JobRunner.resolve_client_outcome", ("job_id", "client_name")),
+    Internal(
+        REJOIN, f"{_SERVER}.job_runner", "JobRunner._make_deploy_message", ("job", "app_data", "app_name", "fl_ctx")
+    ),
+    Internal(REJOIN, "nvflare.private.admin_defs", "MsgHeader.RETURN_CODE"),
+    Internal(REJOIN, "nvflare.private.admin_defs", "ReturnCode.OK"),
+    Internal(REJOIN, "nvflare.private.defs", "ERROR_MSG_PREFIX"),
+    Internal(REJOIN, "nvflare.private.fed.utils.fed_utils", "extract_participants", ("participants_list",)),
+    Internal(REJOIN, "nvflare.utils.job_launcher_utils", "get_resource_manager_spec", ("job_meta", "site_name")),
+    Internal(WELCOME, _ENGINE, "ServerEngine.register_app_command", ("topic", "cmd_func")),
+    Internal(WELCOME, _ENGINE, "ServerEngine.sync_clients_from_main_process"),
+    Internal(
+        SIMULATOR, "nvflare.private.fed.simulator.simulator_const", "SimulatorConstants.JOB_NAME", (), "simulate_job"
+    ),
+    Internal(STATS, "nvflare.widgets.info_collector", "InfoCollector.CTX_KEY_STATS_COLLECTOR"),
+    Internal(STATS, "nvflare.widgets.info_collector", "InfoCollector.EVENT_TYPE_GET_STATS"),
+    Internal(STATS, "nvflare.widgets.info_collector", "GroupInfoCollector.add_info", ("group_name", "info")),
+    Internal(PERSON, "nvflare.tool.kit.kit_config", "resolve_admin_user_and_dir_from_startup_kit"),
+    Internal(RECIPE, "nvflare.job_config.api", "FedJob._deploy_map"),
+    Internal(RECIPE, "nvflare.recipe.spec", "Recipe._job"),
+)
+
+
+class InternalsError(FDGError):
+    """This FLARE lacks something that this package relies on; the text says what, and for what."""
+
+
+def problem_of(internal: Internal) -> str | None:
+    """Return the sentence on an internal that is gone or has changed; None if it is as this package needs it."""
+    try:
+        found = _find(internal.module, internal.name)
+    except (ImportError, AttributeError):
+        return _sentence(internal, "is gone")
+    if internal.parameters and (lost := _lost_parameters(found, internal.parameters)):
+        return _sentence(internal, f"does not take {', '.join(lost)}")
+    if internal.value is not None and found != internal.value:
+        return _sentence(internal, f"is {found!r}, expected {internal.value!r}")
+    return None
+
+
+@cache
+def problems_of(need: str) -> tuple[str, ...]:
+    """Return the sentences on what ``need`` relies on and this FLARE lacks; empty if all is there."""
+    return tuple(text for one in INTERNALS if one.need == need and (text := problem_of(one)) is not None)
+
+
+def require(need: str) -> None:
+    """Raise ``InternalsError``, with the sentence, if this FLARE lacks something that ``need`` relies on."""
+    for text in problems_of(need):
+        raise InternalsError(text, public=True)
+
+
+def fetch(need: str, name: str) -> Any:
+    """Return the declared internal ``name`` of ``need``; raise ``InternalsError``, with the sentence, if it is gone."""
+    internal = next(one for one in INTERNALS if (one.need, one.name) == (need, name))
+    try:
+        return _find(internal.module, internal.name)
+    except (ImportError, AttributeError):
+        raise InternalsError(_sentence(internal, "is gone"), public=True) from None
+
+
+def _sentence(internal: Internal, what: str) -> str:
+    path = f"{internal.module}.{internal.name}"
+    return f"FLARE {version('nvflare')}: `{path}`, which {internal.need} needs, {what}."
+
+
+def _find(module: str, name: str) -> Any:
+    """Return what ``name`` is in ``module``; raise ``AttributeError`` if there is no such thing.
+
+    Of an attribute that a class sets only on its instances, the name of the attribute is returned.
+    """
+    found: Any = import_module(module)
+    owner, _, last = name.rpartition(".")
+    if owner:
+        found = attrgetter(owner)(found)
+        if not hasattr(found, last) and _sets_on_itself(found, last):
+            return last
+    return getattr(found, last)
+
+
+def _sets_on_itself(cls: type[Any], attribute: str) -> bool:
+    """Return whether the constructor of ``cls``, or of one of its bases, has to do with the attribute."""
+    constructors = (base.__dict__.get("__init__") for base in cls.__mro__)
+    return any(attribute in code.co_names for one in constructors if (code := getattr(one, "__code__", None)))
+
+
+def _lost_parameters(function: Any, wanted: tuple[str, ...]) -> list[str]:
+    """Return those of the ``wanted`` parameters that ``function`` does not take."""
+    known = inspect.signature(function).parameters
+    return [name for name in wanted if name not in known]

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job answers to ``show_stats`` and ``nvflare job stats``."""
+
+from collections.abc import Callable
+from typing import Any
+
+from nvflare.apis.fl_context import FLContext
+
+from fdg_plugins.flare.internals import STATS, fetch, problems_of
+
+
+def answer_stats(group: str, stats: Callable[[], dict[str, Any]], event_type: str, fl_ctx: FLContext) -> None:
+    """Hand ``stats()`` to FLARE under the name ``group`` if the event asks for it; to be called with every event.
+
+    Where this FLARE has no such question, nothing is answered.
+    """
+    if problems_of(STATS) or event_type != fetch(STATS, "InfoCollector.EVENT_TYPE_GET_STATS"):
+        return
+    collector = fl_ctx.get_prop(fetch(STATS, "InfoCollector.CTX_KEY_STATS_COLLECTOR"))
+    if hasattr(collector, "add_info"):
+        collector.add_info(group, stats())
