@@ -10,14 +10,16 @@ process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import torch
 from nvflare.apis.fl_context import FLContext
+from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import first_problem
+from fdg_plugins.plugins.reports import is_report, report_names
 from fdg_plugins.storage import read_json, user_path
 from fdg_plugins.values import is_utf8
 
@@ -36,9 +38,14 @@ FROM_ENVIRONMENT = (
     "damaged_images",
 )
 
-AllowedReport = Literal[
-    "gap", "training_loss", "class_means", "classifier_gradient", "step_length", "control_variate", "local_model"
-]
+
+def _declared(name: str) -> str:
+    if not is_report(name):
+        raise PydanticCustomError("report", "expected one of {names}", {"names": ", ".join(report_names())})
+    return name
+
+
+AllowedReport = Annotated[str, pydantic.AfterValidator(_declared)]
 
 
 class SiteConfig(pydantic.BaseModel):
