@@ -13,6 +13,7 @@ from nvflare.apis.dxo import MetaKey
 from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import FDGError
+from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL as REPORT_LOCAL_MODEL
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
 from fdg_plugins.values import shorten as shorten
 from fdg_plugins.values import visible
@@ -30,14 +31,12 @@ META_REPORT = "fdg_report"
 META_GAP = "fdg_gap"
 REPORT_GAP = "gap"
 REPORT_TRAINING_LOSS = "training_loss"
-REPORT_LOCAL_MODEL = "local_model"  # a site's own model, kept among the results: not sent apart from the update
-META_CHECKED_REPORTS = "fdg_checked_reports"  # written by the server's filters, over whatever a site wrote
+META_CHECKED_REPORTS = "fdg_checked_reports"  # CheckedReports, by the server's filters, over whatever a site wrote
 META_RECEIVED = "fdg_received"  # at a site: tensors that came down beside the model; set by the site's filter
 META_SITE_REPORT = (
     "fdg_site_report"  # at a site: tensors that go up beside the update, until the site's filter packs them
 )
 META_UPDATE_BYTES = "fdg_update_bytes"  # at the server: size of a rounded update as it came; set by the server's filter
-META_REPORT_CHECK = "fdg_report_check"  # at the server: why its filter refused the tensors (or None), and their size
 HEADER_REASON = "fdg_reason"
 HEADER_RUN = "fdg_run"  # on a site's answer, for its own filters: the run whose state they keep
 HEADER_NOT_FINITE = "fdg_not_finite"  # on an error reply: training on the model received gave no finite update

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
-from fdg_plugins.controllers.exchanger import Exchanger
+from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.stored_tensor import is_reference, size_of
 from fdg_plugins.messages import (
-    META_CHECKED_REPORTS,
     META_REPORT,
     META_SAMPLES,
     META_UPDATE_BYTES,
@@ -22,6 +21,7 @@ from fdg_plugins.messages import (
     TrainReport,
     one_line,
 )
+from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.record.run_record import LocalRecord, RunRecord
 from fdg_plugins.training.global_model import count_bytes
 
@@ -38,7 +38,7 @@ class Answers:
     not_finite: set[str] = field(default_factory=set)
     bytes_up: int = 0
     bytes_in_files: int = 0
-    unchecked: str | None = None
+    unchecked: str | None = None  # a site whose answer came without the reports from which the weights follow
 
     def take_score(self, site: str, score: Evaluation) -> None:
         """Note a site's score of the model sent."""
@@ -53,7 +53,7 @@ class Reception:
 
     record: RunRecord
     aggregator: UpdateAggregator
-    exchanger: Exchanger
+    channel: ReportChannel
     expected: Mapping[str, Expected]
     answers: Answers
 
@@ -74,26 +74,33 @@ class Reception:
         self.answers.take_score(site, score)
 
     def take_report(self, task: str, site: str, answer: FLModel) -> None:
-        """Take what became of the method's report beside an answer to ``task``."""
-        refused, num_bytes = self.exchanger.take(task, site, answer)
-        self.answers.bytes_up += num_bytes
-        if refused is not None:
-            self.answers.refused_reports[site] = one_line(refused.removeprefix(f"site {site}: "))
+        """Take the method's report, which is the whole answer to ``task``."""
+        self.channel.take(task, site, self._read_reports(task, site, answer))
+
+    def _read_reports(self, task: str, site: str, answer: FLModel) -> CheckedReports:
+        """Return the reports beside an answer to ``task``, and note a refusal of the method's."""
+        checked, exchange = self.channel.read(task, answer), self.channel.exchange
+        self.answers.bytes_up += checked.num_bytes
+        if exchange is not None and exchange.report in checked.refused:
+            reason = checked.refused[exchange.report]
+            self.answers.refused_reports[site] = one_line(reason.removeprefix(f"site {site}: "))
+        return checked
 
     def _take_update(self, site: str, answer: FLModel) -> None:
         answers = self.answers
-        self.take_report(TASK_TRAIN, site, answer)
+        checked = self._read_reports(TASK_TRAIN, site, answer)
         report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
         self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
         if report.received is not None:
             answers.take_score(site, report.received)
-        if META_CHECKED_REPORTS not in answer.meta:
+        if self.aggregator.needs_reports and self.aggregator.shares not in checked.looked_at:
             answers.unchecked = site
         try:
             self.aggregator.accept_model(answer)
         except NotFiniteError:
             answers.not_finite.add(site)
             raise
+        self.channel.take(TASK_TRAIN, site, checked)
         answers.local[site] = LocalRecord(
             epoch_losses=report.epoch_losses,
             local=report.local,

@@ -6,6 +6,7 @@ It looks at lengths, which the round has in any case; only where one stands out 
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -53,11 +54,11 @@ class Guard:
             refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.")
         return refused
 
-    def reports(self, exchange: Exchange) -> dict[str, str]:
+    def reports(self, exchange: Exchange, reports: Mapping[str, Any]) -> dict[str, str]:
         """Return the sites whose reports for the method stand out, each with the reason."""
         refused: dict[str, str] = {}
         if self.ratio:
-            of_round = exchange.lengths()
+            of_round = exchange.lengths(reports)
             floors = exchange.floors(of_round)
             for quantity, lengths in of_round.items():
                 ratios = length_ratios(lengths, exchange.typical(quantity), floors.get(quantity, 0.0))

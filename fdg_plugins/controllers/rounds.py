@@ -10,7 +10,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.answers import Answers, Reception
-from fdg_plugins.controllers.exchanger import Exchanger
+from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Patience, Request
@@ -65,7 +65,7 @@ class Rounds:
         self.model = model
         self.record = record
         self.folder = folder
-        self.exchanger = Exchanger(messenger, exchange)
+        self.channel = ReportChannel(messenger, exchange)
         self.state = state
         self.guard = Guard(record, model, record.protocol.outlier_ratio)
         self.undo = Undo(state)
@@ -87,16 +87,16 @@ class Rounds:
             Request(TASK_TRAIN, drawn, self._task(number), self._reception(answers).take_update),
             Request(TASK_EVALUATE, judges, self._task(number), self._reception(answers).take_score),
         ]
-        bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.exchanger.bytes_down * len(drawn)
+        bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.channel.bytes_down * len(drawn)
         failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
         answers.not_finite |= self.messenger.not_finite
-        self.exchanger.require_checks()
+        self.channel.require_checks()
         broken = self._is_broken(drawn, answers)
         # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.
         expected = self._taking_part(record.sources) if record.protocol.validate_all else drawn
         evaluation = self._judge(number - 1, answers, expected, undone=broken)
         aggregating = time.perf_counter()
-        aggregation, reason = (None, self._take_back()) if broken else self._step(drawn, answers)
+        aggregation, reason = (None, self._take_back()) if broken else self._step(answers)
         ended = time.perf_counter()
         finished = RoundRecord(
             round=number,
@@ -149,7 +149,7 @@ class Rounds:
         self._expected = expectations(record, number - 1)
         self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds)
         facts = {site: expected.facts for site, expected in self._expected.items()}
-        self.exchanger.begin(number - 1, self.model.state, facts)
+        self.channel.begin(number - 1, self.model.state, facts)
 
     def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(site for site in sites if site not in self.record.left_out)
@@ -167,7 +167,7 @@ class Rounds:
         after_round = len(self.record.rounds)
         self.model.save(self.folder / LAST_FILE, self._description(after_round))
         state = {"after_round": after_round, "aggregator": self.aggregator.state()}
-        exchange = self.exchanger.save(self.folder, after_round)
+        exchange = self.channel.save(self.folder, after_round)
         write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
         if self.state is not None:
             self._checkpoint().write(self.state / CHECKPOINT_FILE)
@@ -184,7 +184,7 @@ class Rounds:
                 self.messenger.warning(str(error))
 
     def _checkpoint(self) -> Checkpoint:
-        exchange = self.exchanger.exchange
+        exchange = self.channel.exchange
         return Checkpoint(
             self.record,
             self.model.state,
@@ -218,7 +218,7 @@ class Rounds:
     @property
     def _parts(self) -> tuple[GlobalModel, UpdateAggregator, Exchange | None]:
         """What a step changes."""
-        return self.model, self.aggregator, self.exchanger.exchange
+        return self.model, self.aggregator, self.channel.exchange
 
     def save_record(self) -> None:
         """Write ``results.json`` atomically."""
@@ -234,23 +234,21 @@ class Rounds:
     @property
     def _probes(self) -> bool:
         """Whether a round has an extra task before the training."""
-        return self.exchanger.exchange is not None and self.exchanger.exchange.phase == TASK_PROBE
+        return self.channel.exchange is not None and self.channel.exchange.phase == TASK_PROBE
 
     def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> dict[str, str]:
         """Ask for what the method needs before the training; return the reasons of the sites that gave nothing."""
         if not self._probes:
             return {}
-        answered: set[str] = set()
 
         def on_probe(site: str, answer: FLModel) -> None:
             self._reception(answers).take_report(TASK_PROBE, site, answer)
-            answered.add(site)
 
         request = Request(TASK_PROBE, drawn, self._task(number), on_probe)
         failures = self._ask([request], self._patience(TASK_PROBE))
-        self.exchanger.require_checks()
+        self.channel.require_checks()
         self._refuse_reports(answers)
-        self.exchanger.finish(TASK_PROBE, answered)
+        self.channel.commit(TASK_PROBE)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
 
     def _task(self, number: int, *, last: bool = False) -> FLModel:
@@ -258,7 +256,7 @@ class Rounds:
             protocol=self.record.protocol,
             stand_in=self.record.stand_in,
             run=self.record.run,
-            exchanged=self.exchanger.sends,
+            exchanged=self.channel.sends,
             last=last,
         )
         return FLModel(
@@ -270,7 +268,7 @@ class Rounds:
         )
 
     def _reception(self, answers: Answers) -> Reception:
-        return Reception(self.record, self.aggregator, self.exchanger, self._expected, answers)
+        return Reception(self.record, self.aggregator, self.channel, self._expected, answers)
 
     # --- model ---
 
@@ -297,16 +295,15 @@ class Rounds:
             if folder is not None:
                 keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE, private=folder is self.state)
 
-    def _step(self, drawn: Iterable[str], answers: Answers) -> tuple[AggregationRecord | None, str | None]:
+    def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step, or leave model and exchange as they are and return the reason."""
-        if answers.unchecked is not None and self.aggregator.needs_reports:
+        if answers.unchecked is not None:
             raise SettingsError(
                 f"the update of site {answers.unchecked} came without checked reports, from which the weights follow: "
                 f"the job's server config needs GapCheckFilter for the task {TASK_TRAIN!r}."
             )
         self._refuse_updates(answers)
         self._refuse_reports(answers)
-        self.exchanger.forget(set(drawn) - answers.local.keys())
         try:
             return self._move(answers)
         finally:
@@ -321,18 +318,20 @@ class Rounds:
         for site, reason in refused.items():
             self.messenger.warning(f"site {site}: {reason}")
             self.aggregator.drop(site)
+            self.channel.drop(site)
             answers.refused_updates[site] = reason
             del answers.local[site]
 
     def _refuse_reports(self, answers: Answers) -> None:
         """Leave out of the round the reports for the method that stand out."""
-        exchange = self.exchanger.exchange
-        for site, reason in (self.guard.reports(exchange) if exchange is not None else {}).items():
+        exchange, reports = self.channel.exchange, self.channel.reports
+        for site, reason in (self.guard.reports(exchange, reports) if exchange is not None else {}).items():
             self.messenger.warning(f"site {site}: report refused: {reason}")
-            self.exchanger.forget([site])
+            self.channel.drop(site)
             answers.refused_reports[site] = reason
 
     def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
+        """Commit the round's updates and the reports beside them, or neither."""
         needed = self.record.protocol.min_sites
         before, longest = Snapshot.of(*self._parts), longest_update(self.aggregator)
         updates = self.aggregator.accepted_updates() if self._keeps_local_models else {}
@@ -342,12 +341,12 @@ class Rounds:
             result = self.aggregator.aggregate_model()
             self.guard.step(result.params, self.aggregator.server_lr, longest)
             self.model.apply(result.params)
+            self.channel.commit(TASK_TRAIN)
         except (FDGError, ArithmeticError) as error:
-            self.aggregator.restore(before.aggregator)  # weights that followed from the round's reports
+            before.put_back(*self._parts)  # also the weights that followed from the round's reports
             self.messenger.warning(f"The model stays as it was: {error}")
             return None, str(error)
         save_local_models(self.folder, before.model, updates, self._description(len(self.record.rounds)))
-        self.exchanger.finish(TASK_TRAIN, answers.local)
         self.undo.snapshot = before
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
 

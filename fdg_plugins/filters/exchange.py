@@ -3,8 +3,9 @@
 
 Down: :class:`ExchangeSendFilter` at the server puts the tensors beside the model, :class:`ExchangeReceiveFilter` at
 the site takes them off. Up: :class:`ExchangeReportFilter` at the site puts them beside the update,
-:class:`ExchangeCheckFilter` at the server takes them off and hands them to the method's exchange, which checks them.
-The exchange of the round is a property that the workflow sets; no filter keeps anything.
+:class:`ExchangeCheckFilter` at the server takes them off, reads them as the method's exchange does, and puts what was
+read on the answer. The exchange of the round is a property that the workflow sets; no filter keeps or changes anything,
+and the workflow commits what was read together with the update.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,8 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.stored_tensor import size_of
-from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT, one_line, shorten
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_RECEIVED, META_SITE_REPORT, one_line, shorten
+from fdg_plugins.plugins.reports import CheckedReports
 
 if TYPE_CHECKING:
     from fdg_plugins.objectives import Exchange
@@ -74,35 +76,37 @@ class ExchangeReportFilter(Filter):
 
 
 class ExchangeCheckFilter(Filter):
-    """At the server, on the results of ``probe`` and ``train``: takes the report off and hands it to the exchange.
+    """At the server, on the results of ``probe`` and ``train``: takes the report off and reads it.
 
     A report that cannot be used is refused by name; the update beside it is judged by itself.
     """
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result without the report; its meta says what became of it."""
+        """Return the result without the report; what was read of it, or why nothing was, is in its checked reports."""
         message = read_message(shareable)
         current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
         if message is None or current is None:
             return shareable
-        refused = None
+        # Set in any case: a site cannot say of its own report that it was checked.
+        checked = CheckedReports.of(message.main.get_meta_prop(META_CHECKED_REPORTS))
         if fl_ctx.get_prop(FLContextKey.TASK_NAME) == current.exchange.phase:
+            num_bytes, value, refused = _count_bytes(message.tensors), None, None
             try:
-                _hand_over(message, current, authenticated_site(shareable, fl_ctx))
+                value = _read(message, current, authenticated_site(shareable, fl_ctx))
             except ContributionError as error:
                 refused = str(error)
                 self.log_warning(fl_ctx, f"Report refused: {one_line(refused)}")
-        # Set in any case: a site cannot say of its own report that it was checked.
-        check = {"refused": refused, "bytes": _count_bytes(message.tensors)}
-        return with_meta(message.main, {META_REPORT_CHECK: check}).update_shareable(shareable)
+            checked.note(current.exchange.report, value, refused=refused, num_bytes=num_bytes)
+        return with_meta(message.main, {META_CHECKED_REPORTS: checked}).update_shareable(shareable)
 
 
-def _hand_over(message: Packed, current: ExchangeRound, site: str) -> None:
+def _read(message: Packed, current: ExchangeRound, site: str) -> Any:
+    """Return what the exchange reads of a site's report; raise ``ContributionError`` for one that is not of use."""
     if message.tensors is not None and message.round_number != current.round_number:
         came = shorten(message.round_number)
         raise ContributionError(f"site {site}: its report is of round {came}, expected {current.round_number}.")
     update = message.main.data if message.main.data_kind == DataKind.WEIGHT_DIFF else None
-    current.exchange.accept(site, message.tensors, update)
+    return current.exchange.read(site, message.tensors, update)
 
 
 def _count_bytes(tensors: Any) -> int:

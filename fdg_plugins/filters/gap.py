@@ -35,6 +35,7 @@ from fdg_plugins.messages import (
     first_problem,
     shorten,
 )
+from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.settings.site_config import site_config_of
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
@@ -102,19 +103,26 @@ class GapCheckFilter(Filter):
         dxo = _update(shareable)
         if dxo is None:
             return shareable
-        gap = dxo.meta.pop(META_GAP, None)
-        reports: dict[str, Any] = {}
-        highest = highest_gap(dxo.meta.get(META_REPORT))
-        is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
-        if is_number and -LARGEST_GAP <= gap <= highest:
-            reports[REPORT_GAP] = float(gap)
-        elif gap is not None:
-            site = _sender(shareable, fl_ctx)
-            wanted = f"expected a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays."
-            self.log_warning(fl_ctx, f"site {site}: gap is {shorten(gap)}, {wanted}")
         # Set in any case: a site cannot hand in reports that it calls checked.
-        dxo.set_meta_prop(META_CHECKED_REPORTS, reports)
+        checked = CheckedReports.of(dxo.meta.get(META_CHECKED_REPORTS))
+        gap = dxo.meta.pop(META_GAP, None)
+        try:
+            checked.note(REPORT_GAP, None if gap is None else read_gap(gap, dxo.meta.get(META_REPORT)))
+        except ContributionError as error:
+            checked.note(REPORT_GAP, refused=str(error))
+            self.log_warning(fl_ctx, f"site {_sender(shareable, fl_ctx)}: {error}")
+        dxo.set_meta_prop(META_CHECKED_REPORTS, checked)
         return dxo.update_shareable(shareable)
+
+
+def read_gap(gap: Any, report: Any) -> float:
+    """Return a gap as it came beside ``report`` of the training; raise ``ContributionError`` if it cannot be used."""
+    highest = highest_gap(report)
+    is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
+    if not is_number or not -LARGEST_GAP <= gap <= highest:
+        wanted = f"expected a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays."
+        raise ContributionError(f"gap is {shorten(gap)}, {wanted}")
+    return float(gap)
 
 
 def _sender(shareable: Shareable, fl_ctx: FLContext) -> str:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's half of a method that shares more than updates: what it sends down, takes in and learns.
 
-In every round the server sends :meth:`Exchange.down` to each site beside the model, takes one report of each, and
+In every round the server sends :meth:`Exchange.down` to each site beside the model, reads one report of each, and
 learns from those of the sites that count. A report comes from elsewhere and is read with a :class:`Reader`, which
-refuses whatever is not exactly what was asked for; so does a site that reads what the server sent.
+refuses whatever is not exactly what was asked for; so does a site that reads what the server sent. Reading changes
+nothing: the workflow keeps what was read, and hands it over with the updates that it uses.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -114,20 +115,22 @@ class SiteFacts(NamedTuple):
 
 
 class Exchange(ABC):
-    """What one method's server learns from reports. Reports are kept by site and read in the sorted order of names.
+    """What one method's server learns from reports, which are learned from in the sorted order of the sites' names.
 
-    One round is :meth:`begin_round`, any number of :meth:`accept` and :meth:`forget`, and :meth:`finish`. What has
-    been learned is the state: replaced in :meth:`finish`, never changed in place, since messages may still hold it.
+    One round is :meth:`begin_round`, any number of :meth:`read`, and :meth:`finish` with the reports that count. What
+    has been learned is the state: replaced in :meth:`finish`, never changed in place, since messages may still hold it.
 
+    ``report`` is the name of what it reads, as the method's record declares it (``fdg_plugins.plugins.reports``).
     ``phase`` names the task whose answers bring the reports: ``"probe"`` comes before training and asks for nothing
     else, so that what is learned from it is sent down with the same round's training; ``"train"`` brings them beside
     the updates, and what is learned is sent down in the next round.
     """
 
+    report: ClassVar[str] = "tensors"
+
     def __init__(self, phase: Phase) -> None:
         self.phase: Phase = phase
         self._learned: dict[str, torch.Tensor] = {}
-        self._reports: dict[str, Any] = {}
         self._facts: Mapping[str, SiteFacts] = {}
         self._typical: dict[str, list[float]] = {}
         self._begun = False
@@ -172,36 +175,30 @@ class Exchange(ABC):
     # --- one round ---
 
     def begin_round(self, state: Tensors, facts: Mapping[str, SiteFacts] | None = None) -> None:
-        """Forget the last round's reports; ``state`` is the global model that the round starts from, by name, and
+        """Read reports of a new round from now on; ``state`` is the global model that it starts from, by name, and
         ``facts`` what is known of each site."""
         self.read_model(state)
         self._facts = facts or {}
-        self._reports, self._begun = {}, True
+        self._begun = True
 
     def down(self) -> dict[str, torch.Tensor]:
         """Return what every site of the round is sent beside the model; empty before anything was learned."""
         return dict(self._learned)
 
-    def accept(self, site: str, report: Any, update: Tensors | None) -> None:
-        """Take one site's report and, in the phase ``"train"``, its checked update (local - global).
+    def read(self, site: str, report: Any, update: Tensors | None) -> Any:
+        """Return what counts of one site's report, sent in the phase ``"train"`` with an update (local - global).
 
-        Raises ``ContributionError`` naming site and field if it cannot be used; then nothing of it is kept.
+        Nothing is kept of it here. Raises ``ContributionError`` naming site and field if it cannot be used.
         """
         reader = Reader(f"site {site}", ContributionError)
         if not self._begun:
             reader.refuse("sent a report while no round was asking for one")
-        if site in self._reports:
-            reader.refuse("sent a second report in the same round")
-        self._reports[site] = self.read_report(reader, report, update, self._facts.get(site))
+        return self.read_report(reader, report, update, self._facts.get(site))
 
-    def forget(self, site: str) -> None:
-        """Drop a site's report: its update was refused, so its report does not count."""
-        self._reports.pop(site, None)
-
-    def lengths(self) -> dict[str, dict[str, float]]:
-        """Return the :meth:`sizes` of the round's reports, by quantity and site."""
+    def lengths(self, reports: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+        """Return the :meth:`sizes` of the round's reports, as :meth:`read` gave them, by quantity and site."""
         found: dict[str, dict[str, float]] = {}
-        for site, report in sorted(self._reports.items()):
+        for site, report in sorted(reports.items()):
             for quantity, size in self.sizes(report).items():
                 found.setdefault(quantity, {})[site] = size
         return found
@@ -210,15 +207,14 @@ class Exchange(ABC):
         """Return the medians of a quantity in the last rounds from which was learned."""
         return list(self._typical.get(quantity, ()))
 
-    def finish(self, sites: Iterable[str]) -> None:
-        """Learn from the reports of ``sites`` and end the round; without any, what was learned stays as it was."""
-        counted = set(sites)
-        self._reports = {site: report for site, report in sorted(self._reports.items()) if site in counted}
-        if self._reports:
-            medians = {name: usual_length(list(of_site.values())) for name, of_site in self.lengths().items()}
+    def finish(self, reports: Mapping[str, Any]) -> None:
+        """Learn from the ``reports`` that count, by site, and end the round; without any, the state stays as it was."""
+        if reports:
+            medians = {name: usual_length(list(one.values())) for name, one in self.lengths(reports).items()}
+            learned = self.learn(dict(sorted(reports.items())))
             self._typical = {name: [*self.typical(name), median][-TYPICAL_ROUNDS:] for name, median in medians.items()}
-            self._learned = self.learn(self._reports)
-        self._reports, self._begun = {}, False
+            self._learned = learned
+        self._begun = False
 
     # --- what survives the round ---
 
@@ -246,7 +242,7 @@ class Exchange(ABC):
         self._learned = self.read_learned(reader, tensors) if tensors else {}
         # A state of version 0.1.0 has none.
         self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
-        self._reports, self._begun = {}, False
+        self._begun = False
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:

@@ -184,6 +184,8 @@ class InsightExchange(Exchange):
         weight_name: name of its weight ``[Y, D]`` in the state dict.
     """
 
+    report: ClassVar[str] = "class_means"
+
     def __init__(self, momentum: float, target: Target, num_classes: int, feature_size: int, weight_name: str) -> None:
         super().__init__("train")
         self.momentum = momentum

@@ -183,6 +183,8 @@ class GradientExchange(Exchange):
         phase: ``"probe"``, or ``"train"`` for gradients that come with the updates.
     """
 
+    report: ClassVar[str] = "classifier_gradient"
+
     def __init__(self, ema: float, shapes: Mapping[str, Sequence[int]], phase: Phase) -> None:
         super().__init__(phase)
         self.ema = ema

@@ -149,6 +149,8 @@ class MomentumExchange(Exchange):
         shapes: from the trainable parameters' names in the state dict to shapes.
     """
 
+    report: ClassVar[str] = STEP_LENGTH
+
     def __init__(self, shapes: Shapes) -> None:
         super().__init__("train")
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}

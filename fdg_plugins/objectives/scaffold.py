@@ -156,6 +156,8 @@ class ControlExchange(Exchange):
         num_sites: N, all sites that train in the run, in whichever of its rounds.
     """
 
+    report: ClassVar[str] = "control_variate"
+
     def __init__(self, shapes: Shapes, num_sites: int) -> None:
         super().__init__("train")
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}

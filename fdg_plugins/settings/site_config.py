@@ -21,6 +21,7 @@ from fdg_plugins.messages import first_problem
 from fdg_plugins.naming import expected_one_of
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS, Allowed, is_allowed
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.reports import reports_of
 from fdg_plugins.storage import read_json, user_path
 from fdg_plugins.values import is_utf8, shorten
 
@@ -38,11 +39,6 @@ FROM_ENVIRONMENT = (
     "max_image_pixels",
     "damaged_images",
 )
-
-OWN_REPORTS = (
-    *("gap", "training_loss", "class_means", "classifier_gradient", "step_length", "control_variate", "local_model"),
-)
-
 
 DistributionName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
 
@@ -96,11 +92,10 @@ class SiteConfig(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _declared(self) -> "SiteConfig":
         """Refuse a report that neither this package nor an allowed plug-in declares; none is loaded for our own."""
+        own = reports_of(METHODS.own().values())
         for name in self.allowed_reports or ():
-            if name not in OWN_REPORTS and name not in (known := _reports_of_plugins(self.allowed_plugins)):
-                raise ValueError(
-                    f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*OWN_REPORTS, *known])}"
-                )
+            if name not in own and name not in (known := _reports_of_plugins(self.allowed_plugins)):
+                raise ValueError(f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*own, *known])}")
         return self
 
     @pydantic.field_validator("data_root")

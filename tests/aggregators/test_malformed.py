@@ -154,8 +154,6 @@ def arrive(attack: Attack, aggregator: FedOMGAggregator, context: FLContext) -> 
     sent = attack.message()
     for filter_ in (ExchangeCheckFilter(), GapCheckFilter()):
         sent = filter_.process(sent, context)
-    current: ExchangeRound = context.get_prop(EXCHANGE_PROP)
-    current.exchange.forget("photo")
     return aggregator.accept(sent, context)
 
 

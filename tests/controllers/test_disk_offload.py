@@ -122,14 +122,14 @@ def test_a_round_whose_files_are_gone_leaves_the_model_with_a_sentence(
     tmp_path: Path, offload: Offload, offload_root: Path
 ) -> None:
     rounds = make_rounds(tmp_path, offload, WELL)
-    before, begin = rounds.model.state, rounds.exchanger.require_checks
+    before, begin = rounds.model.state, rounds.channel.require_checks
 
     def lose_files() -> None:
         begin()
         for file in offload_root.rglob("*.safetensors"):
             file.unlink()
 
-    rounds.exchanger.require_checks = lose_files  # type: ignore[method-assign]
+    rounds.channel.require_checks = lose_files  # type: ignore[method-assign]
     finished, _ = rounds.run_round(1)
     assert rounds.model.state is before
     assert finished.reason is not None

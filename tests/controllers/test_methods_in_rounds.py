@@ -17,7 +17,7 @@ from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
 from test_federation import PROTOCOL, Job
 
-from fdg_plugins.controllers.exchanger import TENSORS_FILE
+from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.controllers.rounds import STATE_FILE, draw_sites
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.filters import (

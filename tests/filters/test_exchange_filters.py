@@ -14,7 +14,6 @@ from nvflare.apis.shareable import Shareable, make_copy, make_reply
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.fuel.utils import fobs
 
-from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import (
     EXCHANGE_PROP,
     ExchangeCheckFilter,
@@ -22,11 +21,13 @@ from fdg_plugins.filters import (
     ExchangeReportFilter,
     ExchangeRound,
     ExchangeSendFilter,
+    GapCheckFilter,
 )
 from fdg_plugins.filters.wire import META_ROUND, PART_MAIN, PART_TENSORS
-from fdg_plugins.messages import META_RECEIVED, META_REPORT_CHECK, META_SITE_REPORT
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_RECEIVED, META_SITE_REPORT
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import Exchange, make_objective
+from fdg_plugins.plugins.reports import CheckedReports
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -76,9 +77,15 @@ def checked(shareable: Shareable, context: FLContext) -> DXO:
     return from_shareable(ExchangeCheckFilter().process(sent(shareable), context))
 
 
+def reports(dxo: DXO) -> CheckedReports:
+    """Return the reports that the filter handed on."""
+    found = dxo.meta[META_CHECKED_REPORTS]
+    assert isinstance(found, CheckedReports)
+    return found
+
+
 def learned(exchange: Exchange) -> Exchange:
-    exchange.accept("photo", REPORT, UPDATE)
-    exchange.finish(["photo"])
+    exchange.finish({"photo": exchange.read("photo", REPORT, UPDATE)})
     exchange.begin_round(STATE)
     return exchange
 
@@ -138,18 +145,19 @@ def test_a_report_arrives_at_the_exchange_and_leaves_no_trace_on_the_update(exch
     assert dxo.data_kind == DataKind.WEIGHT_DIFF
     assert dxo.data.keys() == UPDATE.keys()
     size = sum(value.nbytes for value in REPORT.values())
-    assert dxo.meta == {"NUM_STEPS_CURRENT_ROUND": 6, META_REPORT_CHECK: {"refused": None, "bytes": size}}
-    exchange.finish(["photo"])
+    assert dxo.meta.keys() == {"NUM_STEPS_CURRENT_ROUND", META_CHECKED_REPORTS}
+    assert (reports(dxo).refused, reports(dxo).num_bytes) == ({}, size)
+    assert exchange.down() == {}, "the filter changes nothing"
+    exchange.finish({"photo": reports(dxo)["class_means"]})
     assert exchange.down()["present"].tolist() == [True, False, True]
 
 
 def test_the_site_is_the_authenticated_one_whatever_the_message_says(exchange: Exchange) -> None:
-    packed = ExchangeReportFilter().process(answer(), FLContext())
-    arrived = sent(packed, "photo")
+    broken = {**REPORT, "class_counts": torch.tensor([4, 0, -2])}
+    arrived = sent(ExchangeReportFilter().process(answer(broken), FLContext()), "photo")
     arrived.set_peer_props({ReservedKey.IDENTITY_NAME: "cartoon"})
-    ExchangeCheckFilter().process(arrived, server(exchange))
-    with pytest.raises(ContributionError, match="site photo: sent a second report"):
-        exchange.accept("photo", REPORT, UPDATE)
+    dxo = from_shareable(ExchangeCheckFilter().process(arrived, server(exchange)))
+    assert reports(dxo).refused["class_means"].startswith("site photo: ")
 
 
 @pytest.mark.parametrize(
@@ -168,24 +176,33 @@ def test_a_report_that_cannot_be_used_is_refused_by_name_and_the_update_stays(
 ) -> None:
     dxo = checked(ExchangeReportFilter().process(answer(report), FLContext()), server(exchange))
     assert dxo.data.keys() == UPDATE.keys()
-    assert dxo.meta[META_REPORT_CHECK]["refused"].startswith(reason)
-    exchange.finish(["photo"])
-    assert exchange.down() == {}
+    assert reports(dxo).refused["class_means"].startswith(reason)
+    assert reports(dxo) == {}
 
 
 def test_a_report_of_another_round_is_refused(exchange: Exchange) -> None:
     dxo = checked(ExchangeReportFilter().process(answer(round_number=3), FLContext()), server(exchange))
-    assert dxo.meta[META_REPORT_CHECK]["refused"] == "site photo: its report is of round 3, expected 4."
+    assert reports(dxo).refused["class_means"] == "site photo: its report is of round 3, expected 4."
 
 
 def test_a_site_cannot_say_that_its_own_report_was_checked(exchange: Exchange) -> None:
-    forged = answer(None, **{META_REPORT_CHECK: {"refused": None, "bytes": 0}})
-    assert checked(forged, server(exchange)).meta[META_REPORT_CHECK]["refused"] is not None
+    forged = answer(None, **{META_CHECKED_REPORTS: {"class_means": REPORT}})
+    found = reports(checked(forged, server(exchange)))
+    assert found == {}
+    assert "class_means" in found.refused
+
+
+def test_what_the_filters_before_it_checked_stays(exchange: Exchange) -> None:
+    packed = sent(ExchangeReportFilter().process(answer(**{META_GAP: 0.25}), FLContext()))
+    both = ExchangeCheckFilter().process(packed, server(exchange))
+    found = reports(from_shareable(GapCheckFilter().process(both, server(exchange))))
+    assert found.keys() == found.looked_at == {"class_means", "gap"}
 
 
 def test_a_task_of_another_phase_brings_no_report(exchange: Exchange) -> None:
     dxo = checked(answer(None), server(exchange, task="probe"))
-    assert dxo.meta[META_REPORT_CHECK] == {"refused": None, "bytes": 0}
+    assert reports(dxo) == {}
+    assert reports(dxo).looked_at == set()
 
 
 @pytest.mark.parametrize(
@@ -209,4 +226,4 @@ def test_junk_beside_an_update_is_refused_by_name(exchange: Exchange, tensors: A
     beside = DXO(DataKind.APP_DEFINED, data=tensors, meta={META_ROUND: 4})
     main = DXO(DataKind.WEIGHT_DIFF, data=dict(UPDATE))
     junk = DXO(DataKind.COLLECTION, data={PART_MAIN: main, PART_TENSORS: beside}).to_shareable()
-    assert checked(junk, server(exchange)).meta[META_REPORT_CHECK]["refused"].startswith("site photo: ")
+    assert reports(checked(junk, server(exchange))).refused["class_means"].startswith("site photo: ")

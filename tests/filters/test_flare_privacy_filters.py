@@ -26,7 +26,7 @@ from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReportFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_REPORT_CHECK, META_SAMPLES, META_SITE_REPORT
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_SAMPLES, META_SITE_REPORT
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import Exchange, make_objective, see
 
@@ -183,7 +183,7 @@ def test_exclude_vars_reaches_into_the_reports_tensors_and_the_report_is_refused
     objective: str, name: str, fl_ctx: FLContext
 ) -> None:
     out, exchange = packed(objective, ExcludeVars([name]), fl_ctx)
-    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_REPORT_CHECK]["refused"]
+    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_CHECKED_REPORTS].refused.get(exchange.report)
     assert refused.startswith(f"site photo: '{name}' is missing")
 
 
@@ -193,7 +193,7 @@ def test_svt_privacy_noises_the_reports_tensors_which_are_read_as_long_as_counts
 ) -> None:
     torch.manual_seed(0)
     out, exchange = packed(objective, SVTPrivacy(fraction=1.0, epsilon=10.0, replace=False), fl_ctx)
-    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_REPORT_CHECK]["refused"]
+    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_CHECKED_REPORTS].refused.get(exchange.report)
     # gamma, the largest value that SVT lets through, is 1e-5: as counts of samples that is zero for every class.
     pattern = r"site photo: 'class_counts' is zero for every class" if objective == "dim" else r"^None$"
     assert re.search(pattern, str(refused)), refused
@@ -205,7 +205,7 @@ def test_percentile_privacy_turns_counts_into_fractions_and_leaves_gradients_rea
     objective: str, fl_ctx: FLContext
 ) -> None:
     out, exchange = packed(objective, PercentilePrivacy(), fl_ctx)
-    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_REPORT_CHECK]["refused"]
+    refused = from_shareable(checked(out, exchange, fl_ctx)).meta[META_CHECKED_REPORTS].refused.get(exchange.report)
     pattern = (
         "site photo: 'class_counts' has dtype torch.float32, expected whole numbers" if objective == "dim" else "None"
     )

@@ -18,7 +18,7 @@ from nvflare.fuel.utils import fobs
 from fdg_plugins.core import inner_product
 from fdg_plugins.filters import RoundedUpdateReceiveFilter, RoundedUpdateSendFilter
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS, pack, read_message
-from fdg_plugins.messages import HEADER_REASON, META_REPORT_CHECK, META_SAMPLES, META_UPDATE_BYTES
+from fdg_plugins.messages import HEADER_REASON, META_CHECKED_REPORTS, META_SAMPLES, META_UPDATE_BYTES
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -182,9 +182,9 @@ def test_an_update_in_files_is_left_there_and_its_bytes_are_those_with_which_it_
 
 
 def test_a_site_cannot_say_how_many_bytes_it_sent() -> None:
-    forged = received(answer({"weight": torch.ones(3)}, **{META_UPDATE_BYTES: 1, META_REPORT_CHECK: "kept"}))
+    forged = received(answer({"weight": torch.ones(3)}, **{META_UPDATE_BYTES: 1, META_CHECKED_REPORTS: "kept"}))
     assert forged.meta[META_UPDATE_BYTES] == 6
-    assert forged.meta[META_REPORT_CHECK] == "kept", "another filter's to overwrite"
+    assert forged.meta[META_CHECKED_REPORTS] == "kept", "another filter's to overwrite"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 import torch
 from local_steps import copy_of, same, train_steps
 from objective_batches import CLASSES, make_batches
+from report_round import ReportRound
 
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import OBJECTIVES, Objective, SiteRound, Trained, make_objective, see
@@ -74,9 +75,9 @@ def after_a_round(objective: Objective) -> Sent:
     exchange = objective.exchange(model, CLASSES)
     if exchange is None:
         return Sent({}, local.memory(trained))
-    exchange.begin_round(state)
-    exchange.accept("photo", report, trained.update)
-    exchange.finish(["photo"])
+    of_round = ReportRound(exchange, state)
+    of_round.accept("photo", report, trained.update)
+    of_round.finish(["photo"])
     return Sent(exchange.down(), local.memory(trained))
 
 

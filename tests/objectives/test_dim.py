@@ -4,6 +4,7 @@
 import pytest
 import torch
 from objective_batches import CLASSES, Batch, make_batches
+from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.insight import insight_matrix
@@ -64,9 +65,9 @@ def test_with_two_layers_the_insight_is_that_of_the_last() -> None:
     model = build_model("convnet", CLASSES, seed=1, head="two_layer")
     exchange = FedDIMObjective().exchange(model, CLASSES)
     report = FedDIMObjective().report_trained(model, see(model, make_batches(model)), CLASSES)
-    exchange.begin_round(model.state_dict())
-    exchange.accept("a", report, {"classifier.2.weight": torch.zeros_like(model.last_layer.weight)})
-    exchange.finish(["a"])
+    of_round = ReportRound(exchange, model.state_dict())
+    of_round.accept("a", report, {"classifier.2.weight": torch.zeros_like(model.last_layer.weight)})
+    of_round.finish(["a"])
     assert report["class_means"].shape == (CLASSES, 64)
     assert exchange.down()["insight"].shape == (CLASSES, 64, CLASSES)
 
@@ -128,10 +129,10 @@ def exchange_of(momentum: float = 0.5, target: str = "insight") -> InsightExchan
 
 
 def run_round(exchange: InsightExchange, sites: dict[str, Site]) -> dict[str, torch.Tensor]:
-    exchange.begin_round(GLOBAL)
+    of_round = ReportRound(exchange, GLOBAL)
     for name, site in sites.items():
-        exchange.accept(name, site.report(), {WEIGHT: site.moved})
-    exchange.finish(sites)
+        of_round.accept(name, site.report(), {WEIGHT: site.moved})
+    of_round.finish(sites)
     return exchange.down()
 
 
@@ -181,19 +182,19 @@ def test_numbers_of_samples_do_not_weigh() -> None:
     report = large.report() | {"class_counts": torch.tensor([900, 900, 900])}
     first, second = exchange_of(), exchange_of()
     for exchange, other in ((first, small.report()), (second, report)):
-        exchange.begin_round(GLOBAL)
-        exchange.accept("a", other, {WEIGHT: small.moved})
-        exchange.accept("b", Site(2, [1, 1, 1]).report(), {WEIGHT: Site(2, [1, 1, 1]).moved})
-        exchange.finish(["a", "b"])
+        of_round = ReportRound(exchange, GLOBAL)
+        of_round.accept("a", other, {WEIGHT: small.moved})
+        of_round.accept("b", Site(2, [1, 1, 1]).report(), {WEIGHT: Site(2, [1, 1, 1]).moved})
+        of_round.finish(["a", "b"])
     assert torch.equal(first.down()["insight"], second.down()["insight"])
 
 
 def test_the_weights_are_those_of_the_round_and_not_of_the_last_one() -> None:
     exchange, site = exchange_of(1.0), Site(1, [1, 1, 1])
     run_round(exchange, {"a": site})
-    exchange.begin_round({WEIGHT: torch.zeros(Y, D)})
-    exchange.accept("a", site.report(), {WEIGHT: site.moved})
-    exchange.finish(["a"])
+    of_round = ReportRound(exchange, {WEIGHT: torch.zeros(Y, D)})
+    of_round.accept("a", site.report(), {WEIGHT: site.moved})
+    of_round.finish(["a"])
     expected = torch.stack([insight_matrix(mean[None], site.moved)[0] for mean in site.report()["class_means"]])
     torch.testing.assert_close(exchange.down()["insight"], expected)
 
@@ -203,10 +204,10 @@ def test_a_site_at_the_global_insight_has_no_penalty(linear_model: ExtractorClas
     images, labels = make_batches(linear_model, (CLASSES,))[0]
     objective = FedDIMObjective(strength=1.0)
     exchange = objective.exchange(linear_model, CLASSES)
-    exchange.begin_round(linear_model.state_dict())
+    of_round = ReportRound(exchange, linear_model.state_dict())
     report = objective.report_trained(linear_model, see(linear_model, [(images, labels)]), CLASSES)
-    exchange.accept("a", report, {WEIGHT: torch.zeros_like(linear_model.last_layer.weight)})
-    exchange.finish(["a"])
+    of_round.accept("a", report, {WEIGHT: torch.zeros_like(linear_model.last_layer.weight)})
+    of_round.finish(["a"])
     linear_model.eval()
     loss = objective.local(exchange.down(), linear_model).loss(linear_model, images, labels)
     torch.testing.assert_close(loss, cross_entropy(linear_model(images), labels), rtol=1e-6, atol=1e-6)

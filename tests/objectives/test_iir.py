@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from objective_batches import CLASSES, Batch, Train, make_batches
+from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.outliers import length_ratios
@@ -126,10 +127,10 @@ def exchange_of(ema: float, phase: str = "probe") -> GradientExchange:
 
 
 def run_round(exchange: GradientExchange, gradients: dict[str, list[float]]) -> list[float]:
-    exchange.begin_round({})
+    of_round = ReportRound(exchange, {})
     for site, gradient in gradients.items():
-        exchange.accept(site, {"gradient/classifier.weight": torch.tensor(gradient)}, None)
-    exchange.finish(gradients)
+        of_round.accept(site, {"gradient/classifier.weight": torch.tensor(gradient)}, None)
+    of_round.finish(gradients)
     return exchange.down()["gradient/classifier.weight"].tolist()
 
 
@@ -169,9 +170,9 @@ def test_one_site_without_memory_has_no_penalty_at_the_first_full_batch_step(
     objective = FedIIRObjective(strength=1e3, ema=0.0, variant=variant)  # type: ignore[arg-type]
     exchange = objective.exchange(model, CLASSES)
     assert exchange is not None
-    exchange.begin_round(model.state_dict())
-    exchange.accept("a", objective.report_received(model, see(model, batches), CLASSES), None)
-    exchange.finish(["a"])
+    of_round = ReportRound(exchange, model.state_dict())
+    of_round.accept("a", objective.report_received(model, see(model, batches), CLASSES), None)
+    of_round.finish(["a"])
     model.eval()
     loss = objective.local(exchange.down(), model).loss(model, images, labels)
     torch.testing.assert_close(loss, cross_entropy(model(images), labels))
@@ -216,10 +217,10 @@ def test_a_gradient_of_ordinary_length_never_stands_out_though_those_of_the_othe
     third: float, stands_out: bool
 ) -> None:
     exchange = GradientExchange(0.0, {"classifier.weight": (2, 3), "classifier.bias": (2,)}, "probe")
-    exchange.begin_round({})
+    of_round = ReportRound(exchange, {})
     for site, scale in (("art", 1e-6), ("cartoon", 1e-6), ("photo", third)):
-        exchange.accept(site, gradients_of(scale), None)
-    lengths = exchange.lengths()
+        of_round.accept(site, gradients_of(scale), None)
+    lengths = exchange.lengths(of_round.reports)
     floors = exchange.floors(lengths)
     found = {
         site
@@ -233,9 +234,9 @@ def test_a_gradient_of_ordinary_length_never_stands_out_though_those_of_the_othe
 def test_what_was_usual_survives_in_the_state() -> None:
     exchange = GradientExchange(0.0, {"classifier.weight": (2, 3), "classifier.bias": (2,)}, "probe")
     for _ in range(7):
-        exchange.begin_round({})
-        exchange.accept("art", gradients_of(2.0), None)
-        exchange.finish(["art"])
+        of_round = ReportRound(exchange, {})
+        of_round.accept("art", gradients_of(2.0), None)
+        of_round.finish(["art"])
     other = GradientExchange(0.0, {"classifier.weight": (2, 3), "classifier.bias": (2,)}, "probe")
     other.restore(exchange.state(), exchange.tensors())
     assert other.typical("gradient/classifier.bias") == [pytest.approx(2.0 * 2**0.5)] * 5

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from objective_batches import CLASSES, Batch, Train, make_batches
+from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
@@ -32,9 +33,9 @@ def received(objective: Objective, model: ExtractorClassifier, seed: int = 7) ->
     report = objective.report_received(model, see(model, batches), CLASSES) | objective.report_trained(
         model, see(model, batches), CLASSES
     )
-    exchange.begin_round(model.state_dict())
-    exchange.accept("other", report, {name: 0.1 * value for name, value in model.named_parameters()})
-    exchange.finish(["other"])
+    of_round = ReportRound(exchange, model.state_dict())
+    of_round.accept("other", report, {name: 0.1 * value for name, value in model.named_parameters()})
+    of_round.finish(["other"])
     return exchange.down()
 
 

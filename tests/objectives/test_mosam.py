@@ -11,6 +11,7 @@ import pytest
 import torch
 from local_steps import copy_of, plain, same, train_steps
 from objective_batches import CLASSES, Batch, make_batches
+from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import ContributionError, SettingsError
@@ -63,10 +64,10 @@ def report_of(length: float) -> dict[str, torch.Tensor]:
 def play(exchange: Exchange, *rounds: dict[str, tuple[float, dict[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
     """Rounds of sites, by name: step length and update."""
     for sites in rounds:
-        exchange.begin_round(GLOBAL)
+        of_round = ReportRound(exchange, GLOBAL)
         for site, (length, update) in sites.items():
-            exchange.accept(site, report_of(length), update)
-        exchange.finish(sites)
+            of_round.accept(site, report_of(length), update)
+        of_round.finish(sites)
     return exchange.down()
 
 
@@ -100,9 +101,9 @@ def test_of_one_site_and_one_plain_step_m_is_its_gradient(model: ExtractorClassi
     update = make_update(model.state_dict(), before)
     shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
     exchange = MomentumExchange(shapes)
-    exchange.begin_round(before)
-    exchange.accept("a", report_of(RATE), update)
-    exchange.finish(["a"])
+    of_round = ReportRound(exchange, before)
+    of_round.accept("a", report_of(RATE), update)
+    of_round.finish(["a"])
     for name, parameter in reference.named_parameters():
         torch.testing.assert_close(exchange.down()[name], parameter.grad, rtol=1e-4, atol=1e-5)
 
@@ -192,21 +193,21 @@ def test_what_is_no_step_length_or_no_update_is_refused_by_site_and_does_not_cou
     report: Any, update: Any, reason: str
 ) -> None:
     exchange = MomentumExchange(SHAPES)
-    exchange.begin_round(GLOBAL)
+    of_round = ReportRound(exchange, GLOBAL)
     with pytest.raises(ContributionError, match=rf"^site a: {reason}.*\.$"):
-        exchange.accept("a", report, update)
-    exchange.accept("b", report_of(1.0), GOOD)
-    exchange.finish(["a", "b"])
+        of_round.accept("a", report, update)
+    of_round.accept("b", report_of(1.0), GOOD)
+    of_round.finish(["a", "b"])
     assert same(exchange.down(), play(MomentumExchange(SHAPES), {"b": (1.0, GOOD)}))
 
 
 def test_arrays_are_as_good_as_tensors_at_the_server() -> None:
     exchange = MomentumExchange(SHAPES)
-    exchange.begin_round(GLOBAL)
+    of_round = ReportRound(exchange, GLOBAL)
     for site, (length, update) in TWO.items():
         arrays: Any = {name: value.numpy() for name, value in update.items()}
-        exchange.accept(site, {"step_length": torch.tensor([length]).numpy()}, arrays)
-    exchange.finish(TWO)
+        of_round.accept(site, {"step_length": torch.tensor([length]).numpy()}, arrays)
+    of_round.finish(TWO)
     assert same(exchange.down(), play(MomentumExchange(SHAPES), TWO))
 
 
@@ -294,12 +295,12 @@ def test_with_one_site_and_one_full_batch_step_the_direction_is_an_exponential_a
         gradients = {name: value.grad for name, value in probe.named_parameters() if value.grad is not None}
         average = {name: beta * gradients[name] + (1 - beta) * old for name, old in average.items()}
 
-        exchange.begin_round(before)
+        of_round = ReportRound(exchange, before)
         local = objective.local(exchange.down(), model, SiteRound("a", number, learning_rate=RATE))
         training = train_steps(model, local, [[(images, labels)]], lr=RATE, momentum=0.0, weight_decay=0.0)
         update = make_update(model.state_dict(), before)
-        exchange.accept("a", local.report(Trained(update, training.steps, training.steps)), update)
-        exchange.finish(["a"])
+        of_round.accept("a", local.report(Trained(update, training.steps, training.steps)), update)
+        of_round.finish(["a"])
         for name, expected in average.items():
             torch.testing.assert_close(-update[name] / RATE, expected, rtol=1e-3, atol=2e-5)
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from local_steps import copy_of, plain, same, train_steps
 from objective_batches import CLASSES, Batch
+from report_round import ReportRound
 from torch import nn
 
 from fdg_plugins.core.normalization import effective_steps
@@ -93,7 +94,7 @@ class Federation:
     def play(self, steps: Mapping[str, int], refused: tuple[str, ...] = ()) -> dict[str, Tensors]:
         """Run one round in which each site takes its number of steps; return the local models."""
         received = copy_of(self.model)
-        self.exchange.begin_round(received)
+        of_round = ReportRound(self.exchange, received)
         updates, down = {}, self.exchange.down()
         for site, count in steps.items():
             local, trained = self.train(site, count, down)
@@ -101,8 +102,8 @@ class Federation:
             self.model.load_state_dict(received)
             if self.corrects:
                 self.memories[site] = local.memory(trained)
-                self.exchange.accept(site, local.report(trained), trained.update)
-        self.exchange.finish(site for site in steps if site not in refused)
+                of_round.accept(site, local.report(trained), trained.update)
+        of_round.finish(site for site in steps if site not in refused)
         mean = {name: torch.stack([update[name] for update in updates.values()]).mean(dim=0) for name in SHAPES}
         self.model.load_state_dict({name: received[name] + mean[name] for name in received})
         self.number += 1
@@ -312,9 +313,9 @@ def test_a_round_that_the_server_refuses_for_its_numbers_leaves_the_sites_contro
     local = SCAFFOLDObjective().local(federation.exchange.down(), tiny_model(), SiteRound(memory=own))
     trained = Trained({**constant(0.0), BIAS: torch.tensor([0.0, value])}, 1, 1.0)
     assert same(local.memory(trained), own)
-    federation.exchange.begin_round({})
+    of_round = ReportRound(federation.exchange, {})
     with pytest.raises(ContributionError, match=rf"^site photo: '{BIAS}' has .*\.$"):
-        federation.exchange.accept("photo", local.report(trained), trained.update)
+        of_round.accept("photo", local.report(trained), trained.update)
 
 
 def test_a_report_that_does_not_count_has_moved_the_sites_control_and_not_c() -> None:
@@ -335,10 +336,10 @@ def test_a_report_that_does_not_count_has_moved_the_sites_control_and_not_c() ->
 def play(exchange: Exchange, *rounds: tuple[int, ...]) -> Tensors:
     """Rounds of sites named by the seeds of their reports."""
     for seeds in rounds:
-        exchange.begin_round({})
+        of_round = ReportRound(exchange, {})
         for seed in seeds:
-            exchange.accept(f"site-{seed}", tensors_of(seed), None)
-        exchange.finish(f"site-{seed}" for seed in seeds)
+            of_round.accept(f"site-{seed}", tensors_of(seed), None)
+        of_round.finish(f"site-{seed}" for seed in seeds)
     return exchange.down()
 
 
@@ -406,9 +407,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence_that_says_where_it_came_fr
     with pytest.raises(SettingsError, match=rf"^site photo: its memory of objective 'scaffold': {message}.*\.$"):
         objective.local({}, model, SiteRound("photo", memory=broken))
     exchange = ControlExchange(SHAPES, 2)
-    exchange.begin_round({})
+    of_round = ReportRound(exchange, {})
     with pytest.raises(ContributionError, match=rf"^site photo: {message}.*\.$"):
-        exchange.accept("photo", broken, None)
+        of_round.accept("photo", broken, None)
     with pytest.raises(SettingsError, match=r"^state of the exchange: "):
         exchange.restore({**exchange.state(), "tensors": sorted(broken)}, broken)
 

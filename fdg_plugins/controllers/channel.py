@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the workflow does, round by round, with what a method shares beside the updates."""
+"""What the workflow does with the reports beside the updates: it keeps them for a round, and commits both together.
 
-from collections.abc import Iterable, Mapping
+The server's filters read the reports and put what they read on the answers. An answer that is refused leaves nothing
+here; a report that is refused does not take the update with it.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +13,24 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.messenger import Messenger
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
-from fdg_plugins.messages import META_REPORT_CHECK
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_SITE
 from fdg_plugins.objectives import Exchange, SiteFacts
+from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.storage import save_tensors
 from fdg_plugins.training.global_model import count_bytes
 
 TENSORS_FILE = "server_state.safetensors"
 
 
-class Exchanger:
-    """The exchange of a run, or nothing if the method shares nothing: every call is then without effect."""
+class ReportChannel:
+    """The method's exchange and the round's reports for it, by site; nothing for a method that shares nothing."""
 
     def __init__(self, messenger: Messenger, exchange: Exchange | None) -> None:
         self.messenger = messenger
         self.exchange = exchange
+        self.reports: dict[str, Any] = {}
         self._unchecked: tuple[str, str] | None = None
 
     def begin(
@@ -34,6 +40,7 @@ class Exchanger:
 
         ``facts``: what is known of each site in it.
         """
+        self.reports = {}
         if self.exchange is not None:
             self.exchange.begin_round(state, facts)
             current = ExchangeRound(self.exchange, round_number)
@@ -49,15 +56,22 @@ class Exchanger:
         """Size of what goes down to one site."""
         return 0 if self.exchange is None else count_bytes(self.exchange.down())
 
-    def take(self, task: str, site: str, answer: FLModel) -> tuple[str | None, int]:
-        """Return why the report beside an answer was refused, None if it was not, and its size in bytes."""
+    def read(self, task: str, answer: FLModel) -> CheckedReports:
+        """Return what the server's filters read of the reports beside an answer to ``task``; nothing is kept."""
+        checked = CheckedReports.of((answer.meta or {}).get(META_CHECKED_REPORTS))
         if self.exchange is None or self.exchange.phase != task:
-            return None, 0
-        check = (answer.meta or {}).get(META_REPORT_CHECK)
-        if check is None:
-            self._unchecked = (task, site)
-            return None, 0
-        return check["refused"], check["bytes"]
+            return checked
+        if self.exchange.report not in checked.looked_at:
+            self._unchecked = (task, str((answer.meta or {}).get(META_SITE)))
+        return checked
+
+    def take(self, task: str, site: str, checked: CheckedReports) -> None:
+        """Keep a site's report for the end of the round: the answer to ``task``, which brought it, is used."""
+        if self.exchange is None or self.exchange.phase != task or self.exchange.report not in checked:
+            return
+        if site in self.reports:
+            raise ContributionError(f"site {site}: sent a second report in the same round.")
+        self.reports[site] = checked[self.exchange.report]
 
     def require_checks(self) -> None:
         """Raise ``SettingsError`` if an answer came whose report no filter had looked at."""
@@ -68,16 +82,15 @@ class Exchanger:
                 f"the job's server config needs ExchangeCheckFilter for the task {task!r}."
             )
 
-    def forget(self, sites: Iterable[str]) -> None:
-        """Drop the reports of sites whose update was refused."""
-        if self.exchange is not None:
-            for site in sites:
-                self.exchange.forget(site)
+    def drop(self, site: str) -> None:
+        """Leave a site's report out of the round; without effect if there is none."""
+        self.reports.pop(site, None)
 
-    def finish(self, task: str, sites: Iterable[str]) -> None:
-        """Learn from the reports that came with the answers of ``sites`` to ``task``."""
+    def commit(self, task: str) -> None:
+        """Learn from the reports that are left of those that came with the answers to ``task``."""
         if self.exchange is not None and self.exchange.phase == task:
-            self.exchange.finish(sorted(sites))
+            self.exchange.finish(self.reports)
+            self.reports = {}
 
     def save(self, folder: Path, after_round: int) -> dict[str, Any] | None:
         """Write what it has learned as tensors; return the rest, as a value for JSON."""

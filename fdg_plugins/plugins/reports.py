@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reports: what sites share beyond their updates, by name. A report is declared once, where it is needed first.
+
+A method declares its reports in its record, as the lines of :class:`~fdg_plugins.plugins.method.Leaving` that carry the
+report's name; what no method but a setting needs is declared below. All that is said of a report follows from there:
+the words of a site's ``allowed_reports`` and the table of what leaves a site. Installed plug-ins declare theirs in the
+same way.
+
+What a site sends is read by a reader of the report, in a filter at the server, which hands the value on as one of the
+answer's :class:`CheckedReports` and changes nothing else. The workflow commits an update and its reports together.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fdg_plugins.plugins.method import Leaving, Method
+from fdg_plugins.plugins.methods import METHODS
+
+REPORT_LOCAL_MODEL = "local_model"
+
+OF_SETTINGS = (
+    Leaving(
+        what="the site's own model after the last round, kept among the job's results (`keep_local_models`)",
+        shape="the model",
+        when="the last round",
+        reveals="what the update tells, to whoever downloads the results",
+        report=REPORT_LOCAL_MODEL,
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A declared report: its name, the lines of the disclosure table, and the keys of the methods that use it."""
+
+    name: str
+    lines: tuple[Leaving, ...]
+    used_by: tuple[str, ...] = ()
+
+
+def reports_of(methods: Iterable[Method]) -> dict[str, Report]:
+    """Return the reports that ``methods`` and settings declare, by name, in sorted order."""
+    found: dict[str, Report] = {}
+    declared = [(line, "") for line in OF_SETTINGS]
+    declared += [(line, method.key) for method in methods for line in method.leaves]
+    for line, key in declared:
+        if line.report is None:
+            continue
+        known = found.get(line.report, Report(name=line.report, lines=()))
+        lines = known.lines if _is_said(line, known.lines) else (*known.lines, line)
+        used_by = (*known.used_by, key) if key and key not in known.used_by else known.used_by
+        found[line.report] = Report(name=line.report, lines=lines, used_by=used_by)
+    return dict(sorted(found.items()))
+
+
+def _is_said(line: Leaving, lines: Iterable[Leaving]) -> bool:
+    return any((line.what, line.shape, line.reveals) == (one.what, one.shape, one.reveals) for one in lines)
+
+
+def declared_reports() -> dict[str, Report]:
+    """Return the reports of all methods that are known here, those of installed plug-ins among them, by name."""
+    return reports_of(METHODS.all())
+
+
+def report_names() -> tuple[str, ...]:
+    """Return the words that a site's ``allowed_reports`` may hold, sorted."""
+    return tuple(declared_reports())
+
+
+def is_report(name: str) -> bool:
+    """Return whether a report of this name is declared; plug-ins are looked at only if this package has none."""
+    return name in reports_of(METHODS.own().values()) or name in report_names()
+
+
+class CheckedReports(dict[str, Any]):
+    """What the server's filters made of the reports beside one answer: the values that they read, by report.
+
+    Made in the server's process alone: what a site sends under the same key is no object of this class. ``looked_at``
+    are the reports that a filter looked for, ``refused`` the reasons of those it could not use, ``num_bytes`` the size
+    of what came.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values or {})
+        self.looked_at: set[str] = set(self)
+        self.refused: dict[str, str] = {}
+        self.num_bytes = 0
+
+    @classmethod
+    def of(cls, found: Any) -> "CheckedReports":
+        """Return a copy of what the filters before this one made of an answer, nothing if it was the site's word."""
+        copy = cls()
+        if isinstance(found, cls):
+            copy.update(found)
+            copy.looked_at, copy.refused = set(found.looked_at), dict(found.refused)
+            copy.num_bytes = found.num_bytes
+        return copy
+
+    def note(self, name: str, value: Any = None, *, refused: str | None = None, num_bytes: int = 0) -> None:
+        """Note what became of the report ``name``: its value, or why it cannot be used, or that none came."""
+        self.looked_at.add(name)
+        self.num_bytes += num_bytes
+        if refused is not None:
+            self.refused[name] = refused
+        elif value is not None:
+            self[name] = value

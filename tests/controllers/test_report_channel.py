@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An update and the reports beside it are committed together, or neither of them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nvflare.app_common.abstract.fl_model import FLModel
+from rounds_stubs import Answer, all_well, make_rounds
+
+from fdg_plugins.aggregators import FedAvgAggregator
+from fdg_plugins.controllers.channel import ReportChannel
+from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_TRAIN
+from fdg_plugins.objectives import Exchange, SiteFacts
+from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.plugins.reports import CheckedReports
+
+
+class Sum(Exchange):
+    """Learns the sum of the numbers that sites report; with ``fails`` it can learn nothing."""
+
+    report = "sum"
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__("train")
+        self.fails = fails
+
+    def identity(self) -> dict[str, Any]:
+        return {"exchange": "sum"}
+
+    def read_report(self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None) -> Any:
+        return reader.numbers("number", report, (1,))
+
+    def learn(self, reports: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if self.fails:
+            raise FDGError("nothing can be learned.")
+        return {"sum": torch.stack(list(reports.values())).sum(dim=0)}
+
+    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+        return {"sum": reader.numbers("sum", tensors["sum"], (1,))}
+
+
+NUMBERS = {"cartoon": 1.0, "photo-1": 10.0, "photo-2": 100.0}
+
+
+def reporting(spoil: Callable[[str, FLModel], None] = lambda site, answer: None) -> Any:
+    """Return the script of sites whose reports the server's filter has read; ``spoil`` changes an answer."""
+
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        answer: FLModel = all_well()(task, site, number, sent)
+        if task == TASK_TRAIN:
+            checked = CheckedReports()
+            checked.note("sum", torch.tensor([NUMBERS[site]]), num_bytes=4)
+            answer.meta[META_CHECKED_REPORTS] = checked
+            spoil(site, answer)
+        return answer
+
+    return script
+
+
+def with_exchange(folder: Path, script: Any, exchange: Exchange, **protocol: Any) -> Rounds:
+    rounds, sites = make_rounds(folder, script, FedAvgAggregator(), outlier_ratio=0.0, **protocol)
+    sites.fl_ctx = Context()  # type: ignore[attr-defined]
+    rounds.channel = ReportChannel(sites, exchange)  # type: ignore[arg-type]
+    return rounds
+
+
+class Context:
+    def set_prop(self, *args: Any, **kwargs: Any) -> None:
+        """Take no notice."""
+
+
+def test_the_reports_of_the_updates_that_were_used_are_learned_from(tmp_path: Path) -> None:
+    rounds = with_exchange(tmp_path, reporting(), exchange := Sum())
+    rounds.run_round(1)
+    assert exchange.down()["sum"].tolist() == [111.0]
+
+
+def test_an_update_that_is_refused_takes_its_report_with_it(tmp_path: Path) -> None:
+    def spoil(site: str, answer: FLModel) -> None:
+        if site == "photo-2":
+            answer.meta[META_SAMPLES] = 0
+
+    rounds = with_exchange(tmp_path, reporting(spoil), exchange := Sum())
+    finished, _ = rounds.run_round(1)
+    assert "photo-2" in finished.failures
+    assert exchange.down()["sum"].tolist() == [11.0]
+
+
+def test_a_report_that_is_refused_leaves_the_update(tmp_path: Path) -> None:
+    def spoil(site: str, answer: FLModel) -> None:
+        if site == "photo-2":
+            answer.meta[META_CHECKED_REPORTS] = checked = CheckedReports()
+            checked.note("sum", refused="site photo-2: 'number' is missing.")
+
+    rounds = with_exchange(tmp_path, reporting(spoil), exchange := Sum())
+    finished, _ = rounds.run_round(1)
+    assert finished.refused_reports == {"photo-2": "'number' is missing."}
+    assert "photo-2" in finished.sites
+    assert exchange.down()["sum"].tolist() == [11.0]
+
+
+@pytest.mark.parametrize("what", ["too few updates", "nothing can be learned"])
+def test_without_a_step_nothing_is_learned_and_without_learning_no_step_is_taken(tmp_path: Path, what: str) -> None:
+    few = what == "too few updates"
+    protocol = {"min_sites": 3, "sites_per_round": 3} if few else {}
+
+    def spoil(site: str, answer: FLModel) -> None:
+        if few and site == "photo-2":
+            answer.meta[META_SAMPLES] = 0
+
+    exchange = Sum(fails=not few)
+    rounds = with_exchange(tmp_path, reporting(spoil), exchange, **protocol)
+    before = dict(rounds.model.state)
+    finished, _ = rounds.run_round(1)
+    assert finished.aggregation is None
+    assert finished.reason is not None
+    assert all(torch.equal(rounds.model.state[name], value) for name, value in before.items())
+    assert exchange.down() == {}
+    exchange.fails = False
+    rounds = with_exchange(tmp_path / "next", reporting(), exchange) if few else rounds
+    rounds.folder.mkdir(exist_ok=True)
+    rounds.run_round(2 if not few else 1)
+    assert exchange.down()["sum"].tolist() == [111.0]
+
+
+def test_what_a_site_calls_its_checked_reports_counts_as_unchecked(tmp_path: Path) -> None:
+    def spoil(site: str, answer: FLModel) -> None:
+        answer.meta[META_CHECKED_REPORTS] = {"sum": torch.tensor([1e9])}
+
+    rounds = with_exchange(tmp_path, reporting(spoil), Sum())
+    with pytest.raises(SettingsError, match="needs ExchangeCheckFilter for the task 'train'"):
+        rounds.run_round(1)
+
+
+def test_a_second_report_of_a_site_in_a_round_is_refused(tmp_path: Path) -> None:
+    channel = with_exchange(tmp_path, reporting(), Sum()).channel
+    checked = CheckedReports({"sum": torch.ones(1)})
+    channel.take(TASK_TRAIN, "photo-1", checked)
+    with pytest.raises(ContributionError, match="site photo-1: sent a second report in the same round"):
+        channel.take(TASK_TRAIN, "photo-1", checked)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports are declared once, in the records of methods, and found from there by name."""
+
+from pathlib import Path
+
+import pytest
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.objectives import OBJECTIVES
+from fdg_plugins.plugins.method import Leaving, Method, Reference
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.reports import CheckedReports, declared_reports, is_report, report_names
+from fdg_plugins.settings.site_config import read_site_config
+
+OWN = Method(
+    key="styles",
+    title="Styles",
+    line="sites share how bright they are",
+    reference=Reference(authors="Doe", title="Styles", venue="None", year=2030),
+    acts=("weighting",),
+    weighting="styles:Weighting",
+    leaves=(Leaving(what="mean brightness", shape="1 number", reveals="how bright", report="brightness"),),
+)
+
+
+def test_the_reports_of_this_package_are_known_with_who_uses_them() -> None:
+    reports = declared_reports()
+    assert set(reports) >= {"gap", "training_loss", "class_means", "control_variate", "step_length", "local_model"}
+    assert reports["class_means"].used_by == ("feddim",)
+    assert len(reports["class_means"].lines) == 2
+
+
+def test_every_report_that_an_objective_needs_is_declared() -> None:
+    needed = {OBJECTIVES[name].report for name in OBJECTIVES} - {None}
+    assert needed <= set(report_names())
+
+
+def test_a_method_from_outside_brings_its_report_and_a_site_may_allow_it() -> None:
+    environment: dict[str, str] = {}
+    assert not is_report("brightness")
+    METHODS.add(OWN)
+    try:
+        assert is_report("brightness")
+        assert declared_reports()["brightness"].used_by == ("styles",)
+        config = read_site_config("photo", None, environment).model_validate({"allowed_reports": ["brightness"]})
+        assert config.allowed_reports == ("brightness",)
+    finally:
+        METHODS.remove("styles")
+
+
+def test_a_word_that_names_no_report_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    path = tmp_path / "fdg_site.json"
+    path.write_text('{"photo": {"allowed_reports": ["gaps"]}}')
+    with pytest.raises(SettingsError, match=r"allowed_reports\.0 is 'gaps', but expected one of class_means"):
+        read_site_config("photo", path, {})
+
+
+def test_what_a_filter_checked_is_told_from_what_a_site_says() -> None:
+    checked = CheckedReports()
+    checked.note("gap", 0.5, num_bytes=8)
+    checked.note("class_means", refused="too long")
+    copy = CheckedReports.of(checked)
+    assert copy == {"gap": 0.5}
+    assert (copy.looked_at, copy.refused, copy.num_bytes) == ({"gap", "class_means"}, {"class_means": "too long"}, 8)
+    copy.note("gap", 1.0)
+    assert checked == {"gap": 0.5}
+    assert CheckedReports.of({"gap": 1e9}) == {}
