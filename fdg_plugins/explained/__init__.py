@@ -5,8 +5,8 @@ A method is added by its file alone. Settings are named there with what the pape
 defaults here stand nowhere but in the code, from which :mod:`fdg_plugins.explained.in_code` reads them.
 
     >>> from fdg_plugins.explained import compose, method_names, read_explanation
-    >>> method_names()
-    ('fedavg', 'feddim', 'fedga', 'fediir', 'fedomg')
+    >>> method_names()[:3]
+    ('am', 'arfl', 'fedavg')
     >>> read_explanation("fedomg").equations[2].formula
     'θ⁺ = θ + η d'
     >>> compose("omg + ga").name
