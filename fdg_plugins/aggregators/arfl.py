@@ -10,7 +10,8 @@ Transactions on Intelligent Systems and Technology, 2022.
 Equations: minimise ``sum_u alpha_u L_u + lambda/2 sum_u alpha_u^2 / n_u`` over the simplex, with
 ``lambda = strength * sum_u n_u`` -> :func:`~fdg_plugins.core.robust_weighting.risk_weights`.
 
-Shapes: losses L, samples n and weights alpha ``[N]`` of the N sites seen so far; the weights of a round ``[U]``.
+Shapes: losses L, samples n and weights alpha ``[N]`` of the N sites seen so far; of a round, weights ``[U]`` and
+updates ``[U, P]``.
 
 Participation: the problem covers all sites seen so far. An absent site enters with the loss and the number of samples
 that it last reported; a site that was never seen does not enter. The weights of a round are its sites' part of alpha,

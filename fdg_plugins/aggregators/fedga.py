@@ -10,7 +10,8 @@ Equations: ``gap_u = loss_u(global, round r) - loss_u(local, round r - 1)``; Eq.
 ``a'_u = a_u + (1 - r/R) d (gap_u - mean) / max_v (gap_v - mean)``, clipped at zero and rescaled to sum one
 -> :func:`fdg_plugins.core.adjustment.adjust_weights`; then FedAvg with a.
 
-Shapes: gaps ``[U]`` of the round's sites, weights a ``[N]`` of all known sites, of which a round uses ``[U]``.
+Shapes: gaps ``[U]`` of the round's sites, weights a ``[N]`` of all known sites, of which a round uses ``[U]`` with
+updates ``[U, P]``.
 
 Participation: every known site has a weight, and a round uses its sites' weights rescaled to one. A new site starts at
 the mean; an absent site keeps its weight. In round 0 there is no previous local model, hence no gap.

@@ -4,8 +4,8 @@
 A weighting may learn from round to round. What it has learned is its *state*, a JSON value that it returns and takes
 back; the server saves it after every round.
 
-Shapes: p ``[U]``, float64, in the order of the contributions, which is the sorted order of the sites. All-zero weights
-are allowed and leave the parameters as they are.
+Shapes: p ``[U]``, float64, for updates ``[U, P]`` in the sorted order of their sites. All-zero weights are allowed and
+leave the parameters as they are.
 """
 
 from abc import ABC, abstractmethod

@@ -7,7 +7,7 @@ ICLR 2021.
 Equation: minimise ``mean_e L_e + w(t) penalty`` with ``w(t) = early_strength`` for ``t < warm_up``, else ``strength``
 -> :meth:`AnnealedPenalty.strength_at`. Steps t count from 0.
 
-Shapes: the risks L are ``[m]``, one per source domain; w and the penalty are scalars.
+Shapes: risks L ``[m]`` of the logits ``[B, Y]`` of m source domains; w and the penalty are scalars.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ Domain Generalization", ICLR 2021.
 Equation: minimise ``mean_e L_e`` -> :meth:`CentralisedERM.loss`. Each step has one batch of the same size per domain,
 so every domain has the same weight, however many images it has.
 
-Shapes: m domains with batches of images ``[B, C, H, W]`` and labels ``[B]``; risks L ``[m]``.
+Shapes: m domains, each with images ``[B, C, H, W]``, labels ``[B]`` and logits ``[B, Y]``; risks L ``[m]``.
 
 Differences: DomainBed takes the mean over all images of the step, which is the same if all batches have one size. Here
 a domain with fewer images than a batch has the same weight as any other.

@@ -7,7 +7,7 @@ of Regularization for Worst-Case Generalization", ICLR 2020, Algorithm 1; as Dom
 Equations: ``q_e <- q_e exp(eta L_e)``, rescaled to sum one -> :func:`reweigh`; then minimise ``sum_e q_e L_e``. q is
 uniform before the first step and persists for the run. In each step q is updated first, with the losses of that step.
 
-Shapes: risks L and weights q ``[m]``, one per source domain; q lies on the simplex.
+Shapes: logits ``[B, Y]`` of each of m source domains; risks L and weights q ``[m]``, q on the simplex.
 
 State: ``log q [m]``, because a weight that was rounded to zero could never grow again.
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on the pooled source domains: endless batches of each, and steps of an algorithm over them."""
+"""Training on the pooled source domains: endless batches of each domain, and the steps of an algorithm on them.
+
+Shapes: m domains; each step takes images ``[B, C, S, S]`` and labels ``[B]`` of every domain, S the protocol's image
+size, and yields risks ``[m]``.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence

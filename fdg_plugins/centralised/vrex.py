@@ -6,7 +6,7 @@ via Risk Extrapolation (REx)", ICML 2021; as DomainBed has it.
 
 Equation: minimise ``mean_e L_e + w mean_e (L_e - mean L)^2``, the variance with divisor m -> :func:`risk_variance`.
 
-Shapes: risks L ``[m]``, one per source domain; the penalty is a scalar.
+Shapes: logits ``[B, Y]`` of each of m source domains, risks L ``[m]``; the penalty is a scalar.
 
 Degenerate cases: equal risks, or a single domain, give no penalty.
 

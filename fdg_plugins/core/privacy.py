@@ -5,8 +5,9 @@ Equation: the release is ``x min(1, C / |x|) + N(0, (sigma C)^2 I)``, the update
 -> :func:`clip_factor`, :func:`privatize`. If a site's data may be replaced *as a whole*, its privacy loss is that of a
 Gaussian mechanism with sensitivity 2C.
 
-Shapes: an update is a mapping from name to tensor, with P values in all. Everything is computed in float64. There is
-no subsampling, hence no amplification: the cost is that of a site that takes part in every round.
+Shapes: an update maps names to tensors of any shape, P values in all; its release has the same shapes. Everything is
+computed in float64. There is no subsampling, hence no amplification: the cost is that of a site that takes part in
+every round.
 
 Differences: textbooks often use sensitivity C, which compares a data set with no data at all (a site that sends pure
 noise). Two data sets give two points in a ball of radius C, which are up to 2C apart, and that is the sensitivity used

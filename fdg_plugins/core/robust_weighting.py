@@ -12,7 +12,7 @@ The solution is ``alpha_u = n_u max(eta - L_u, 0) / lambda`` -> :func:`risk_weig
 order, ``eta`` is the last of ``eta_p = (sum_{i<=p} n_i L_i + lambda) / sum_{i<=p} n_i`` before the first one that is
 below ``L_p``.
 
-Shapes: N known sites; losses ``[N]``, samples ``[N]``, alpha ``[N]`` on the simplex.
+Shapes: losses, samples and alpha have shape ``[N]``, for N known sites; alpha lies on the simplex, in float64.
 
 Degenerate cases: equal losses, or a lambda far above all of them, give ``n_u / sum_v n_v`` to the bit. As lambda goes
 to zero, all weight goes to the sites with the smallest loss.
