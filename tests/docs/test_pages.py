@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages made from the code are in step with it, and the README's links lead somewhere."""
+"""Pages made from the code are in step with it, links lead somewhere, and every command on a page exists."""
 
 import importlib.util
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
 
 ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*.md")), ROOT / "custom" / "README.md"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +36,7 @@ def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: 
     assert written == getattr(tables, f"{page}_page")(), "run: make docs-tables"
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_within_the_project_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
@@ -62,3 +67,57 @@ def test_the_table_of_all_methods_follows_from_its_records(tmp_path: Path) -> No
     assert CliRunner().invoke(app, ["report", *map(str, folders), "--to", str(table)]).exit_code == 0
     page = (ROOT / "docs" / "pacs-methods.md").read_text(encoding="utf-8")
     assert table.read_text(encoding="utf-8").strip() in page
+
+
+def commands_on(page: Path) -> Iterator[list[str]]:
+    """Yield the commands in a page's shell blocks as lists of words, without comments and variables set before them."""
+    blocks = re.findall(r"^```(?:bash|sh)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        command: list[str] = []
+        for word in [*lexer, ";"]:
+            if set(word) <= set(";|&<>()"):
+                yield command
+                command = []
+            elif command or not re.fullmatch(r"[A-Z_]+=.*", word):
+                command.append(word)
+
+
+def check_fdg(words: list[str]) -> None:
+    """Raise ``click.UsageError`` unless the command and every option of an ``fdg`` line exist."""
+    command: click.Command = typer.main.get_command(app)
+    context = click.Context(command)
+    while isinstance(command, click.Group):
+        if not words or words[0].startswith("-"):
+            return
+        chosen = command.get_command(context, words[0])
+        if chosen is None:
+            raise click.UsageError(f"no command {words[0]}")
+        command, words = chosen, words[1:]
+        context = click.Context(command, parent=context)
+    _, left, _ = command.make_parser(context).parse_args(words)
+    if left and not command.allow_extra_args:
+        raise click.UsageError(f"unexpected {left}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_on_a_page_exists_with_its_options(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for words in commands_on(page):
+        match words:
+            case ["fdg", *rest]:
+                check_fdg(rest)
+            case ["make", target, *_]:
+                assert re.search(rf"^{target}:", makefile, re.MULTILINE), words
+            case ["nvflare", "simulator", job, *_] if job.startswith("jobs/"):
+                assert (ROOT / job).is_dir(), words
+            case ["python", script, *_] if script.startswith(("examples/", "custom/", "benchmarks/", "docs/")):
+                assert (ROOT / script).is_file(), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_named_in_the_text_exists(page: Path) -> None:
+    for line in re.findall(r"`fdg ([a-z][a-z -]*)[^`]*`", page.read_text(encoding="utf-8")):
+        words = [word for word in line.split() if not word.startswith("-")]
+        check_fdg(words[:1])
