@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the site shows beside the pages in this folder: the tutorial's notebook, SECURITY.md, and ``fdg --help``.
+"""What the site adds to this folder's pages: the notebook, SECURITY.md, CONTRIBUTING.md, and ``fdg --help``.
 
 MkDocs calls the functions whose names begin with ``on_`` (``hooks`` in ``mkdocs.yml``). Links between pages work in the
 repository and on the site. A link that leaves the documentation, to a job or a source file, becomes its text: the site
@@ -22,7 +22,9 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 NOTEBOOK, NOTEBOOK_PAGE = "docs/tutorial/tutorial.ipynb", "tutorial/tutorial.md"
 POLICY, POLICY_PAGE = "SECURITY.md", "security-policy.md"
-SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY}  # pages of the site that no Markdown file in docs/ stands for
+GUIDE, GUIDE_PAGE = "CONTRIBUTING.md", "contributing.md"
+# Pages of the site whose source is not a Markdown file in docs/.
+SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY, GUIDE_PAGE: GUIDE}
 COMMANDS_MARKER = "<!-- fdg --help -->"
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
@@ -33,6 +35,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from other files."""
     files.append(File.generated(config, NOTEBOOK_PAGE, content=notebook_page(json.loads(_read(NOTEBOOK)))))
     files.append(File.generated(config, POLICY_PAGE, content=_read(POLICY)))
+    files.append(File.generated(config, GUIDE_PAGE, content=_read(GUIDE)))
     return files
 
 

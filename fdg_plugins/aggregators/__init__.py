@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLARE Aggregators: contributions in, one step of the global model out.
 
-All share one contract (:class:`UpdateAggregator`): collect the sites' updates, weigh the sites
-(*weighting*), turn weights and updates into a step (*direction*), treat buffers by their own rule.
-They run in this package's controller and in FLARE's own FedAvg and ScatterAndGather.
+All share one contract (:class:`UpdateAggregator`): collect the sites' updates, weight the sites (*weighting*), turn
+weights and updates into a step (*direction*), and treat buffers by a rule of their own. They run in this package's
+controller and in FLARE's own FedAvg and ScatterAndGather workflows.
+
+    >>> from fdg_plugins.aggregators import make_aggregator, make_weighting
+    >>> make_aggregator({"name": "fedomg", "kappa": 0.25, "weighting": "ga"}).settings()
+    {'kappa': 0.25, 'server_lr': 1.0, 'rescale': False, 'weighting': 'ga'}
+    >>> make_weighting({"name": "ga", "step_size": 0.1}).learns
+    True
+
+Shapes: U sites of the round, N known sites, P trainable parameters. Updates ``[U, P]`` are kept by name, each
+parameter with its own shape; weights and coefficients ``[U]`` are float64, in the sorted order of the sites' names.
 """
 
 from fdg_plugins.aggregators.arfl import ARFLWeighting

@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """ARFL: weights that turn away from sites on whose training images the global model has a high loss.
 
+For federations in which some sites may hold corrupted data. A domain that is merely hard loses weight too, which is the
+opposite of what FedDG-GA does.
+
 Reference: Li, Ngai, Ye, Voigt, "Auto-weighted Robust Federated Learning with Corrupted Data Sources" (ARFL), ACM
-Transactions on Intelligent Systems and Technology, 2022. For federations some of whose sites may hold corrupted data;
-where a domain is merely hard it loses weight too, which is the opposite of what FedDG-GA does.
+Transactions on Intelligent Systems and Technology, 2022.
 
-Equations: the closed form is in :mod:`fdg_plugins.core.robust_weighting`. *Participation*: the problem is that of all
-sites seen so far, an absent one with the loss and the number of samples that it last told; a round takes its sites'
-share, rescaled to one. A site that was never seen is not yet part of it. If no site of the round has a weight, all of
-theirs are zero, and a direction along them leaves the parameters. *Buffers*: as FedAvg, with these weights; those that
-count move in any case.
+Equations: minimise ``sum_u alpha_u L_u + lambda/2 sum_u alpha_u^2 / n_u`` over the simplex, with
+``lambda = strength * sum_u n_u`` -> :func:`~fdg_plugins.core.robust_weighting.risk_weights`.
 
-Differences: the authors' code asks the sites of a round for the loss of the model that came of it, in one more trip,
-and uses it in the next round; here a site tells the loss of the model that it received, with its update. With all
-sites in every round that is the same loss in the same round, but for the first round, in which the code weighs by
-samples. With some of the sites, those of the round itself have fresher losses than in the code, and those of the
-round before one of a model that is one round older. The code draws the sites of a round again until one has a weight.
+Shapes: losses L, samples n and weights alpha ``[N]`` of the N sites seen so far; of a round, weights ``[U]`` and
+updates ``[U, P]``.
+
+Participation: the problem covers all sites seen so far. An absent site enters with the loss and the number of samples
+that it last reported; a site that was never seen does not enter. The weights of a round are its sites' part of alpha,
+rescaled to sum to one. If they are all zero, the parameters do not move.
+
+Buffers: as under FedAvg, with these weights. Integer buffers move in any case.
+
+Differences: after a round the authors' code asks the round's sites for the loss of the new model, in an extra trip, and
+uses it in the next round. Here a site reports the loss of the model that it received, together with its update. With
+all sites in every round this is the same loss in the same round, except in the first round, in which the authors' code
+weights by samples. With partial participation, the losses of the round's sites are fresher here than in the authors'
+code, and those of the previous round's sites are one model older. The authors' code redraws the sites of a round until
+one has a weight.
 """
 
 import math

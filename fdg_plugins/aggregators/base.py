@@ -1,5 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregator contract: collect contributions, weigh the sites, take a step; buffers by their own rule."""
+"""The contract of an aggregator: collect contributions, weight the sites, take a step; buffers follow their own rule.
+
+One round: ``begin_round``, one ``accept_model`` per site, ``aggregate_model``. A method defines
+:meth:`UpdateAggregator.direction` and, if it needs to, ``check`` (refuse a contribution), ``step_of`` (the step of one
+parameter) and ``_validate`` (its settings).
+
+Equation: ``theta+ = theta + server_lr * sum_u c_u g_u``, with the coefficients c of the direction and the updates g.
+
+Shapes: weights p and coefficients c ``[U]``, float64, in the sorted order of the sites; a step has the names and
+shapes of the model's state dict.
+
+Participation: an aggregator combines what it accepted in the round, from the sites of the round only, at most one
+update per site. Without any, the step is empty and the model stays as it is.
+
+Buffers: float buffers are averaged with p and not scaled by ``server_lr``; integer buffers move by the largest update.
+"""
 
 import inspect
 import math

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One site's contribution to a round, and the checks that an untrusted one must pass."""
+"""One site's contribution to a round, and the checks that this untrusted input must pass.
+
+Shapes: an update has the names, shapes and kinds of dtypes of the global model (:mod:`fdg_plugins.core.layout`). Every
+value is finite and at most ``LARGEST_VALUE`` in magnitude. Whatever does not fit is refused with a
+``ContributionError`` that names the site and the parameter; the round continues with the other sites.
+"""
 
 import math
 from collections.abc import Iterator, Mapping

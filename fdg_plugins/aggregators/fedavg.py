@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAvg: the weighted mean of the updates, the reference for every other method.
+"""FedAvg: the weighted mean of the updates. The baseline for every other method.
 
-Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
-Data", AISTATS 2017.
+Reference: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017.
 
-Equation: ``theta+ = theta + server_lr * sum_u p_u g_u`` over the sites of the round. *Participation*: one
-site gives its own model back; an absent site has no weight. *Buffers*: float buffers averaged with p,
-integer buffers moved by the largest update. *Differences*: the weights are the numbers of training
-samples, not of steps as in FLARE's own FedAvg when sites report steps.
+Equation: ``theta+ = theta + server_lr * sum_u p_u g_u`` over the sites of the round, with ``p_u = n_u / sum_v n_v``
+-> :class:`FedAvgAggregator`, :func:`fdg_plugins.core.weighting.sample_weights`.
+
+Shapes: updates g ``[U, P]``, weights p and samples n ``[U]``.
+
+Participation: the sites of the round only. With one site, the new global model is that site's model.
+
+Buffers: float buffers are averaged with p; integer buffers move by the largest update.
+
+Differences: weights are numbers of training samples; FLARE's own FedAvg uses numbers of steps if sites report them.
 """
 
 from collections.abc import Sequence

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedCSA: FedAvg whose last layer is averaged class by class, each class's row by who holds images of that class.
+"""FedCSA: FedAvg, except that each class's row of the last layer is weighted by who holds images of that class.
+
+For federations whose sites hold the classes in different proportions, or lack some of them.
 
 Reference: Ma, Zhao, Cai, Jia, "Fast-convergent federated learning with class-weighted aggregation", Journal of Systems
-Architecture 117, 2021. For federations whose sites hold different shares of the classes, or lack some.
+Architecture 117, 2021.
 
 Equations, with a the reference weights, ``n_{u,k}`` the images of class k at site u and ``r_{u,k} = n_{u,k} / n_u``:
 
-- all but the last layer: ``sum_u a_u Delta_u``, as FedAvg
+- all parameters but those of the last layer: ``sum_u a_u Delta_u``, as FedAvg
 - row k of the last layer's weight and bias: ``sum_u w_{u,k} Delta_u[k]``, ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``
-  -> :func:`class_weights`; where no site of the round with a weight has class k: a
+  -> :func:`class_weights`; if no site of the round with a weight has class k, ``w_{u,k} = a_u``
 
-With a by samples, ``w_{u,k}`` is the site's share of the round's images of class k; with equal weights, its share of
-the sites' shares.
+If a is by samples, ``w_{u,k}`` is the site's share of the round's images of class k.
 
-Shapes: U sites of the round, Y classes; a ``[U]``, r ``[U, Y]``, w ``[U, Y]``, each of whose columns sums to one.
+Shapes: U sites of the round, Y classes; a ``[U]``, r ``[U, Y]``, w ``[U, Y]`` with columns that sum to one.
 
-*Participation*: the sites of the round only; a row whose owners are absent follows a. The counts are the census's, of
-all images of a site; those of its training split are in proportion. *Buffers*: as FedAvg. *Differences*: the exact rule
-of the paper, which has two, is not established; this is FedDG-GA's description of it in one sentence, and the weights a
-of another method in its place are ours.
+Participation: the sites of the round only; a row whose owners are all absent follows a. The counts come from the census
+and cover all images of a site; the training split is stratified, so its counts are proportional.
+
+Buffers: as under FedAvg.
+
+Differences: the paper has two rules, and which of them is exact is not established. This file implements the
+one-sentence description in FedDG-GA's paper. Reference weights from another method are our extension.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDG-GA: FedAvg whose weights follow the sites' generalization gaps.
+"""FedDG-GA: FedAvg with weights that follow the sites' generalization gaps.
+
+For federations in which averaging serves some domains worse than others.
 
 Reference: Zhang, Xu, Yao, Zhang, Tian, Wang, "Federated Domain Generalization with Generalization Adjustment"
-(FedDG-GA), CVPR 2023. For federations in which averaging serves some domains worse than others.
+(FedDG-GA), CVPR 2023.
 
-Equations: Eq. 3 in :mod:`fdg_plugins.core.adjustment`, with its degenerate cases and differences. *Participation*:
-all known sites have a weight, and a round takes its sites' share of it; a new site starts at the mean, an
-absent one keeps its own. *Buffers*: as FedAvg, with the adjusted weights. The gaps come from the filters
-:class:`~fdg_plugins.filters.GapReportFilter` at the sites and :class:`~fdg_plugins.filters.GapCheckFilter` here.
+Equations: ``gap_u = loss_u(global, round r) - loss_u(local, round r - 1)``; Eq. 3,
+``a'_u = a_u + (1 - r/R) d (gap_u - mean) / max_v (gap_v - mean)``, clipped at zero and rescaled to sum one
+-> :func:`fdg_plugins.core.adjustment.adjust_weights`; then FedAvg with a.
+
+Shapes: gaps ``[U]`` of the round's sites, weights a ``[N]`` of all known sites, of which a round uses ``[U]`` with
+updates ``[U, P]``.
+
+Participation: every known site has a weight, and a round uses its sites' weights rescaled to one. A new site starts at
+the mean; an absent site keeps its weight. In round 0 there is no previous local model, hence no gap.
+
+Buffers: as under FedAvg, with the adjusted weights.
+
+Differences: see :mod:`fdg_plugins.core.adjustment`. The gaps are measured by
+:class:`~fdg_plugins.filters.GapReportFilter` at the sites and checked by
+:class:`~fdg_plugins.filters.GapCheckFilter` at the server.
 """
 
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator

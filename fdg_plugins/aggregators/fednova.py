@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedNova: each update is divided by how far its steps went, so that a site that takes more of them pulls no harder.
+"""FedNova: each update is divided by its effective number of local steps, so that more steps do not pull harder.
+
+For federations whose sites take different numbers of steps in a round.
 
 Reference: Wang, Liu, Liang, Joshi, Poor, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-Optimization" (FedNova), NeurIPS 2020. For federations whose sites take different numbers of steps in a round.
+Optimization" (FedNova), NeurIPS 2020.
 
-Equations: with ``|a_u|`` (the paper's ``||a_u||_1``) the displacement of site u's steps under a constant unit gradient
-over its learning rate, ``tau`` itself for plain SGD and :func:`~fdg_plugins.core.normalization.effective_steps` with
-momentum, and ``tau_eff = sum_u p_u |a_u|``:
+Equations. ``|a_u|`` (the paper's ``||a_u||_1``) is the displacement of site u's steps under a constant unit gradient,
+divided by its learning rate: tau for plain SGD, and with momentum
+:func:`~fdg_plugins.core.normalization.effective_steps`. With ``tau_eff = sum_u p_u |a_u|``:
 
 - ``theta+ = theta + server_lr * tau_eff * sum_u p_u Delta_u / |a_u|`` -> :func:`normalized_coefficients`
 
-*Participation*: p and tau_eff are of the sites of the round; one site gives its own model back. *Buffers*: float
-buffers averaged with p, which no number of steps divides; integer buffers moved by the largest update. *Differences*:
-the paper's server momentum is left out, and so is its form for proximal steps, for which sites would have to report
-another ``|a_u|``; the authors' code adds up the increments of momentum and proximal term, which is neither's.
+Shapes: updates Delta ``[U, P]``; p, ``|a|`` and the coefficients ``[U]``.
+
+Participation: p and tau_eff are those of the sites of the round. With one site, the new global model is that site's
+model; if all sites take equally many steps, the step is FedAvg's, to the bit.
+
+Buffers: float buffers are averaged with p, without normalisation; integer buffers move by the largest update.
+
+Differences: the paper's server momentum is not implemented, nor is its form for proximal steps, for which sites would
+have to report a different ``|a_u|``. The authors' code adds the increments of momentum and proximal term, which matches
+neither.
 """
 
 import math

@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedOMG: the server steps along the direction that fits all sites, found from their updates alone.
+"""FedOMG: the server steps along a direction that suits all sites, found from their updates alone.
 
-Reference: Nguyen et al., "Federated Domain Generalization with Data-free On-server Matching Gradient",
-ICLR 2025. For federations whose global model must work on a domain that no site has, at no cost for the
-sites: nothing travels beyond the updates of FedAvg.
+For federations whose global model must work on a domain that no site has. It costs the sites nothing: they send no more
+than under FedAvg.
 
-Equations: Eq. 15 and 16 in :mod:`fdg_plugins.core.matching`; Eq. 17, ``theta+ = theta + server_lr * d``, here.
-*Participation*: the sites of the round only; one site gives ``(1 + kappa) g``. *Buffers*: matched are the
-trainable parameters; float buffers are averaged with p and not scaled by ``server_lr``; integer buffers
-move by the largest update. *Differences*: see :mod:`fdg_plugins.core.matching`; the authors' code leaves
-BatchNorm's buffers at their initial values.
+Reference: Nguyen et al., "Federated Domain Generalization with Data-free On-server Matching Gradient" (FedOMG), ICLR
+2025.
+
+Equations:
+
+- Eq. 15, weights gamma of the matched update -> :func:`fdg_plugins.core.matching.match`
+- Eq. 16, ``d = g_FL + kappa |g_FL| / |Gamma* g| Gamma* g`` -> :func:`fdg_plugins.core.matching.invariant_coefficients`
+- Eq. 17, ``theta+ = theta + server_lr * d`` -> :class:`FedOMGAggregator`
+
+Shapes: updates ``[U, P]``, their Gram matrix ``[U, U]``, reference weights p and gamma ``[U]``, d ``[P]``.
+
+Participation: the sites of the round only; one site gives ``d = (1 + kappa) g``.
+
+Buffers: only trainable parameters are matched. Float buffers are averaged with p and not scaled by ``server_lr``;
+integer buffers move by the largest update.
+
+Differences: see :mod:`fdg_plugins.core.matching`. The authors' code leaves BatchNorm's buffers at their initial values.
 """
 
 from collections.abc import Sequence

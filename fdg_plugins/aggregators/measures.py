@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a round's report says of its updates: lengths, and cosines with mean and direction, from their Gram matrix."""
+"""Figures of a round's updates for its report: norms, and cosines with the mean and the direction.
+
+Shapes: all follow from the Gram matrix ``[U, U]`` and the coefficients ``[U]``, without reading the updates again.
+Norms have the units of the parameters; cosines lie in [-1, 1] and are zero where a norm is zero.
+"""
 
 from typing import Any
 

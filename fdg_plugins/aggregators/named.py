@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregators by name, as a job names them: a wrong name or value then ends in one sentence of the workflow.
+"""Aggregators by name, as jobs name them.
 
-A component that FLARE builds from a job's config can only fail under FLARE's own tracebacks.
+The workflow builds the aggregator from its name, so that a wrong name or value is reported in one sentence. A component
+that FLARE builds from a job's config can only fail below FLARE's own traceback.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a weighting is: from a round's contributions to reference weights p on the simplex.
+"""The contract of a weighting: from the contributions of a round to reference weights p on the simplex.
 
-A weighting may learn from round to round. What it has learned is its *state*: a value that it hands out and
-takes back, which the server saves after every round.
+A weighting may learn from round to round. What it has learned is its *state*, a JSON value that it returns and takes
+back; the server saves it after every round.
+
+Shapes: p ``[U]``, float64, for updates ``[U, P]`` in the sorted order of their sites. All-zero weights are allowed and
+leave the parameters as they are.
 """
 
 from abc import ABC, abstractmethod

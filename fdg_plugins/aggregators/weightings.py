@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weightings by name: from a round's contributions to reference weights p on the simplex."""
+"""The weightings by name: uniform, by samples, and those of published methods.
+
+Shapes: weights p ``[U]``, float64, on the simplex, for the round's updates ``[U, P]``; FedDG-GA keeps weights ``[N]``
+of all N known sites. Any weighting can be combined with any direction.
+
+Participation: uniform weights and weights by samples use the sites of the round only. FedDG-GA adjusts the sites that
+report a gap; a site that is absent, or whose gap is missing or was refused, keeps its weight.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Centralised references: algorithms of domain generalization on the pooled source data, in one process, without FLARE.
 
-They are no federated methods: each step sees a batch of every source domain, which no federation can have. What they
-reach bounds what a federated method on the same data could.
+They are not federated methods: each step uses a batch of every source domain, which no federation can do. Their results
+are a reference for what a federated method could reach on the same data.
 
     >>> from fdg_plugins.centralised import ALGORITHMS, make_algorithm
     >>> [algorithm.title for algorithm in ALGORITHMS.values()]
@@ -21,7 +21,7 @@ An algorithm's loss takes one batch per source domain and the state that it keep
     >>> loss.value.shape, loss.risks.shape, list(loss.state)
     (torch.Size([]), torch.Size([3]), ['log_weights'])
 
-``plan`` makes a run of an algorithm, a data set and settings, ``run`` carries it out: ``fdg centralised``.
+``plan`` turns an algorithm, a data set and settings into a run, and ``run`` carries it out: ``fdg centralised``.
 """
 
 from fdg_plugins.centralised.algorithm import Algorithm, Loss

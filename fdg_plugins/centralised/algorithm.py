@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of a centralised algorithm: settings, a loss of one batch per source domain, and how it takes a step.
+"""The contract of a centralised algorithm: its settings, its loss on one batch per source domain, and its step.
 
-Shapes: m source domains; images ``[B, C, H, W]`` and labels ``[B]`` of one domain's batch, B the same for all domains
-unless one has fewer images; Y classes; risks ``[m]``, the mean cross entropy L_e of each domain's batch. Steps count
-from 0.
+Shapes: m source domains; images ``[B, C, H, W]`` and labels ``[B]`` of one domain's batch, with the same B for all
+domains unless one has fewer images; Y classes; risks ``[m]``, the mean cross entropy L_e of each domain's batch. Steps
+count from 0.
 
-All batches of a step go through the network as one, so that BatchNorm sees all domains at once, in every algorithm that
-looks at them together. So their neutral settings are ERM to the bit.
+Buffers: all batches of a step pass through the network together, so BatchNorm sees all domains at once. This holds for
+every algorithm with a joint loss; their neutral settings are therefore ERM to the bit.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ ComputeGradients = Callable[[Sequence[Batch]], torch.Tensor]
 
 
 class Loss(NamedTuple):
-    """The scalar to be minimised, the risks ``[m]``, detached, and the state after this step."""
+    """The scalar to minimise, the detached risks ``[m]``, and the state after this step."""
 
     value: torch.Tensor
     risks: torch.Tensor
@@ -39,9 +39,9 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class Algorithm(ABC):
-    """The settings of an algorithm, and what it does with a step. A subclass checks its settings on construction.
+    """The settings of an algorithm and its step. A subclass checks its settings on construction.
 
-    ``name`` is what commands call it, ``title`` what people do.
+    ``name`` is used in commands and records, ``title`` in tables and figures.
     """
 
     name: ClassVar[str]
@@ -49,29 +49,29 @@ class Algorithm(ABC):
 
     @property
     def restarts_at(self) -> int | None:
-        """The step before which the optimizer is created anew, without its moments; None for most."""
+        """The step before which the optimizer is created anew, without its moments; None for most algorithms."""
         return None
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings by name, of which the same algorithm can be made again."""
+        """Return the settings by name, from which an equal algorithm can be built."""
         return asdict(self)
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
-        """Return the state before the first step, on the model's device; empty for most.
+        """Return the state before the first step, on the model's device; empty for most algorithms.
 
-        It is all that an algorithm keeps from step to step, beside model and optimizer.
+        It is all that an algorithm keeps between steps, besides model and optimizer.
         """
         return {}
 
     def relative_cost(self, num_domains: int) -> float:
-        """Return the arithmetic of one image in one step, about, where a plain forward and backward pass is 1."""
+        """Return the approximate cost of one image in one step, in units of a plain forward and backward pass."""
         return 1.0
 
     @abstractmethod
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return the loss of one batch per source domain, in the domains' order, on the model's device.
+        """Return the loss on one batch per source domain, in the domains' order, on the model's device.
 
-        Called inside the run's autocast context. ``state`` is that after the step before, and is not changed.
+        Called inside the run's autocast context. ``state`` is that after the previous step and must not be modified.
         """
 
     def update(
@@ -81,10 +81,10 @@ class Algorithm(ABC):
         compute_gradients: ComputeGradients,
         optimizer: torch.optim.Optimizer,
     ) -> torch.Tensor:
-        """Change ``model`` by one step; return the risks ``[m]`` before it, detached.
+        """Take one step with ``model``; return the detached risks ``[m]`` before it.
 
-        ``compute_gradients(batches)`` sets the gradients of :meth:`loss` at the parameters as they are, in place of
-        earlier ones. It may be called more than once.
+        ``compute_gradients(batches)`` replaces the gradients with those of :meth:`loss` at the current parameters. It
+        may be called more than once.
         """
         risks = compute_gradients(batches)
         optimizer.step()
@@ -92,17 +92,17 @@ class Algorithm(ABC):
 
 
 def domain_logits(model: ExtractorClassifier, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
-    """Return the logits ``[B, Y]`` of each domain's images in float32, from one forward pass over all of them."""
+    """Return the logits ``[B, Y]`` of each domain's images, in float32, from one forward pass over all domains."""
     return by_domain(model(all_images(batches)).float(), batches)
 
 
 def all_images(batches: Sequence[Batch]) -> torch.Tensor:
-    """Return the images of all domains as one batch, in the domains' order."""
+    """Return the images of all domains as one batch ``[m B, C, H, W]``, in the domains' order."""
     return torch.cat([images for images, _ in batches])
 
 
 def by_domain(values: torch.Tensor, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
-    """Return the rows of ``values``, one for each image of all domains, domain by domain."""
+    """Split ``values [m B, ...]``, one row per image of all domains, into the rows ``[B, ...]`` of each domain."""
     return values.split([len(labels) for _, labels in batches])
 
 

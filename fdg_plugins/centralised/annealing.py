@@ -1,5 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A penalty that gets its full strength only after some steps, and an optimizer that starts afresh with it."""
+"""A penalty that gets its full strength only after a warm-up, with an optimizer that restarts at that point.
+
+The schedule is DomainBed's, for IRM, V-REx and Fishr: Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization",
+ICLR 2021.
+
+Equation: minimise ``mean_e L_e + w(t) penalty`` with ``w(t) = early_strength`` for ``t < warm_up``, else ``strength``
+-> :meth:`AnnealedPenalty.strength_at`. Steps t count from 0.
+
+Shapes: risks L ``[m]`` of the logits ``[B, Y]`` of m source domains; w and the penalty are scalars.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,10 +19,10 @@ from fdg_plugins.objectives.objective import check_number
 
 @dataclass(frozen=True)
 class AnnealedPenalty(Algorithm):
-    """The mean risk and a penalty, whose factor is ``early_strength`` for ``warm_up`` steps and ``strength`` after.
+    """The mean risk plus a penalty, whose factor is ``early_strength`` for ``warm_up`` steps and then ``strength``.
 
-    The optimizer is created anew at the switch, as in DomainBed: Adam's moments are those of far smaller gradients.
-    A strength of zero switches the penalty off from the first step on, and with it the switch: that is ERM, to the bit.
+    The optimizer is created anew at the switch, as in DomainBed, because Adam's moments come from much smaller
+    gradients. A strength of zero turns off penalty and restart from the first step: that is ERM, to the bit.
     """
 
     early_strength: ClassVar[float]
@@ -27,11 +36,11 @@ class AnnealedPenalty(Algorithm):
 
     @property
     def restarts_at(self) -> int | None:
-        """The first step with the full strength; None where there is no penalty."""
+        """The first step with full strength; None if there is no penalty."""
         return self.warm_up if self.strength else None
 
     def strength_at(self, step: int) -> float:
-        """Return the penalty's factor in a step."""
+        """Return the factor of the penalty in a step, counted from 0."""
         if not self.strength:
             return 0.0
         return self.strength if step >= self.warm_up else self.early_strength

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of centralised algorithms: by name, in the order of tables."""
+"""The centralised algorithms by name, in the order of tables."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -38,7 +38,7 @@ def algorithm_settings(name: str) -> dict[str, Any]:
 def make_algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
     """Return the algorithm with ``settings`` in place of its defaults.
 
-    Raises ``SettingsError`` for an unknown name, a setting that it has not, and a value that it refuses.
+    Raises ``SettingsError`` for an unknown name, an unknown setting, and a value out of range.
     """
     defaults = algorithm_settings(name)
     for setting in settings:
@@ -50,7 +50,7 @@ def make_algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
 
 
 def _like(value: Any, default: Any) -> Any:
-    """Return a whole number as one with a point where the default has one: one value, written one way in records."""
+    """Convert an int to float if the default is a float, so that records write equal values equally."""
     return float(value) if isinstance(default, float) and type(value) is int else value
 
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""ERM: the mean cross entropy over the source domains. The reference that every other algorithm is measured by.
+r"""ERM: the mean cross entropy over the source domains. The baseline for every other algorithm.
 
 References: Vapnik, "Statistical Learning Theory", 1998; as DomainBed has it: Gulrajani, Lopez-Paz, "In Search of Lost
 Domain Generalization", ICLR 2021.
 
-Equation: minimise ``mean_e L_e``. With one batch of the same size per domain, domains count the same however many
-images they have: the balance is in the batches.
+Equation: minimise ``mean_e L_e`` -> :meth:`CentralisedERM.loss`. Each step has one batch of the same size per domain,
+so every domain has the same weight, however many images it has.
 
-Differences: DomainBed takes the mean over all images of the step, which is the same number where all batches are of
-one size. Here a domain with fewer images than a batch counts as much as any other.
+Shapes: m domains, each with images ``[B, C, H, W]``, labels ``[B]`` and logits ``[B, Y]``; risks L ``[m]``.
+
+Differences: DomainBed takes the mean over all images of the step, which is the same if all batches have one size. Here
+a domain with fewer images than a batch has the same weight as any other.
 """
 
 from collections.abc import Sequence
@@ -27,6 +29,6 @@ class CentralisedERM(Algorithm):
     title: ClassVar[str] = "ERM"
 
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return the mean of the domains' risks."""
+        """Return the mean of the domains' risks ``[m]``."""
         risks = domain_risks(domain_logits(model, batches), batches)
         return Loss(risks.mean(), risks.detach(), state)

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Fish: steps domain by domain, and then only part of the way: what is left favours gradients that agree.
+r"""Fish: one inner step per domain in turn, then a step part of the way, which favours gradients that agree.
 
 Reference: Shi, Seely, Torr, Siddharth, Hannun, Usunier, Synnaeve, "Gradient Matching for Domain Generalization", ICLR
-2022, Algorithm 1; its surrogate, of first order, of ``mean_e L_e - gamma 2/(m(m-1)) sum_{i<j} <grad L_i, grad L_j>``.
+2022, Algorithm 1: a first-order surrogate of
+``mean_e L_e - gamma 2/(m(m-1)) sum_{i<j} <grad L_i, grad L_j>``.
 
-Equations, per step: from theta, one step of the optimizer on each domain's ``L_e`` in turn gives theta'; then
+Equations, per step: from theta, one optimizer step on each domain's ``L_e`` in turn gives theta'; then
 ``theta <- theta + eps (theta' - theta)`` -> :func:`interpolate`.
 
-Exact cases: eps one ends at theta', eps zero leaves the parameters. With plain SGD and constant gradients g_e theta
-moves by ``-eps eta sum_e g_e``, as far as m eps steps of ERM.
+Shapes: theta and theta' have each parameter's own shape; risks L ``[m]``, each before the domain's own inner step.
 
-Buffers: only parameters are interpolated; BatchNorm's statistics are those that the inner steps left.
+Degenerate cases: ``eps = 1`` ends at theta', ``eps = 0`` leaves the parameters unchanged. With plain SGD and constant
+gradients g_e, theta moves by ``-eps eta sum_e g_e``, which is as far as ``m eps`` steps of ERM.
 
-Differences: the paper draws the order of the domains anew, DomainBed and this file keep one; both codes interpolate the
-whole state dict, statistics included. The optimizer's moments last from step to step, as in both codes. The authors'
-warm-up by ERM is left out, as in DomainBed. The authors' eps is 0.01/m to 0.15/15, DomainBed's 0.5.
+Buffers: only parameters are interpolated; BatchNorm's statistics are those after the inner steps.
+
+Differences: the paper draws the order of the domains in every step; DomainBed and this file keep it fixed. The authors'
+code and DomainBed interpolate the whole state dict, statistics included. The optimizer's moments persist from step to
+step, as in both. The authors' warm-up with ERM is left out, as in DomainBed. The authors' eps is 0.01/m to 0.15/15,
+DomainBed's 0.5.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,17 +35,20 @@ from fdg_plugins.objectives.objective import check_number
 
 @torch.no_grad()
 def interpolate(parameters: Iterable[torch.Tensor], before: Iterable[torch.Tensor], fraction: float) -> None:
-    """Put ``parameters``, in place, to ``before + fraction * (parameters - before)``; exact at zero and at one."""
+    """Set ``parameters``, in place, to ``before + fraction * (parameters - before)``; exact at zero and at one.
+
+    Both hold the same tensors in the same order, shape by shape.
+    """
     for parameter, start in zip(parameters, before, strict=True):
         parameter.copy_(torch.lerp(start, parameter, fraction))
 
 
 @dataclass(frozen=True)
 class CentralisedFish(CentralisedERM):
-    """Part of the way of one step per domain; the loss of an inner step is that domain's risk.
+    """A fraction of the way of one inner step per domain; the loss of an inner step is that domain's risk.
 
     Args:
-        meta_step: eps, from 0 to 1, the part of the way. DomainBed: 0.5.
+        meta_step: eps, in [0, 1], the fraction of the way; zero never moves the parameters. DomainBed: 0.5.
     """
 
     name: ClassVar[str] = "fish"
@@ -59,7 +66,7 @@ class CentralisedFish(CentralisedERM):
         compute_gradients: ComputeGradients,
         optimizer: torch.optim.Optimizer,
     ) -> torch.Tensor:
-        """Change ``model``; return each domain's risk before its own inner step."""
+        """Take one step with ``model``; return each domain's risk before its own inner step, ``[m]``."""
         before = [parameter.detach().clone() for parameter in model.parameters()]
         risks = []
         for batch in batches:

@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Fishr: the variances of the domains' gradients, coordinate by coordinate of the classifier, are made equal.
+r"""Fishr: the variances of the classifier's gradients, coordinate by coordinate, are made equal across domains.
 
 Reference: Ramé, Dancette, Cord, "Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization", ICML
 2022; the authors' code and DomainBed.
 
-Equations: with the gradient of each image's cross entropy with respect to the classifier -> :func:`head_gradients`,
-``v_e [P]`` its variance over domain e's batch, with divisor B -> :func:`gradient_variances`; averaged over steps,
-``e <- ema e + (1 - ema) v``, and used as ``e / (1 - ema)``, so that the gradient through v does not depend on ema;
-minimise ``mean_e L_e + w mean_e mean_j (v_ej - vbar_j)^2``, vbar the mean over domains -> :func:`variance_spread`.
-w is zero during the warm-up, in which the averages are already kept.
+Equations:
 
-Shapes: P parameters of the classifier: of a linear one, Y D weights and Y biases.
+- the gradient of each image's cross entropy with respect to the classifier -> :func:`head_gradients`
+- ``v_e [P]``, its variance over domain e's batch, with divisor B -> :func:`gradient_variances`
+- averaged over steps, ``e <- ema e + (1 - ema) v``, and used as ``e / (1 - ema)``, so that the gradient through v does
+  not depend on ema
+- minimise ``mean_e L_e + w mean_e mean_j (v_ej - vbar_j)^2``, vbar the mean over domains -> :func:`variance_spread`.
+  w is zero during the warm-up, in which the averages are already updated.
+
+Shapes: m domains, B images per batch, P parameters of the classifier: for a linear one, Y D weights and Y biases.
+Gradients ``[m B, P]``, variances and averages ``[m, P]``.
 
 State: the averages ``[m, P]``, zero before the first step.
 
-Exact cases: one domain, or in the first step the same batch in every domain, has no penalty. ema zero is the penalty of
+Degenerate cases: one domain, or identical batches in the first step, give no penalty. ``ema = 0`` uses the variances of
 the current batch.
 
 Cost: ``m B P`` numbers, in float32 also under autocast.
 
-Differences: the authors' code takes gradients of single images by BackPACK, here they are the outer products that
-linear layers have. FedOMG's paper restates Fishr over the whole network and without the average; this is the authors'
-own form, on the classifier alone.
+Differences: the authors' code computes per-image gradients with BackPACK; here they are computed as the outer products
+that they are for linear layers. FedOMG's paper restates Fishr over the whole network and without the average; this file
+follows the authors' own form, on the classifier only.
 """
 
 from collections.abc import Sequence
@@ -44,9 +48,9 @@ AVERAGES = "variance_averages"
 def head_gradients(head: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the gradient of each image's cross entropy with respect to the parameters of ``head``, ``[B, P]``.
 
-    ``head`` is a linear layer, or a sequence with linear layers and others without parameters; ``features [B, D]``,
-    ``labels [B]``. The result can be differentiated, with respect to ``features`` and the parameters. P runs over the
-    linear layers, the weight of each row by row, then its bias.
+    ``head`` is a linear layer, or a sequence of linear layers and layers without parameters; ``features [B, D]``,
+    ``labels [B]``. The result is differentiable with respect to ``features`` and the parameters. P runs over the linear
+    layers: of each the weight, row by row, then the bias.
     """
     layers = list(head) if isinstance(head, nn.Sequential) else [head]
     values, seen = features, []
@@ -54,10 +58,10 @@ def head_gradients(head: nn.Module, features: torch.Tensor, labels: torch.Tensor
         inputs, values = values, layer(values)
         if isinstance(layer, nn.Linear):
             seen.append((inputs, values))
-    # Images do not meet in the head, so the gradient of the sum, at a layer's outputs, has each image's own as a row.
+    # The head treats images independently, so a row of the sum's gradient, at a layer's outputs, is one image's.
     total = cross_entropy(values, labels, reduction="sum")
     errors = torch.autograd.grad(total, [outputs for _, outputs in seen], create_graph=True)
-    # Of W x + b with the error d at its output: d x' for W, and d for b.
+    # For W x + b with the gradient d at its output, the gradients are d x' for W and d for b.
     parts = [
         torch.cat([torch.einsum("bo,bi->boi", error, inputs).flatten(1), error], dim=1)
         for error, (inputs, _) in zip(errors, seen, strict=True)
@@ -66,23 +70,23 @@ def head_gradients(head: nn.Module, features: torch.Tensor, labels: torch.Tensor
 
 
 def gradient_variances(gradients: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
-    """Return the variance of each coordinate over each domain's batch, ``[m, P]``, of ``gradients``, ``[m B, P]``."""
+    """Return the variance of ``gradients [m B, P]`` over each domain's batch, coordinate by coordinate, ``[m, P]``."""
     return torch.stack([own.var(dim=0, correction=0) for own in by_domain(gradients, batches)])
 
 
 def variance_spread(variances: torch.Tensor) -> torch.Tensor:
-    """Return the mean over domains and coordinates of the squared distance from the domains' mean; ``[m, P]``."""
+    """Return the mean squared deviation of ``variances [m, P]`` from their mean over domains, a scalar."""
     return (variances - variances.mean(dim=0)).square().mean()
 
 
 @dataclass(frozen=True)
 class CentralisedFishr(AnnealedPenalty):
-    """The mean risk and how far the domains' gradient variances lie from their mean.
+    """The mean risk plus the deviation of the domains' gradient variances from their mean.
 
     Args:
         strength: w after the warm-up, at least 0; zero is ERM, bit for bit. DomainBed: 1000.
-        warm_up: steps without the penalty, at the end of which the optimizer starts afresh. DomainBed: 1500 of 5001.
-        ema: share of the past in the averages, from 0 to below 1; zero takes the current batch alone. DomainBed: 0.95.
+        warm_up: steps without the penalty, after which the optimizer restarts. DomainBed: 1500 of 5001.
+        ema: decay of the averages, in [0, 1); zero uses the current batch only. DomainBed: 0.95.
     """
 
     name: ClassVar[str] = "fishr"
@@ -100,13 +104,13 @@ class CentralisedFishr(AnnealedPenalty):
             raise SettingsError("ema is 1, expected a number below: the averages would never learn anything.")
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
-        """Return averages of zero."""
+        """Return averages ``[m, P]`` of zero."""
         parameters = list(model.classifier.parameters())
         size = sum(parameter.numel() for parameter in parameters)
         return {AVERAGES: torch.zeros(num_domains, size, device=parameters[0].device)}
 
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return mean risk and penalty; in the warm-up, only the averages move."""
+        """Return mean risk plus penalty; during the warm-up only the averages change."""
         features = model.features(all_images(batches))
         risks = domain_risks(by_domain(model.classifier(features).float(), batches), batches)
         if not self.strength:

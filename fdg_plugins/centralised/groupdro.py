@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""GroupDRO: domains whose loss stays high gain weight, so that the worst one is served.
+r"""GroupDRO: domains whose loss stays high gain weight, which optimises the worst domain.
 
 Reference: Sagawa, Koh, Hashimoto, Liang, "Distributionally Robust Neural Networks for Group Shifts: On the Importance
 of Regularization for Worst-Case Generalization", ICLR 2020, Algorithm 1; as DomainBed has it.
 
 Equations: ``q_e <- q_e exp(eta L_e)``, rescaled to sum one -> :func:`reweigh`; then minimise ``sum_e q_e L_e``. q is
-uniform before the first step and lasts for the run. In each step q moves first, by the losses of the same step.
+uniform before the first step and persists for the run. In each step q is updated first, with the losses of that step.
 
-State: ``log q [m]``, because a q that was rounded to zero could never rise again.
+Shapes: logits ``[B, Y]`` of each of m source domains; risks L and weights q ``[m]``, q on the simplex.
 
-Exact cases: step size zero keeps q uniform, and is ERM. Equal losses keep q as it is. One domain has weight one.
+State: ``log q [m]``, because a weight that was rounded to zero could never grow again.
 
-Differences: the paper's strong weight decay is no default of DomainBed's, nor here. DomainBed passes the domains
-through the network one after the other, here they pass together (see ``algorithm``).
+Degenerate cases: a step size of zero keeps q uniform and is ERM. Equal losses do not change q. A single domain has
+weight one.
+
+Differences: the paper's strong weight decay is not a default, neither in DomainBed nor here. DomainBed passes the
+domains through the network one after another; here they pass together (see ``algorithm``).
 """
 
 from collections.abc import Sequence
@@ -30,16 +33,20 @@ LOG_WEIGHTS = "log_weights"
 
 
 def reweigh(log_weights: torch.Tensor, risks: torch.Tensor, step_size: float) -> torch.Tensor:
-    """Return ``log q [m]`` after a step along the ``risks [m]``, from ``log_weights [m]``, that before it."""
+    """Return ``log q [m]`` after one update of ``log_weights [m]`` with the ``risks [m]``.
+
+    >>> reweigh(torch.zeros(2).log_softmax(0), torch.tensor([0.0, 1.0]), step_size=1.0).exp()
+    tensor([0.2689, 0.7311])
+    """
     return log_softmax(log_weights + step_size * risks.to(log_weights.dtype), dim=0)
 
 
 @dataclass(frozen=True)
 class CentralisedGroupDRO(Algorithm):
-    """The risks weighted by how high they have been.
+    """The weighted risk, with weights that grow with the risks.
 
     Args:
-        step_size: eta, at least 0, how fast the weights follow the risks; zero is ERM, bit for bit. DomainBed: 0.01.
+        step_size: eta >= 0, how fast the weights follow the risks; zero is ERM, bit for bit. DomainBed: 0.01.
     """
 
     name: ClassVar[str] = "groupdro"
@@ -51,12 +58,12 @@ class CentralisedGroupDRO(Algorithm):
         check_number("step_size", self.step_size)
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
-        """Return uniform weights."""
+        """Return uniform weights: ``log q [m]``, float64."""
         zeros = torch.zeros(num_domains, dtype=torch.float64, device=model.last_layer.weight.device)
         return {LOG_WEIGHTS: log_softmax(zeros, dim=0)}
 
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return the weighted risk, by the weights after this step's move."""
+        """Return the risk weighted with the weights after this step's update."""
         risks = domain_risks(domain_logits(model, batches), batches)
         if not self.step_size:
             return Loss(risks.mean(), risks.detach(), state)

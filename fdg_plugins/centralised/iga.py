@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""IGA: the gradients of all domains are drawn to their mean, so that no domain pulls the network its own way.
+r"""IGA: the gradients of all domains are pulled towards their mean, so that the domains agree on a direction.
 
 Reference: Koyama, Yamaguchi, "When is invariance useful in an Out-of-Distribution Generalization problem ?",
-arXiv:2008.01883, 2020; as DomainBed has it. FedIIR is its federated cousin, on the classifier's gradients alone.
+arXiv:2008.01883, 2020; as DomainBed has it. FedIIR is its federated counterpart, on the classifier's gradients only.
 
 Equation: minimise ``mean_e L_e + w sum_e |grad L_e - gbar|^2``, over all parameters, gbar the mean gradient
 -> :func:`gradient_spread`.
 
-Exact cases: one domain, or the same batch in every domain, has no penalty.
+Shapes: risks L ``[m]``; a gradient has each parameter's own shape, P values in all; the penalty is a scalar.
 
-Cost: the penalty's gradient is of second order through the whole network: a backward pass for each domain whose graph
-is kept, and one through all of these.
+Degenerate cases: one domain, or the same batch in every domain, gives no penalty.
 
-Differences: DomainBed passes the domains through the network one after the other, here they pass together (see
+Cost: the penalty needs second-order gradients through the whole network: one backward pass per domain whose graph is
+kept, and one through all of these graphs.
+
+Differences: DomainBed passes the domains through the network one after another; here they pass together (see
 ``algorithm``).
 """
 
@@ -30,7 +32,7 @@ from fdg_plugins.objectives.objective import check_number
 def gradient_spread(risks: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return ``sum_e |grad L_e - gbar|^2`` of the ``risks [m]`` with respect to ``parameters``, a scalar.
 
-    It can be differentiated. gbar is a constant in it: its own derivative is the sum of all ``grad L_e - gbar``, zero.
+    It is differentiable. gbar is treated as a constant, which is exact: the terms through gbar sum to zero.
     """
     by_risk = [torch.autograd.grad(risk, parameters, create_graph=True) for risk in risks]
     spread = risks.new_zeros(())
@@ -42,7 +44,7 @@ def gradient_spread(risks: torch.Tensor, parameters: Sequence[torch.Tensor]) -> 
 
 @dataclass(frozen=True)
 class CentralisedIGA(Algorithm):
-    """The mean risk and how far the domains' gradients lie from their mean.
+    """The mean risk plus the squared deviation of the domains' gradients from their mean.
 
     Args:
         strength: w, at least 0; zero is ERM, bit for bit. DomainBed: 1000.
@@ -57,16 +59,16 @@ class CentralisedIGA(Algorithm):
         check_number("strength", self.strength)
 
     def relative_cost(self, num_domains: int) -> float:
-        """Return that of a graph for each domain, and of the pass through all of them.
+        """Return the cost of one backward pass per domain, and of the pass through all of their graphs.
 
-        A plain step being a forward pass and a backward one of twice its cost: 1 forward, 2 for the backward pass of
-        each of m domains, 4 to go back through that, and 2, together 3 + 6m, of 3. Measured on a CPU, beside ERM: 12.3
-        for m = 5 (``groupnorm_convnet``), 7.3 for m = 3 (``resnet18``).
+        In units of a forward pass, a plain step costs 3. Here: 1 forward, 2 backward for each of m domains, 4 for the
+        pass through each of these, and 2; together ``3 + 6m``. Measured on a CPU, relative to ERM: 12.3 for m = 5
+        (``groupnorm_convnet``), 7.3 for m = 3 (``resnet18``).
         """
         return 1.0 + 2.0 * num_domains if self.strength else 1.0
 
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return mean risk and penalty."""
+        """Return mean risk plus penalty."""
         risks = domain_risks(domain_logits(model, batches), batches)
         value = risks.mean()
         if self.strength:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
 
-Network, images and splits are those of the federated runs on the same data (``settings.defaults``, and the ``quick`` of
-``settings.named_protocols``); batches, optimizer and number of steps are DomainBed's.
+Network, images and splits are those of the federated runs on the same data (``settings.defaults``, and the protocol
+``quick`` of ``settings.named_protocols``). Batches, optimizer and number of steps are DomainBed's: Gulrajani,
+Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021.
 """
 
 import difflib
@@ -56,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def setting_names(algorithm: str) -> tuple[str, ...]:
-    """Return the names of all settings of a run of ``algorithm``; ``SettingsError`` if there is no such one."""
+    """Return the names of all settings of a run of ``algorithm``; ``SettingsError`` if it is unknown."""
     return tuple(dict.fromkeys([*algorithm_settings(algorithm), *SCHEDULE_SETTINGS, *_SETTINGS]))
 
 
@@ -72,8 +73,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a run: ``given`` settings, else those of ``protocol`` (``paper`` or ``quick``) for the data.
 
-    A warm-up that is not given is the algorithm's share of DomainBed's steps. Raises ``SettingsError``, in one
-    sentence, for a name or a value that is wrong, and for settings that contradict each other.
+    A warm-up that is not given is scaled from DomainBed's share of the steps. Raises ``SettingsError``, in one
+    sentence, for a wrong name or value, and for settings that contradict each other.
     """
     own, chosen = algorithm_settings(algorithm), dict(given or {})
     _refuse_unknown(chosen, setting_names(algorithm), algorithm)
@@ -95,7 +96,7 @@ def make_plan(
 
 
 def _defaults(dataset: str, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
-    """Return the settings of a run for which nothing was asked, each layer over the one before."""
+    """Return the default settings of a run: each layer overrides the one before."""
     federated, of_sgd = defaults_of(dataset), optimizer == SGD
     shared = (*SHARED_SETTINGS, *(_OF_SGD if of_sgd else ()))
     domainbed = {**_DOMAINBED[dataset_spec(dataset).channels], "momentum": 0.0, "weight_decay": 0.0}

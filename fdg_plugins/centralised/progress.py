@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while a centralised run trains: a line per checkpoint, and at a terminal a bar of the steps."""
+"""Progress of a centralised run on the console: one line per checkpoint, and in a terminal a bar of the steps."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ class Lines:
         self._began = time.monotonic()
 
     def begun(self, record: RunRecord) -> None:
-        """Say what is trained on what, and how."""
+        """Print what is trained, on which data, and with which settings."""
         protocol, schedule = self._plan.protocol, self._plan.schedule
         self._began = time.monotonic()
         mark = f" [{marks(record)}]" if marks(record) else ""
@@ -46,10 +46,10 @@ class Lines:
             self._say("no ImageNet weights were found (FDG_PRETRAINED_FILE names them): training starts from scratch")
 
     def stepped(self, steps_done: int) -> None:
-        """Say nothing: there are thousands."""
+        """Print nothing: there are thousands of steps."""
 
     def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
-        """Say how good the model is."""
+        """Print the scores of the model."""
         self._say(" | ".join([*self._place(record), *_scores(record, evaluation)]))
 
     def _place(self, record: RunRecord) -> list[str]:
@@ -64,7 +64,7 @@ class Lines:
 
 
 class Bar(Lines):
-    """The lines, and below them a bar of the steps that stays at the bottom of the terminal."""
+    """The lines, with a bar of the steps that stays at the bottom of the terminal."""
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
         super().__init__(plan, lambda line: progress.console.print(Text(line), soft_wrap=True))
@@ -78,7 +78,7 @@ class Bar(Lines):
 
 @contextmanager
 def watching(plan: Plan, console: Console) -> Iterator[Lines]:
-    """Give what tells about the run: the bar if ``console`` is a terminal, else the lines alone."""
+    """Yield the watcher of a run: with the bar if ``console`` is a terminal, else with the lines only."""
     if not console.is_terminal:
         yield Lines(plan, lambda line: console.print(Text(line), soft_wrap=True))
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One centralised run: what each domain holds, training with an evaluation at every checkpoint, record and models.
+"""One centralised run: the census of the domains, training with an evaluation per checkpoint, record and models.
 
-Every domain is opened, split and judged by the class that a site of a federated run uses for it, and the record is that
-of a federated run with one site per domain. A checkpoint stands where a round does.
+Every domain is opened, split and evaluated by the class that a site of a federated run uses, and the record has the
+form of a federated run with one site per domain, with checkpoints in place of rounds.
 """
 
 import json
@@ -43,25 +43,26 @@ Sessions = Mapping[str, SiteSession]
 
 
 class Watcher(Interface):
-    """Whoever tells the user how far a run is."""
+    """Reports the progress of a run to the user."""
 
     def begun(self, record: RunRecord) -> None:
-        """The data was looked at; training begins."""
+        """The census is complete; training begins."""
 
     def stepped(self, steps_done: int) -> None:
         """A step was taken."""
 
     def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
-        """The model was evaluated and everything written."""
+        """The model was evaluated, and record and models were written."""
 
 
 def run_centralised(
     plan: Plan, config: SiteConfig, cache: Path | None, folder: Path, watcher: Watcher, should_stop: ShouldStop
 ) -> RunRecord:
-    """Carry out ``plan`` on the machine that ``config`` describes; return the record that ``folder`` then holds.
+    """Carry out ``plan`` on the machine that ``config`` describes; return the record that is written to ``folder``.
 
-    ``cache`` is where the stand-in is or will be drawn. Raises :class:`Stopped` soon after ``should_stop()`` is true,
-    and ``FDGError`` for what a user can mend; once training has begun, the record then says that the run was stopped.
+    ``cache`` is the folder of the stand-in data, which are drawn if they are missing. Raises :class:`Stopped` soon
+    after ``should_stop()`` becomes true, and ``FDGError`` for what a user can fix. If training had begun, the record
+    says that the run was stopped, and why.
     """
     check_new(folder)
     sessions = _open_domains(plan, config, cache, should_stop)
@@ -75,7 +76,7 @@ def run_centralised(
 
 
 def check_new(folder: Path) -> None:
-    """Raise ``DataError`` unless ``folder`` is not there yet, or empty."""
+    """Raise ``DataError`` unless ``folder`` does not exist yet, or is empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already and not an empty folder, expected a new one for the run.")
 
@@ -96,7 +97,7 @@ def _check_sizes(federation: Federation) -> None:
 
 
 class _Run:
-    """The run from its first evaluation on: owns model, record and files."""
+    """A run from its first evaluation on; it owns model, record and files."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class _Run:
         )
 
     def carry_out(self) -> RunRecord:
-        """Train and evaluate to the end; however it ends, the record says so."""
+        """Train and evaluate to the end; the record says how the run ended."""
         try:
             self._judge()
             for checkpoint in range(1, self._plan.schedule.checkpoints + 1):
@@ -157,7 +158,7 @@ class _Run:
         return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
 
     def _train(self, checkpoint: int) -> RoundRecord:
-        """Take the steps that lead to a checkpoint; return their record, which has no aggregation and no traffic."""
+        """Take the steps up to a checkpoint; return their record, without aggregation and traffic."""
         began, steps = time.perf_counter(), self._plan.schedule.steps_of(checkpoint)
         risks = self._training.train(steps, self._should_stop, self._watcher.stepped)
         seconds = time.perf_counter() - began
@@ -185,7 +186,7 @@ class _Run:
         )
 
     def _judge(self) -> None:
-        """Evaluate the model on all domains; keep it if source validation, never the target, prefers it."""
+        """Evaluate the model on all domains; keep it if it is best in source validation. The target never decides."""
         after = len(self._record.rounds)
         evaluation = self._record.add_evaluation(after, {name: self._score(name) for name in self._sessions})
         self._record.choices = self._record.choose(FILES)
@@ -200,7 +201,7 @@ class _Run:
         return self._sessions[domain].evaluate(self._model, "test" if is_held_out else "validation", self._should_stop)
 
     def _description(self, after_round: int) -> dict[str, str]:
-        """Return what a model's file says of it, as that of a federated run."""
+        """Return the metadata of a model's file, as in a federated run."""
         record = self._record
         return {
             "model": record.protocol.model,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a centralised run goes whatever the algorithm, and what it has in common with federated ones."""
+"""The schedule of a centralised run, for any algorithm, and the settings that it shares with federated runs."""
 
 from dataclasses import dataclass, fields
 
@@ -12,7 +12,7 @@ ADAM, SGD = "adam", "sgd"
 OPTIMIZERS = (ADAM, SGD)
 DOMAINBED_STEPS = 5001
 
-# What of a protocol says what is trained on which images: the same for both kinds of runs. The rest says how.
+# The settings of a protocol that determine model and images are shared by both kinds of runs; the others are not.
 SHARED_SETTINGS = ("model", "head", "pretrained", "image_size", "max_samples_per_domain", "precision", "channels_last")
 
 
@@ -22,8 +22,8 @@ class Schedule:
 
     Args:
         optimizer: ``"adam"`` (DomainBed), or ``"sgd"``, with rate, momentum and weight decay of the federated runs.
-        steps: steps in all, one batch of each source domain in each; DomainBed: 5001.
-        checkpoint_every: steps between two evaluations; the last may come sooner. DomainBed: 300 on PACS.
+        steps: total number of steps, each with one batch of every source domain; DomainBed: 5001.
+        checkpoint_every: steps between two evaluations; the last interval may be shorter. DomainBed: 300 on PACS.
     """
 
     optimizer: str = ADAM
@@ -42,11 +42,11 @@ class Schedule:
 
     @property
     def checkpoints(self) -> int:
-        """How often the model is evaluated after training has begun: the rounds of the run's record."""
+        """The number of evaluations after the start of training: the rounds of the run's record."""
         return -(-self.steps // self.checkpoint_every)
 
     def steps_of(self, checkpoint: int) -> int:
-        """Return the steps that lead to a checkpoint, counted from 1."""
+        """Return the number of steps up to a checkpoint (counted from 1), since the one before."""
         return min(self.checkpoint_every, self.steps - (checkpoint - 1) * self.checkpoint_every)
 
 

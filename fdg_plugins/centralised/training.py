@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on the pooled source domains: endless batches of each, and steps of an algorithm over them."""
+"""Training on the pooled source domains: endless batches of each domain, and the steps of an algorithm on them.
+
+Shapes: m domains; each step takes images ``[B, C, S, S]`` and labels ``[B]`` of every domain, S the protocol's image
+size, and yields risks ``[m]``.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +24,10 @@ MakeOptimizer = Callable[[], torch.optim.Optimizer]
 def endless_batches(
     data: DomainData, protocol: Protocol, *, workers: int = 0, device: torch.device = CPU
 ) -> Iterator[Batch]:
-    """Yield batches of a domain's training images for ever, augmented, in a new random order in each pass over them.
+    """Yield augmented batches of a domain's training images without end, in a new random order in each pass.
 
-    Images ``[B, C, S, S]`` and labels ``[B]``, with B the protocol's batch size, or all images of a domain that has
-    fewer. What is left at the end of a pass is not used in it, so that the domains' batches stay of one size. Order and
+    Images ``[B, C, S, S]`` and labels ``[B]``, with B the protocol's batch size, or the number of images if a domain
+    has fewer. The incomplete batch at the end of a pass is dropped, so that all batches have one size. Order and
     augmentation follow from the protocol's seed, the domain and the number of the pass.
     """
     size = min(protocol.batch_size, len(data.train))
@@ -43,14 +47,14 @@ def endless_batches(
 
 
 class PooledTraining:
-    """A model in training: the algorithm's steps, one batch of each source domain in each.
+    """A model in training: every step uses one batch of each source domain.
 
     Args:
         model: on the device of ``arithmetic``; it is changed in place.
-        algorithm: what is minimised, and how.
-        domains: batches of each source domain, without end.
-        make_optimizer: creates the optimizer of the model's parameters; again where the algorithm restarts it.
-        arithmetic: where and how to compute.
+        algorithm: the loss and how to take a step.
+        domains: endless batches of each source domain.
+        make_optimizer: creates the optimizer of the model's parameters; called again if the algorithm restarts it.
+        arithmetic: device and precision.
     """
 
     def __init__(
@@ -71,17 +75,17 @@ class PooledTraining:
         self._arithmetic = arithmetic
 
     def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
-        """Take ``steps`` steps, at least one; return the mean risk of each domain over them.
+        """Take ``steps`` steps, at least one; return the mean risk of each domain over them, ``[m]``.
 
-        ``on_step(steps done so far)`` is called after each. Raises :class:`Stopped` within one step once
-        ``should_stop()`` is true, and ``FDGError`` if a parameter is no longer finite at the end.
+        ``on_step(steps done so far)`` is called after each step. Raises :class:`Stopped` within one step after
+        ``should_stop()`` becomes true, and ``FDGError`` if a parameter is not finite at the end.
         """
         self.model.train()
         total = torch.zeros(len(self._domains), dtype=torch.float64, device=self._arithmetic.device)
         for _ in range(steps):
             if should_stop():
                 raise Stopped
-            # Summed on the device: reading a loss out after every step would make an accelerator wait.
+            # Summed on the device: reading the loss after every step would synchronise with an accelerator.
             total += self._step()
             on_step(self.steps_done)
         self._check_finite()

@@ -4,10 +4,11 @@ r"""V-REx: the risks of the domains are made equal, by a penalty on their varian
 Reference: Krueger, Caballero, Jacobsen, Zhang, Binas, Zhang, Le Priol, Courville, "Out-of-Distribution Generalization
 via Risk Extrapolation (REx)", ICML 2021; as DomainBed has it.
 
-Equation: minimise ``mean_e L_e + w mean_e (L_e - mean L)^2``: the population's variance, with the divisor m
--> :func:`risk_variance`.
+Equation: minimise ``mean_e L_e + w mean_e (L_e - mean L)^2``, the variance with divisor m -> :func:`risk_variance`.
 
-Exact cases: equal risks, or one domain, have no penalty; risks of 0 and 2 have the penalty 1.
+Shapes: logits ``[B, Y]`` of each of m source domains, risks L ``[m]``; the penalty is a scalar.
+
+Degenerate cases: equal risks, or a single domain, give no penalty.
 
 Differences from DomainBed: none known.
 """
@@ -24,17 +25,21 @@ from fdg_plugins.models import ExtractorClassifier
 
 
 def risk_variance(risks: torch.Tensor) -> torch.Tensor:
-    """Return the variance of the ``risks [m]`` with divisor m, a scalar."""
+    """Return the variance of the ``risks [m]`` with divisor m, a scalar.
+
+    >>> risk_variance(torch.tensor([0.0, 2.0])).item()
+    1.0
+    """
     return ((risks - risks.mean()) ** 2).mean()
 
 
 @dataclass(frozen=True)
 class CentralisedVREx(AnnealedPenalty):
-    """The mean risk and the variance of the risks.
+    """The mean risk plus the variance of the risks.
 
     Args:
         strength: w after the warm-up, at least 0; zero is ERM, bit for bit. DomainBed: 10.
-        warm_up: steps with w = 1, at the end of which the optimizer starts afresh. DomainBed: 500 of 5001.
+        warm_up: steps with w = 1, after which the optimizer restarts. DomainBed: 500 of 5001.
     """
 
     name: ClassVar[str] = "vrex"
@@ -45,7 +50,7 @@ class CentralisedVREx(AnnealedPenalty):
     warm_up: int = 500
 
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return mean risk and penalty."""
+        """Return mean risk plus penalty."""
         risks = domain_risks(domain_logits(model, batches), batches)
         value = risks.mean()
         if strength := self.strength_at(step):

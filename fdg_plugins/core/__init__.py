@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mathematics of federated domain generalization, as plain functions of tensors; nothing here knows FLARE.
+"""The mathematics of federated domain generalization, as plain functions of tensors that do not depend on FLARE.
 
-Shapes carry the letters U (sites in the round) and P (trainable parameters, flattened). An *update*
-is local minus global, so that the server adds it. Updates come as one matrix ``[U, P]``, as a
-sequence of ``[P]`` vectors, or as a sequence of mappings from parameter name to tensor.
+Each module can be read beside its paper: it lists the equations and the functions that compute them.
+
+Shapes: U sites in the round, P trainable parameters (flattened), B samples in a batch, Y classes, D features. An
+*update* is local minus global, so that the server adds it. Updates are passed as one matrix ``[U, P]``, as a sequence
+of ``[P]`` vectors, or as a sequence of mappings from parameter name to tensor.
+
+Sums of many terms are accumulated in float64 and in a fixed order, so that the result has the same bits for any number
+of threads and any order of arrival.
 
 >>> import torch
 >>> updates = torch.tensor([[1.0, 0.0], [0.0, 1.0]])

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""What releases with Gaussian noise cost together, exactly: no bound is taken and no grid is searched.
+r"""The exact privacy cost of a sequence of Gaussian releases: no upper bound is used and no grid is searched.
 
-A release is an update, clipped to the length C, with noise of deviation sigma C (:mod:`fdg_plugins.core.privacy`); two
-data sets lie at most 2C apart. No sampling enters, so
+A release is an update clipped to length C plus noise of standard deviation sigma C (:mod:`fdg_plugins.core.privacy`).
+The clipped updates of two data sets differ by at most 2C. There is no subsampling, so
 
-- one release is a Gaussian mechanism with ``mu = 2 / sigma``; several, each chosen in the light of those before, are
-  exactly one with ``mu = 2 sqrt(sum 1 / sigma_t^2)`` (Dong, Roth, Su, "Gaussian Differential Privacy", JRSS B 2022,
-  Cor. 3.3) -> :func:`composed_mu`
-- it keeps (epsilon, delta) for all ``delta >= Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, and for
-  no smaller one (Balle, Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, Thm. 8; Dong,
-  Roth, Su, Cor. 2.13) -> :func:`epsilon_of_mu`, its root
+- one release is a Gaussian mechanism with ``mu = 2 / sigma``. Several releases, even if each is chosen adaptively,
+  compose exactly to one mechanism with ``mu = 2 sqrt(sum 1 / sigma_t^2)`` (Dong, Roth, Su, "Gaussian Differential
+  Privacy", JRSS B 2022, Cor. 3.3) -> :func:`composed_mu`
+- that mechanism is (epsilon, delta)-private exactly for ``delta >= Phi(mu/2 - epsilon/mu) - exp(epsilon)
+  Phi(-mu/2 - epsilon/mu)`` (Balle, Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018,
+  Thm. 8; Dong, Roth, Su, Cor. 2.13) -> :func:`epsilon_of_mu` solves this for epsilon
 
-Computed with ``h = mu / 2`` and ``x = epsilon / mu``, in which nothing overflows and nothing large is subtracted: since
+Numerics. With ``h = mu / 2`` and ``x = epsilon / mu`` nothing overflows and no large numbers are subtracted: since
 ``exp(epsilon) phi(x + h) = phi(x - h)``, the right-hand side is ``phi(x - h) (M(x - h) - M(x + h))`` with Mills' ratio
-``M(t) = Phi(-t) / phi(t)``, a scaled complementary error function. Where the two are nearly equal, their difference is
-the integral of ``-M'(t) = 1 - t M(t)``, and where delta is near one, one minus the whole is computed.
+``M(t) = Phi(-t) / phi(t)``, a scaled complementary error function. Where the two ratios are nearly equal, their
+difference is computed as the integral of ``-M'(t) = 1 - t M(t)``; where delta is near one, its complement is computed.
 
-Every result is rounded up, by more than the error of its computation: the true value is never above it.
+Every result is rounded up by more than its numerical error, so the true value never exceeds it.
 """
 
 import math
@@ -29,12 +29,12 @@ import numpy as np
 from fdg_plugins.core.privacy import SENSITIVITY
 from fdg_plugins.errors import SettingsError
 
-MOST_RELEASES = 10**12  # more are not counted
+MOST_RELEASES = 10**12  # the largest number of releases that is considered
 
-_MARGIN = 4e-12  # relative, on delta: several times the largest error that was found against 60 digits
-_ULPS = 4  # by which a product of a few factors is raised
-_NEAR = 0.5  # below this h Mills' ratios are too close to be subtracted
-_FAR = 40.0  # no delta that is a normal number is kept further out than at x = h + 40 only
+_MARGIN = 4e-12  # relative, on delta: several times the largest error found in a comparison with 60 digits
+_ULPS = 4  # units in the last place by which a product of a few factors is rounded up
+_NEAR = 0.5  # for h below this, the two Mills' ratios are too close to be subtracted
+_FAR = 40.0  # every delta that is a normal float is reached at or before x = h + 40
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _ROOT = math.sqrt(0.5)
 _MILLS = math.sqrt(math.pi / 2)
@@ -42,22 +42,25 @@ _LOG_PHI_0 = -0.5 * math.log(2 * math.pi)
 
 
 def gaussian_epsilon(noise_multipliers: Iterable[float], delta: float) -> float:
-    """Return the least epsilon that all releases together keep at ``delta``; zero if there was none.
+    """Return the smallest epsilon that all releases together satisfy at ``delta``; zero without releases.
 
     Args:
-        noise_multipliers: sigma > 0 of each release: the deviation of its noise in units of the clip norm.
+        noise_multipliers: sigma > 0 of each release: the standard deviation of its noise in units of the clip norm.
         delta: in (0, 1).
 
-    Infinite where it exceeds the largest float. Raises ``SettingsError`` naming what is out of range.
+    The result is infinite if it exceeds the largest float. Raises ``SettingsError`` naming the value out of range.
+
+    >>> round(gaussian_epsilon([10.0] * 4, delta=1e-5), 2)
+    1.55
     """
     return epsilon_of_mu(composed_mu(noise_multipliers), delta)
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """Return the least sigma with which ``releases`` releases together keep (epsilon, delta), to 12 digits.
+    """Return the smallest sigma for which ``releases`` releases together satisfy (epsilon, delta), to 12 digits.
 
-    It is rounded up: :func:`gaussian_epsilon` of so many releases with it is at most ``epsilon``. Raises
-    ``SettingsError`` naming what is out of range, and where no float is large or small enough.
+    It is rounded up: :func:`gaussian_epsilon` of that many releases with it is at most ``epsilon``. Raises
+    ``SettingsError`` naming the value out of range, also if no float is large or small enough.
     """
     epsilon, delta = _positive("epsilon", epsilon), _fraction(delta)
     if not isinstance(releases, int) or isinstance(releases, bool) or not 1 <= releases <= MOST_RELEASES:
@@ -76,9 +79,9 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
 
 
 def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, delta: float) -> int:
-    """Return how many more releases with this noise fit under ``max_epsilon`` after those that make ``spent_mu``.
+    """Return how many more releases with this noise fit under ``max_epsilon``, after earlier ones of ``spent_mu``.
 
-    At most ``MOST_RELEASES``. Raises ``SettingsError`` naming what is out of range.
+    At most ``MOST_RELEASES``. Raises ``SettingsError`` naming the value out of range.
     """
     max_epsilon = _positive("max_epsilon", max_epsilon)
 
@@ -96,18 +99,18 @@ def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, 
 
 
 def composed_mu(noise_multipliers: Iterable[float]) -> float:
-    """Return ``2 sqrt(sum 1 / sigma_t^2)``, rounded up: the mu of the one mechanism that all releases make."""
+    """Return ``2 sqrt(sum 1 / sigma_t^2)``, rounded up: the mu of the mechanism composed of all releases."""
     ratios = [SENSITIVITY / _positive("noise multiplier", sigma) for sigma in noise_multipliers]
-    return _up(math.hypot(*sorted(ratios))) if ratios else 0.0  # sorted: the last digit would depend on the order
+    return _up(math.hypot(*sorted(ratios))) if ratios else 0.0  # sorted, so that the bits do not depend on the order
 
 
 def mu_of_equal(releases: int, noise_multiplier: float) -> float:
-    """Return the mu of ``releases`` releases with the same noise, rounded up."""
+    """Return the mu of ``releases`` releases with equal noise, rounded up."""
     return _up(SENSITIVITY * math.sqrt(releases) / _positive("noise multiplier", noise_multiplier))
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
-    """Return the least epsilon that a Gaussian mechanism with ``mu`` >= 0 keeps at ``delta`` in (0, 1), rounded up."""
+    """Return the smallest epsilon of a Gaussian mechanism with ``mu`` >= 0 at ``delta`` in (0, 1), rounded up."""
     delta = _fraction(delta)
     half = mu / 2
     if half == 0 or _keeps(0.0, half, delta):
@@ -121,9 +124,9 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 def _keeps(x: float, half: float, delta: float) -> bool:
-    """Return whether ``epsilon = x mu`` is kept at ``delta``, for certain if true."""
+    """Return whether ``epsilon = x mu`` is certain to hold at ``delta``."""
     a = half - x
-    if half >= _NEAR and a > 0:  # above one half of Phi: its complement, which is exact where delta is near one
+    if half >= _NEAR and a > 0:  # delta may be near one: compare complements, which lose no digits there
         complement = math.exp(-a * a / 2 + _LOG_PHI_0) * (_mills(a) + _mills(x + half))
         return complement * (1 - _MARGIN) >= 1 - delta
     if half >= _NEAR:
@@ -141,14 +144,14 @@ def _mills(t: float) -> float:
 
 
 def _erfcx(values: Any) -> Any:
-    # Not before it is needed: FLARE's process at a site without privacy does without scipy.
+    # Imported on use: FLARE's process at a site without privacy never loads scipy.
     from scipy.special import erfcx
 
     return erfcx(values)
 
 
 def _up(value: float) -> float:
-    """Return the float that lies a few above."""
+    """Return the value raised by ``_ULPS`` units in the last place."""
     for _ in range(_ULPS):
         value = math.nextafter(value, math.inf)
     return value

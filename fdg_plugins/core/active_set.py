@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""An active-set method for FedOMG's matching problem: a few small linear systems, and a bound that proves them right.
+r"""An active-set method for FedOMG's matching problem: a few small linear systems, and a bound that certifies them.
 
-The problem of :mod:`fdg_plugins.core.matching`, ``min F(gamma) = b' gamma + kappa |A gamma|`` over the simplex, known
-by ``G = A' A`` alone. Its optimum has a *support*, the sites of positive weight, often far fewer than all.
+The problem is that of :mod:`fdg_plugins.core.matching`: ``min F(gamma) = b' gamma + kappa |A gamma|`` over the simplex,
+where A enters only through ``G = A' A``. The *support* of the optimum, the sites of positive weight, is often small.
 
-On a support, and where the weights sum to one, F is stationary where ``b + (kappa / s) G gamma = nu 1`` with
-``s = |A gamma|``. With ``o = G^-1 1``, ``v = G^-1 b``, ``a = 1' o``, ``c = 1' v`` and ``q = b' v - c**2 / a``, the sum
-and the length are two equations for nu and s, solved by
+Equations. On a fixed support, with weights that sum to one, F is stationary where ``b + (kappa / s) G gamma = nu 1``
+with ``s = |A gamma|``. With ``o = G^-1 1``, ``v = G^-1 b``, ``a = 1' o``, ``c = 1' v`` and ``q = b' v - c**2 / a``,
+the constraint on the sum and the definition of s determine nu and s:
 
     ``kappa / s = sqrt(a (kappa**2 - q))``  and  ``gamma = (s / kappa) ((c + kappa / s) / a  o - v)``.
 
-For ``q >= kappa**2`` no point is stationary, and F falls for ever along ``(c / a) o - v``.
+For ``q >= kappa**2`` there is no stationary point; F decreases without bound along ``(c / a) o - v``.
 
-Around this is the method of Lawson and Hanson for non-negative least squares ("Solving Least Squares Problems", 1974,
-chapter 23), whose argument holds for any convex F: from the best corner on, add sites of a slope below the support's,
-move to the stationary point, and drop the sites that would turn negative on the way. Two changes save linear systems:
-as many sites are added at a time as the support has, and all that would turn negative are dropped at a time where that
-lowers F (a projected Newton step: Bertsekas, "Projected Newton methods for optimization problems with simple
-constraints", SIAM J. Control Optim., 1982). F falls from support to support, so that none comes back.
+The outer loop is the method of Lawson and Hanson for non-negative least squares ("Solving Least Squares Problems",
+1974, chapter 23), whose argument holds for any convex F: start at the best corner, add sites whose slope is below that
+of the support, move to the stationary point, and drop the sites whose weight would become negative on the way. Two
+changes reduce the number of linear systems: up to as many sites are added at once as the support has, and all sites
+that would become negative are dropped at once if that lowers F (a projected Newton step: Bertsekas, "Projected Newton
+methods for optimization problems with simple constraints", SIAM J. Control Optim., 1982). F decreases strictly from
+one support to the next, so no support is visited twice.
+
+Shapes: G ``[U, U]``, b and gamma ``[U]``, float64; S sites in a support.
 """
 
 from dataclasses import dataclass
@@ -25,18 +28,21 @@ from dataclasses import dataclass
 import numpy as np
 
 MAX_SUPPORTS = 100
-MAX_SYSTEMS = 50  # for one support; what needs more is near a sum of updates that cancels
+MAX_SYSTEMS = 50  # for one support; only a sum of updates that nearly cancels needs more
 FEWEST_ADDED = 4
 EPSILON = float(np.finfo(np.float64).eps)
-RIDGE = 4 * EPSILON  # makes the cosines of equal updates regular
-CANCELLED = 1e-6  # a sum of updates this short, relative to its terms, has no direction that their products tell
-EQUAL = 1e-14  # a squared distance of two updates, relative to their squared length, that is rounding of their products
-ROUNDING = 1e-13  # a relative change of F that is rounding
+RIDGE = 4 * EPSILON  # makes the matrix of cosines regular if updates are equal
+CANCELLED = 1e-6  # a sum of updates shorter than this, relative to its terms, has no direction that G determines
+EQUAL = 1e-14  # squared distance of two updates, relative to their squared length, that is only rounding
+ROUNDING = 1e-13  # relative change of F that is only rounding
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """``weights``: gamma, float64 ``[U]``, on the simplex. ``value``: F(gamma). ``bound``: proven, at most min F."""
+    """A candidate for the optimum.
+
+    ``weights``: gamma, float64 ``[U]``, on the simplex. ``value``: F(gamma). ``bound``: a proven lower bound of min F.
+    """
 
     weights: np.ndarray
     value: float
@@ -44,11 +50,11 @@ class Minimum:
 
 
 def minimise(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum | None:
-    """Return the least F found for G ``matrix [U, U]``, whose largest entry is one, b ``linear [U]`` and kappa > 0.
+    """Return the smallest F found for G ``matrix [U, U]`` (largest entry one), b ``linear [U]`` and kappa > 0.
 
-    ``value - bound`` is rounding, except where A gamma cancels at the optimum; the caller judges it. Sites with equal
-    updates share their weight equally. ``None`` stands for a matrix that is indefinite beyond rounding, which makes F
-    no convex function.
+    ``value - bound`` is of the order of rounding unless A gamma cancels at the optimum; the caller decides whether it
+    is small enough. Sites with equal updates share their weight equally. Returns ``None`` if the matrix is indefinite
+    beyond rounding, because F is then not convex.
     """
     problem, still = _Problem(matrix, linear, kappa), matrix.diagonal() <= 0
     moving = problem.part(np.flatnonzero(~still))
@@ -57,7 +63,7 @@ def minimise(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum | 
     weights = np.zeros(len(linear))
     weights[~still] = _descend(moving)
     value, bound = problem.value(weights), problem.bound(weights)
-    if still.any() and value > 0:  # updates of length zero have no slope for the descent, but F is zero there
+    if still.any() and value > 0:  # the descent leaves out updates of length zero, at which F is zero
         weights, value = still / still.sum(), 0.0
     shared = _shared(matrix, weights)
     if problem.value(shared) <= value + ROUNDING * abs(value):
@@ -72,7 +78,7 @@ class _Problem:
     kappa: float
 
     def part(self, sites: np.ndarray) -> "_Problem":
-        """Return the problem of ``sites``, indices ``[S]``, alone."""
+        """Return the problem restricted to ``sites``, indices ``[S]``."""
         return _Problem(self.matrix[np.ix_(sites, sites)], self.linear[sites], self.kappa)
 
     def is_convex(self) -> bool:
@@ -89,24 +95,24 @@ class _Problem:
         return float(self.linear @ gamma) + self.kappa * self.length(gamma)
 
     def slopes(self, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradient of F ``[U]`` and its rounding error, both of the linear term where A gamma is zero."""
+        """Return the gradient of F and its rounding error, each ``[U]``; of the linear term only if A gamma is zero."""
         used = np.flatnonzero(gamma)
         products, length = gamma[used] @ self.matrix[used], self.length(gamma)
         if length == 0:
             return self.linear, np.zeros_like(self.linear)
-        # Errors of n sums grow as the root of n (Higham and Mary, SIAM J. Sci. Comput., 2019).
+        # The error of a sum of n terms grows as the square root of n (Higham and Mary, SIAM J. Sci. Comput., 2019).
         error = len(used) ** 0.5 * EPSILON * (gamma[used] @ np.abs(self.matrix[used]))
         return self.linear + self.kappa / length * products, self.kappa / length * error
 
     def bound(self, gamma: np.ndarray) -> float:
-        """Return the least slope: the value of the dual point ``y = A gamma / |A gamma|``."""
+        """Return the smallest slope, which is the dual objective at ``y = A gamma / |A gamma|``."""
         slopes, errors = self.slopes(gamma)
         return float((slopes - errors).min())
 
     def stationary(self) -> tuple[np.ndarray, bool]:
-        """Return the point of sum one where F is stationary and True, or the direction of its fall and False.
+        """Return the stationary point of sum one and True, or a direction of unbounded descent and False.
 
-        Raises ``LinAlgError`` where rounding leaves neither.
+        Raises ``LinAlgError`` if rounding hides both.
         """
         lengths = np.sqrt(self.matrix.diagonal())
         right = np.stack([1 / lengths, self.linear / lengths], axis=1)
@@ -119,7 +125,7 @@ class _Problem:
         kappa_over_s = a**0.5 * (self.kappa - root_q) ** 0.5 * (self.kappa + root_q) ** 0.5 if is_point else 0.0
         target = (c + kappa_over_s) / a * o - v
         if not is_point and (target >= 0).all():
-            raise np.linalg.LinAlgError("The direction of the fall is rounding.")
+            raise np.linalg.LinAlgError("The direction of descent is lost in rounding.")
         return (target / kappa_over_s if is_point else target), is_point
 
     def _cosines(self, ridge: float) -> np.ndarray:
@@ -148,7 +154,7 @@ def _descend(problem: _Problem) -> np.ndarray:
 
 
 def _settled(problem: _Problem, start: np.ndarray, support: np.ndarray) -> np.ndarray:
-    """Return a point ``[U]`` of lower F that is stationary on its own support, a part of ``support``, or ``start``."""
+    """Return a point ``[U]`` of lower F that is stationary on a subset of ``support``; ``start`` if there is none."""
     gamma = start[support]
     for _ in range(MAX_SYSTEMS):
         part = problem.part(support)
@@ -170,7 +176,7 @@ def _settled(problem: _Problem, start: np.ndarray, support: np.ndarray) -> np.nd
 
 
 def _to_boundary(gamma: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Go from ``gamma [S]`` along ``direction`` until a weight is zero; return the sites kept and all weights there."""
+    """Move ``gamma [S]`` along ``direction`` until a weight is zero; return the mask of the sites left, and weights."""
     falling = direction < 0
     reach = np.full_like(gamma, np.inf)
     reach[falling] = gamma[falling] / -direction[falling]
@@ -180,7 +186,7 @@ def _to_boundary(gamma: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _shared(matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the weights ``[U]`` with each site's weight shared among the sites whose update equals its own."""
+    """Return weights ``[U]`` in which sites with equal updates share their weight equally."""
     used, squares = np.flatnonzero(weights), matrix.diagonal()
     distances = squares[used, None] + squares[None, :] - 2 * matrix[used]
     equal = distances <= EQUAL * squares[used, None]
@@ -188,5 +194,5 @@ def _shared(matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _root(square: float) -> float:
-    """Return the root; what is zero but for rounding may be slightly negative."""
+    """Return the square root; a square that is negative through rounding counts as zero."""
     return float(np.sqrt(max(0.0, square)))

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Weights that follow the generalization gaps: FedDG-GA gives more weight to sites whom averaging serves badly.
+r"""FedDG-GA's weights: a site whose loss rises most under the averaged model gains weight.
 
 Reference: Zhang, Xu, Yao, Zhang, Tian, Wang, "Federated Domain Generalization with Generalization
 Adjustment" (FedDG-GA), CVPR 2023.
 
-Equations (here). The gap of a site is what averaging costs it, positive where the global model is worse
-than the site's own: ``loss(global, round r) - loss(local, round r - 1)`` -> :func:`loss_gap`, and with the
-sign turned for accuracies -> :func:`accuracy_gap`. With ``a`` the weights before the round:
+Equations. A site's gap is what averaging costs it, positive if the global model is worse than the site's own:
+``loss(global, round r) - loss(local, round r - 1)`` -> :func:`loss_gap`, with the opposite sign for accuracies
+-> :func:`accuracy_gap`. With ``a`` the weights before the round:
 
 - Eq. 3, ``a'_u = a_u + d_r (gap_u - mean) / max_v (gap_v - mean)``, clipped at 0, ``a = a' / sum a'``
   -> :func:`adjust_weights`
 - ``d_r = (1 - r/R) d`` -> :func:`decayed_step`
 
-Shapes: N all sites known to the server, U sites in the round. The weights ``[N]`` are those of all known
-sites and lie on the simplex; :func:`weights_of_round` takes the ``[U]`` of a round from them. A mapping from
-site to value may stand for a vector; nothing depends on the order of the sites.
+Shapes: N sites known to the server, U sites in the round. The weights ``[N]`` cover all known sites and lie on the
+simplex; :func:`weights_of_round` extracts the ``[U]`` of a round. Vectors may also be given as mappings from site to
+value. The result does not depend on the order of the sites.
 
-Degenerate cases: gaps that are all equal, a single gap and no gap at all leave the weights as they are, and
-so does a step after which every reporting site is clipped. A site without a finite gap keeps its weight to
-the bit; the reporting sites share anew what they held together before. If that is nothing, it stays nothing.
+Participation: only sites that report a finite gap are adjusted. They redistribute the weight that they held together,
+which may be zero; every other site keeps its weight to the bit.
 
-Differences. The paper leaves equal gaps, absent and new sites open. The largest deviation from the mean is
-signed, so a site far below all others can lose up to ``(U - 1) d`` in one round. The authors' code takes no
-mean, divides by ``max_v |gap_v|`` and clips to [0, 1] (``normalizer="max_abs"``), scales the step by 1/3
-(``RELEASED_STEP_FRACTION``, for the caller to multiply by) and divides by zero where all gaps are zero; here
-the weights then stay. Without a mean, equal gaps that are not zero do move weights that are not uniform.
+Degenerate cases: the weights do not change if all gaps are equal, if there is at most one gap, or if the step would
+clip every reporting site to zero.
+
+Differences. The paper does not say what happens to equal gaps, absent sites and new sites. Its normaliser is the
+largest *signed* deviation from the mean, so a site far below all others can lose up to ``(U - 1) d`` in one round. The
+authors' code does not subtract the mean, divides by ``max_v |gap_v|``, clips to [0, 1] (``normalizer="max_abs"``),
+scales the step by 1/3 (``RELEASED_STEP_FRACTION``, left to the caller) and divides by zero if all gaps are zero, where
+this file keeps the weights. Without the mean, equal non-zero gaps do change weights that are not uniform.
 """
 
 import math
@@ -36,8 +38,8 @@ import torch
 from fdg_plugins.core.weighting import check_weights
 
 RELEASED_STEP_FRACTION = 1 / 3
-# A loss is not negative, hence at least as large as the gap it enters, and has the digits of float32: gaps
-# that differ by less than that rounding of the largest are equal.
+# A loss is non-negative, hence at least as large as the gap computed from it, and has the precision of float32.
+# Gaps that differ by less than the rounding of the largest one count as equal.
 EQUAL_GAPS = 2.0**-23
 
 Gap = float | None
@@ -49,14 +51,17 @@ def loss_gap(global_loss: float, local_loss: float) -> float:
 
 
 def accuracy_gap(global_accuracy: float, local_accuracy: float) -> float:
-    """Return ``local_accuracy - global_accuracy``: as with losses, positive if the global model is worse."""
+    """Return ``local_accuracy - global_accuracy``: as for losses, positive if the global model is worse."""
     return local_accuracy - global_accuracy
 
 
 def decayed_step(step_size: float, round_number: int, total_rounds: int) -> float:
-    """Return ``(1 - r/R) d``: the whole step in round 0, nothing in round R.
+    """Return ``(1 - r/R) d``: the full step in round 0, zero in round R.
 
-    ``step_size``: d >= 0, 0.05 in the paper and 0.2 in its code; zero keeps the weights for ever.
+    ``step_size``: d >= 0, 0.05 in the paper and 0.2 in the authors' code; zero never changes the weights.
+
+    >>> decayed_step(0.05, round_number=20, total_rounds=40)
+    0.025
     """
     if total_rounds < 1 or not 0 <= round_number <= total_rounds:
         raise ValueError(f"Expected a round between 0 and the total of {total_rounds} rounds, got {round_number}.")
@@ -86,11 +91,11 @@ def adjust_weights(
 ) -> torch.Tensor | dict[str, float]:
     """Return the weights of all known sites after Eq. 3: float64 ``[N]``, or a mapping if mappings are given.
 
-    ``weights``: of every known site, on the simplex. ``gaps``: None, a number that is not finite or, in a
-    mapping, no entry says that the site has none this round. ``step_size``: d_r >= 0, the most that a site
-    gains before renormalisation; zero changes nothing. ``normalizer``: ``"max"`` (paper) or ``"max_abs"`` (code).
+    ``weights``: of every known site, on the simplex. ``gaps``: of the sites that report one; a site without a gap has
+    None, a non-finite number or, in a mapping, no entry. ``step_size``: d_r >= 0, the most that a site gains before
+    renormalisation; zero changes nothing. ``normalizer``: ``"max"`` (paper) or ``"max_abs"`` (authors' code).
 
-    Raises ``ValueError`` for weights off the simplex, gaps of other sites, a negative step or another normalizer.
+    Raises ``ValueError`` for weights off the simplex, gaps of unknown sites, a negative step or an unknown normalizer.
 
     >>> adjust_weights({"art": 0.5, "photo": 0.5}, {"art": 3.0, "photo": 1.0}, 0.25)
     {'art': 0.75, 'photo': 0.25}
@@ -108,10 +113,13 @@ def adjust_weights(
 
 
 def with_new_sites(weights: Mapping[str, float], sites: Iterable[str]) -> dict[str, float]:
-    """Return the weights of all known sites and of ``sites``: each new one starts at the mean, all are rescaled to 1.
+    """Return the weights of all known sites and ``sites``: a new site starts at the mean, then all are rescaled to 1.
 
-    Ratios among the known stay, and without a new site so do their weights, to the bit. From no known site all
-    start equal.
+    The ratios of known sites are kept; without new sites, so are the bits of their weights. If no site is known yet,
+    all start with equal weights.
+
+    >>> with_new_sites({"art": 0.75, "photo": 0.25}, ["sketch"])
+    {'art': 0.5, 'photo': 0.16666666666666666, 'sketch': 0.3333333333333333}
     """
     new = sorted(set(sites) - set(weights))
     if not new:
@@ -121,9 +129,9 @@ def with_new_sites(weights: Mapping[str, float], sites: Iterable[str]) -> dict[s
 
 
 def weights_of_round(weights: Mapping[str, float], sites: Iterable[str]) -> dict[str, float]:
-    """Return the weights of the round's ``sites``, rescaled to sum to one; equal ones if all of them are zero.
+    """Return the weights of the round's ``sites``, rescaled to sum to one; equal weights if all are zero.
 
-    Raises ``ValueError`` for no site, and for a site without a weight, naming it.
+    Raises ``ValueError`` without sites, and naming the first site that has no weight.
     """
     chosen = sorted(set(sites))
     if not chosen:
@@ -146,7 +154,7 @@ def _adjusted(
     total = math.fsum(moved.values())
     if not any(moves.values()) or total == 0:
         return values
-    # With every site reporting, renormalising to one also takes back the rounding of earlier rounds.
+    # If every site reports, renormalising to one also removes the rounding of earlier rounds.
     share = 1.0 if len(moved) == len(values) else math.fsum(values[site] for site in moved)
     return [share * (moved[site] / total) if site in moved else value for site, value in enumerate(values)]
 
@@ -166,7 +174,7 @@ def _relative_to_largest(gaps: Sequence[float]) -> list[float]:
 
 def _relative_to_largest_deviation(gaps: Sequence[float]) -> list[float]:
     """Return ``(gap_u - mean) / max_v (gap_v - mean)``; zeros if all gaps are equal."""
-    scaled = _relative_to_largest(gaps)  # no sum of finite gaps overflows, and the result has no scale
+    scaled = _relative_to_largest(gaps)  # prevents overflow; the result does not depend on the scale
     if not scaled or max(scaled) - min(scaled) <= EQUAL_GAPS:
         return [0.0] * len(scaled)
     mean = math.fsum(scaled) / len(scaled)
@@ -174,7 +182,7 @@ def _relative_to_largest_deviation(gaps: Sequence[float]) -> list[float]:
     return [(gap - mean) / largest for gap in scaled]
 
 
-# Name -> the rule for the moves, and the most a weight may be before it is renormalised.
+# Name -> how gaps are normalised, and the ceiling to which weights are clipped before they are rescaled.
 NORMALIZERS: dict[str, tuple[Callable[[Sequence[float]], list[float]], float]] = {
     "max": (_relative_to_largest_deviation, math.inf),
     "max_abs": (_relative_to_largest, 1.0),

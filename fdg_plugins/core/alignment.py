@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Classifier gradients of FedIIR: each site's is drawn to the mean over sites, so that one classifier suits all.
+r"""FedIIR's gradient alignment: each site's classifier gradient is pulled towards the mean gradient over sites.
 
 Reference: Guo, Guo, Cao, Wu, Chang, "Out-of-Distribution Generalization of Federated Learning via Implicit
 Invariant Relationships" (FedIIR), ICML 2023.
 
-Equations (here), with omega the classifier's parameters and R_u the mean loss of site u:
+Equations, with omega the classifier's parameters, theta all parameters and R_u the mean loss of site u:
 
 - ``grad_omega R_u(theta)`` -> :func:`classifier_gradient`
 - ``g <- v g + (1 - v) mean_u grad_omega R_u(theta)``, from zero -> :func:`update_mean_gradient`
-- ``|grad_omega R_u(theta; batch) - g|^2`` -> :func:`gradient_alignment_penalty`; its factor gamma/2 is the caller's
+- ``|grad_omega R_u(theta; batch) - g|^2`` -> :func:`gradient_alignment_penalty`; the caller multiplies by gamma/2
 
-Shapes: a gradient is a mapping from parameter name to a tensor of that parameter's shape. Sites are keyed by
-name and combined in sorted order.
+Shapes: a gradient is a mapping from parameter name to a tensor of the parameter's shape; for a linear classifier,
+weight ``[Y, D]`` and bias ``[Y]``. Sites are keyed by name and combined in sorted order.
 
-Degenerate cases: ``v = 0`` has no memory; starting from zero, g is short of a constant mean by the factor
-``1 - v^r`` after r rounds, as in the authors' code. A parameter that is missing, superfluous, of another
-shape, or on which the loss does not depend is refused by name, and so is a site's gradient that is not finite.
+Participation: the mean is over the sites that reported in the round, each with the same weight.
 
-Differences: the authors' code penalises with gamma, not gamma/2, and pools over batches where the paper
-takes the mean over sites of gradients of mean losses; here every site counts the same, and a site weighs its
-batches by their numbers of samples before it reports.
+Degenerate cases: ``v = 0`` has no memory. Because the average starts from zero, after r rounds it is a constant mean
+times ``1 - v^r``, as in the authors' code. A parameter that is missing, unknown, of the wrong shape, or on which the
+loss does not depend is refused by name, and so is a site's gradient that is not finite.
+
+Differences: the authors' code uses the factor gamma instead of gamma/2 and averages over the batches of all sites,
+where the paper averages over sites. Here every site counts the same, and a site weighs its batches by their numbers of
+samples before it reports.
 """
 
 from collections.abc import Mapping
@@ -34,10 +36,10 @@ Gradient = Mapping[str, torch.Tensor]
 def classifier_gradient(
     loss: torch.Tensor, parameters: Gradient, *, create_graph: bool = False
 ) -> dict[str, torch.Tensor]:
-    """Return the gradient of the scalar ``loss`` with respect to each of ``parameters``, by name; ``.grad`` stays.
+    """Return the gradient of the scalar ``loss`` with respect to ``parameters``, by name; ``.grad`` is not touched.
 
-    ``create_graph`` keeps the graph, so that the result can be differentiated with respect to everything the
-    loss depends on, and so that the loss can be differentiated again.
+    ``create_graph`` keeps the graph, so that the result can itself be differentiated, and the loss once more.
+    Raises ``ValueError`` naming a parameter without gradient, or one on which the loss does not depend.
     """
     fixed = sorted(name for name, parameter in parameters.items() if not parameter.requires_grad)
     if fixed or not parameters:
@@ -57,10 +59,10 @@ def classifier_gradient(
 def gradient_alignment_penalty(
     loss: torch.Tensor, classifier_parameters: Gradient, mean_gradient: Gradient
 ) -> torch.Tensor:
-    """Return ``|grad_omega loss - g|^2`` as a scalar, differentiable with respect to all that the loss depends on.
+    """Return ``|grad_omega loss - g|^2``, a scalar that is differentiable wherever the loss is.
 
-    ``mean_gradient`` g is held fixed. The graph of ``loss`` is kept, so ``(loss + factor * penalty).backward()``
-    is legal; times a factor of zero it leaves the loss as it was.
+    ``mean_gradient`` g is a constant. The graph of ``loss`` is kept, so ``(loss + factor * penalty).backward()``
+    works; with a factor of zero the gradient is that of the loss.
     """
     _refuse_misfit("mean gradient", mean_gradient, classifier_parameters)
     gradient = classifier_gradient(loss, classifier_parameters, create_graph=True)
@@ -71,11 +73,15 @@ def gradient_alignment_penalty(
 def update_mean_gradient(
     previous: Gradient | None, gradients: Mapping[str, Gradient], decay: float
 ) -> dict[str, torch.Tensor]:
-    """Return ``v * previous + (1 - v) * mean`` over the sites' ``gradients``, by parameter name.
+    """Return ``v * previous + (1 - v) * mean``, by parameter name, with the mean over the sites' ``gradients``.
 
-    ``previous``: None before the first round, which counts as zero. ``gradients``: from site to gradient; summed
-    in float64 in sorted order of the sites, in the dtype of the previous or the first site's. ``decay``: v in
-    [0, 1], 0.95 in the paper; zero is the plain mean of the round.
+    ``previous``: None before the first round, which counts as zero. ``gradients``: from site to gradient, summed in
+    float64 in the sorted order of the sites; the result has the dtype of ``previous``, or of the first site. ``decay``:
+    v in [0, 1], 0.95 in the paper; zero is the plain mean of the round.
+
+    >>> gradients = {"art": {"bias": torch.tensor([2.0])}, "photo": {"bias": torch.tensor([4.0])}}
+    >>> update_mean_gradient({"bias": torch.tensor([1.0])}, gradients, decay=0.5)
+    {'bias': tensor([2.])}
     """
     if not 0 <= decay <= 1:
         raise ValueError(f"The decay of the mean gradient must lie in [0, 1], got {decay}.")

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eq. 15 of FedOMG by an interior-point solver, for the updates whose optimum the active set cannot certify.
+"""Eq. 15 of FedOMG by an interior-point solver, for problems whose optimum the active set cannot certify.
 
-See :mod:`fdg_plugins.core.matching` for the problem and for the certificate that :meth:`ConeProgram.bound` proves.
+See :mod:`fdg_plugins.core.matching` for the problem, its paper, and the certificate computed by
+:meth:`ConeProgram.bound`.
+
+Shapes: Gram matrix ``[U, U]``, linear term and gamma ``[U]``, factor A ``[K, U]`` of rank K with ``A' A = G``, dual
+vector ``[K]``; float64.
 """
 
 import warnings
@@ -17,12 +21,18 @@ SOLVER_TOLERANCES = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
 class ConeProgram:
-    """Eq. 15 as a cone program, in units of ``|g_FL|`` and the longest update: ``b' gamma + kappa |A gamma|``."""
+    """Eq. 15 as a second-order cone program, in units of ``|g_FL|`` and the longest update.
+
+    Args:
+        matrix: G, ``[U, U]``.
+        linear: b, ``[U]``.
+        kappa: radius, at least zero, in ``F(gamma) = b' gamma + kappa |A gamma|``.
+    """
 
     def __init__(self, matrix: np.ndarray, linear: np.ndarray, kappa: float) -> None:
         eigenvalues, vectors = np.linalg.eigh(matrix)
-        # Never Cholesky: equal updates make G singular, and rounding can make it slightly indefinite. What is
-        # rounding error is left out: a cone with many rows of that size is one the solver gives up on.
+        # Not by Cholesky: equal updates make G singular, and rounding can make it slightly indefinite. Eigenvalues of
+        # the size of rounding are dropped, because the solver fails on a cone with many such rows.
         kept = eigenvalues > len(matrix) * np.finfo(float).eps * eigenvalues.max()
         self.factor = np.sqrt(eigenvalues[kept])[:, None] * vectors.T[kept]
         self.linear = linear
@@ -33,8 +43,8 @@ class ConeProgram:
         return float(self.linear @ gamma + self.kappa * np.linalg.norm(self.factor @ gamma))
 
     def solve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return gamma on the simplex and the cone's dual vector."""
-        import cvxpy as cp  # a second or more, for a solver that most servers never call
+        """Return gamma ``[U]`` on the simplex and the cone's dual vector ``[K]``; ``ArithmeticError`` if it fails."""
+        import cvxpy as cp  # the import takes a second or more, and most servers never need this solver
 
         gamma, length = cp.Variable(len(self.linear)), cp.Variable()
         cone = cp.SOC(length, self.factor @ gamma)
@@ -48,21 +58,25 @@ class ConeProgram:
         raise ArithmeticError(f"The matching problem of {len(self.linear)} sites ended as {problem.status!r}.")
 
     def _on_simplex(self, solution: np.ndarray) -> np.ndarray:
-        """Return the better of the solution and the same without the dust that an interior point leaves on sites."""
+        """Return the better of the clipped solution and the same without the tiny weights an interior point leaves."""
         clipped = np.clip(solution, 0.0, None)
         swept = np.where(clipped > ZERO_WEIGHT * clipped.max(), clipped, 0.0)
         return min((swept / swept.sum(), clipped / clipped.sum()), key=self.value)
 
     def bound(self, gamma: np.ndarray, dual: np.ndarray) -> float:
-        """Return the best lower bound of min F that a candidate for ``y`` proves."""
+        """Return the best lower bound of min F among several candidates for the dual point ``y``."""
         candidates = [np.zeros_like(dual), _unit(self.factor @ gamma)]
-        for sign in (1.0, -1.0):  # solvers differ in the sign of a cone's dual
+        for sign in (1.0, -1.0):  # solvers disagree on the sign of a cone's dual variable
             candidates += [sign * _unit(dual), sign * _within_ball(dual / max(self.kappa, np.finfo(float).tiny))]
         return max(float((self.linear + self.kappa * (self.factor.T @ y)).min()) for y in candidates)
 
 
 def _solved(problem: "cp.Problem", tolerance: float) -> bool:
-    """Run Clarabel; asked for more digits than it can reach it stops, warns or fails, and the gap says how near."""
+    """Run Clarabel and return whether it ended with a solution.
+
+    If the tolerance is out of reach, Clarabel stops early, warns or fails; the duality gap then tells how good the
+    solution is.
+    """
     import cvxpy as cp
 
     with warnings.catch_warnings():

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Domains over sites: how many sites each domain gets, and which of its samples each of them holds.
+r"""Splitting domains over sites: how many sites each domain gets, and which of its samples each site holds.
 
 Reference: Guo, Guo, Cao, Wu, Chang, "Out-of-Distribution Generalization of Federated Learning via Implicit
 Invariant Relationships" (FedIIR), ICML 2023, whose protocol FedDIM (IJCAI 2025) follows.
 
-Equations: Algorithm 2, every domain one site, the next to the domain with most samples per site
--> :func:`allot_sites`; each domain at random into its number of sites -> :func:`split_indices`.
+Equations: Algorithm 2. Every domain gets one site; each further site goes to the domain with the most samples per site
+-> :func:`allot_sites`. Each domain is then split at random among its sites -> :func:`split_indices`.
 
-Shapes: sizes and numbers of sites by domain; the indices of a domain as vectors of int64. The sizes are those
-of what is split, so validation samples are taken away before.
+Shapes: sizes and numbers of sites as mappings by domain; the indices of a site as an int64 vector. Sizes count the
+samples to be split, after validation samples have been removed.
 
-Degenerate cases: as many sites as domains gives every domain one; as many sites as samples gives every site
-one sample. Fewer sites than domains, more than samples, and a domain without samples are refused.
+Degenerate cases: with as many sites as domains, every domain has one; with as many sites as samples, every site has one
+sample. Fewer sites than domains, more sites than samples, and a domain without samples are refused.
 
-Differences: the authors' code breaks ties by the order of the domains and rounds the samples per site down, so
-that a remainder goes to no site; here ties go by name and every sample has a site.
+Differences: the authors' code breaks ties by the order of the domains and rounds the samples per site down, so that the
+remainder is not used. Here ties are broken by name and every sample belongs to a site.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,10 @@ import numpy as np
 
 
 def allot_sites(domain_sizes: Mapping[str, int], num_sites: int) -> dict[str, int]:
-    """Return how many of ``num_sites`` each domain gets, by name; no domain gets more sites than it has samples.
+    """Return the number of sites of each domain, by name; no domain gets more sites than it has samples.
+
+    Raises ``ValueError`` for an empty domain, or if ``num_sites`` is below the number of domains or above that of
+    samples.
 
     >>> allot_sites({"art": 100, "photo": 300}, 4)
     {'art': 1, 'photo': 3}
@@ -39,16 +42,16 @@ def allot_sites(domain_sizes: Mapping[str, int], num_sites: int) -> dict[str, in
         )
     allotted = dict.fromkeys(sorted(domain_sizes), 1)
     for _ in range(num_sites - len(allotted)):
-        # max takes the first of equals, which is the first by name
+        # max returns the first of equals, which is the first by name
         largest = max(allotted, key=lambda domain: Fraction(domain_sizes[domain], allotted[domain]))
         allotted[largest] += 1
     return allotted
 
 
 def split_indices(count: int, parts: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Return ``parts`` sets of indices, drawn at random, that hold each of ``range(count)`` once; each one ascending.
+    """Return a random partition of ``range(count)`` into ``parts`` vectors of indices, each sorted.
 
-    Their sizes differ by at most one, the larger first. The same state of the generator gives the same sets.
+    Sizes differ by at most one, the larger parts first. The partition follows from the state of ``generator``.
     """
     if not 1 <= parts <= count:
         raise ValueError(f"Expected between 1 and {count} parts of {count} samples, got {parts}.")

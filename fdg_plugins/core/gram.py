@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Gram matrix of updates: half of U squared inner products, by BLAS, at the cost of reading each update once.
+"""The Gram matrix of the updates, by BLAS, at the cost of reading each update once.
 
-Parameters are cut into segments whose length depends on nothing but theirs and the number of updates. A segment is
-widened to float64 panel by panel, and each panel is one product of matrices, computed by one thread; threads take
-segments, whose Gram matrices are added in order. So the result has the same bits for any number of threads. What is
-stored elsewhere is read some panels at a time; how many changes no bit either.
+Parameters are cut into segments whose length depends only on the parameter's size and the number of updates. A segment
+is converted to float64 panel by panel; each panel is one matrix product, computed by a single thread. Threads work on
+different segments, and the segments' Gram matrices are added in order. The result therefore has the same bits for any
+number of threads. Updates that are stored in files are read a few panels at a time, with the same bits.
+
+Shapes: U updates of P values in all; panels ``[U, K]`` in float64 with K values of each update; the result
+``[U, U]``, float64.
 """
 
 from collections import deque
@@ -18,16 +21,16 @@ import torch
 from fdg_plugins.core.linear import Update, aligned
 from fdg_plugins.core.stored import Values, flattened, part_of
 
-PANEL = 1 << 15  # terms of a product of matrices, at most
-PANEL_VALUES = 1 << 19  # of all updates, in float64: 4 MiB
+PANEL = 1 << 15  # the longest panel, in terms per update
+PANEL_VALUES = 1 << 19  # values in a panel over all updates, in float64: 4 MiB
 SHORTEST_PANEL = 1 << 8
-LOADED = 1 << 20  # terms of all updates that one thread has in memory of those that are stored elsewhere, about
-PANELS = 8  # that one thread takes at a time, at least
-MOST_SEGMENTS = 64  # of one parameter: each may have to wait as a matrix [U, U]
+LOADED = 1 << 20  # values that one thread loads at a time from stored updates, about
+PANELS = 8  # the fewest panels in a segment
+MOST_SEGMENTS = 64  # of one parameter; each may have to wait as a matrix [U, U]
 
 
 class _Segment(NamedTuple):
-    """Where a part of one parameter lies: its values at all sites, flat, and the first and last term."""
+    """Part of one parameter: its flattened values at all sites, and the range of terms."""
 
     values: Sequence[Values]
     start: int
@@ -37,13 +40,16 @@ class _Segment(NamedTuple):
 def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
     """Return the Gram matrix ``G[u, v] = <g_u, g_v>`` as float64 ``[U, U]``, from ``updates [U, P]`` or U updates.
 
-    Symmetric to the bit. No copy of the updates is made. Its bits may depend on the order of the updates, for BLAS
-    promises nothing of it: give them in one that does not depend on chance. Raises ``ValueError`` if two updates
+    The result is exactly symmetric. The updates are not copied. BLAS makes no promise about the order of summation, so
+    the bits may depend on the order of the updates: pass them in a fixed order. Raises ``ValueError`` if two updates
     have different names or numbers of elements.
+
+    >>> gram_matrix(torch.tensor([[3.0, 4.0], [0.0, 2.0]])).tolist()
+    [[25.0, 8.0], [8.0, 4.0]]
     """
     rows = list(updates)
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-    # OpenMP keeps a number for each thread, so every new one is told as well.
+    # OpenMP keeps the number of threads per thread, so it is set in every worker too.
     with (
         _one_thread_each() as threads,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
@@ -80,13 +86,13 @@ def _gram_of(segment: _Segment) -> torch.Tensor:
 
 
 def panel_length(count: int) -> int:
-    """Return the terms of a panel of ``count`` updates: few updates need long ones, for every call has its price."""
+    """Return the length of a panel for ``count`` updates: longer for few updates, to amortise the cost of a call."""
     fitting = 1 << max(0, (PANEL_VALUES // count).bit_length() - 1)
     return min(PANEL, max(SHORTEST_PANEL, fitting))
 
 
 def _loaded(segment: _Segment, panel: int) -> Iterator[list[torch.Tensor]]:
-    """Yield the values of a segment in memory, whole panels at a time; of tensors that are there no copy is made."""
+    """Yield the values of a segment in memory, whole panels at a time, without copying tensors that are in memory."""
     step = panel * max(1, LOADED // (panel * len(segment.values)))
     for start in range(segment.start, segment.stop, step):
         part = slice(start, min(start + step, segment.stop))
@@ -94,7 +100,7 @@ def _loaded(segment: _Segment, panel: int) -> Iterator[list[torch.Tensor]]:
 
 
 def _in_order(pool: ThreadPoolExecutor, threads: int, segments: Iterator[_Segment]) -> Iterator[torch.Tensor]:
-    """Yield the Gram matrix of each segment in their order, with no more than two for each thread waiting."""
+    """Yield the Gram matrix of each segment, in order, with at most two results per thread waiting."""
     waiting: deque[Future[torch.Tensor]] = deque()
     for segment in segments:
         waiting.append(pool.submit(_gram_of, segment))
@@ -106,7 +112,7 @@ def _in_order(pool: ThreadPoolExecutor, threads: int, segments: Iterator[_Segmen
 
 @contextmanager
 def _one_thread_each() -> Iterator[int]:
-    """Let every operation of torch be computed by the thread that calls it; give the number of threads in force."""
+    """Limit torch to one thread per operation; yield the number of threads that was in force."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,34 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Insight matrices of FedDIM: each sample's features times classifier weights, drawn to the mean of its class.
+r"""FedDIM's insight matrices: features times classifier weights, pulled towards the mean of the sample's class.
 
 Reference: Liao, Xie, Fu, Huang, Deng, Chen, Zheng, "Federated Domain Generalization with Decision Insight
 Matrix" (FedDIM), IJCAI 2025.
 
-Equations (number in the paper -> here), for the last layer ``o = W z + b``, whose bias plays no part:
+Equations (number in the paper -> here), for the last layer ``o = W z + b``, whose bias is not used:
 
-- Eq. 2, 3, ``I[d, y] = W[y, d] z[d]``, whose sums over d are the logits -> :func:`insight_matrix`
+- Eq. 2, 3, ``I[d, y] = W[y, d] z[d]``; summed over d, these are the logits -> :func:`insight_matrix`
 - Eq. 4, ``I_u^(k)``, the mean over a site's samples of class k -> :func:`class_means`, :func:`insight_from_means`
 - Eq. 5, 6, mean over sites and ``(1 - m) previous + m mean`` -> :func:`update_global_insight`
-- Eq. 7, ``1/B sum_i |I_i - J^(y_i)|^2``, J the global insight -> :func:`insight_penalty`; its strength lambda
-  is the caller's
-- Table 3, the same distance of features or of logits -> :func:`feature_penalty`, :func:`logit_penalty`
+- Eq. 7, ``1/B sum_i |I_i - J^(y_i)|^2``, J the global insight -> :func:`insight_penalty`; the caller multiplies it by
+  the strength lambda
+- Table 3, the same distance between features or logits -> :func:`feature_penalty`, :func:`logit_penalty`
 
-Two identities make it cheap, and both are exact. W is one for all samples of a mean, so
-``I_u^(k)[d, y] = W_u[y, d] zbar_{u,k}[d]`` and a site sends class means ``[Y, D]`` in place of ``[Y, D, Y]``. And
-``|I_i - J|^2 = sum_d z_d^2 s_d - 2 sum_d z_d c_d + |J|^2`` with ``s_d = sum_j W_jd^2`` and
-``c_d = sum_j W_jd J_dj``, so a step needs one table ``[Y, D]`` and nothing of size ``B x D x Y``. What is left of its
-cost is reading J, once, of the classes in the batch alone: forward computes the gradients too.
+Two exact identities make this cheap. All samples of a mean share W, so ``I_u^(k)[d, y] = W_u[y, d] zbar_{u,k}[d]``, and
+a site sends class means ``[Y, D]`` instead of insights ``[Y, D, Y]``. And
+``|I_i - J|^2 = sum_d z_d^2 s_d - 2 sum_d z_d c_d + |J|^2`` with ``s_d = sum_j W_jd^2`` and ``c_d = sum_j W_jd J_dj``,
+so a step needs one table ``[Y, D]`` and no tensor of size ``B x D x Y``. The remaining cost is reading J once, for the
+classes in the batch only, which is why the forward pass computes the gradients too.
 
 Shapes: features z ``[B, D]``, labels ``[B]``, weight W ``[Y, D]``, an insight matrix ``[D, Y]`` as in the paper
 (classes last), the global insight ``[Y, D, Y]`` with the class of the samples first, present ``[Y]`` bool.
 
-Degenerate cases: a class without samples has no mean (NaN, never zero), and counts in no average; a class that
-no site has had so far is not present, and its samples are not penalised. A batch without samples costs zero.
+Participation: a class is averaged over the sites of the round that have samples of it.
 
-Differences. The paper's Eq. 5 divides by the number of sites; here a class is averaged over the sites that
-have it, which is the same if all do. The paper prints the cross-entropy beside Eq. 7 as a sum over the batch;
-the penalty is a mean, and so should the cross-entropy be, for lambda to have one scale.
-No code of the authors was compared.
+Degenerate cases: a class without samples has no mean (NaN, not zero) and enters no average. A class that no site has
+had so far is not present; its samples are not penalised. The penalty of an empty batch is zero.
+
+Differences. Eq. 5 of the paper divides by the number of sites; here a class is averaged over the sites that have it,
+which is the same if all do. The paper prints the cross entropy next to Eq. 7 as a sum over the batch. The penalty is a
+mean, and so must the cross entropy be if lambda is to have one scale. The authors' code was not
+compared.
 """
 
 from collections.abc import Iterable
@@ -41,10 +43,10 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class GlobalInsight:
-    """What the server keeps from round to round.
+    """The state that the server keeps between rounds.
 
-    ``values``: ``[Y, D, Y]``, or ``[Y, ...]`` for another target, zero where not present. ``present``: bool
-    ``[Y]``, whether any site has had the class so far.
+    ``values``: ``[Y, D, Y]``, or ``[Y, ...]`` for another target; zero for classes that are not present. ``present``:
+    bool ``[Y]``, whether any site has had the class so far.
     """
 
     values: torch.Tensor
@@ -52,14 +54,19 @@ class GlobalInsight:
 
 
 def insight_matrix(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return ``I[b, d, y] = weight[y, d] * features[b, d]``, ``[B, D, Y]``; summed over d, the logits without bias."""
+    """Return ``I[b, d, y] = weight[y, d] * features[b, d]``, ``[B, D, Y]``; summed over d, the logits without bias.
+
+    >>> insight_matrix(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])).tolist()
+    [[[3.0], [8.0]]]
+    """
     return features.unsqueeze(-1) * weight.t()
 
 
 def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sums of the features of each class, float64 ``[Y, D]``, and their numbers, int64 ``[Y]``.
+    """Return the sum of the features of each class, float64 ``[Y, D]``, and the number of samples, int64 ``[Y]``.
 
-    Both of several batches are the sums of the batches' own; a mean is ``sums / counts[:, None]``.
+    Both are additive over batches; the mean is ``sums / counts[:, None]``. Raises ``ValueError`` for a label out of
+    range.
     """
     if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
         raise ValueError(
@@ -71,32 +78,33 @@ def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -
 
 
 def class_means(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean features ``[Y, D]`` of each class, in the features' dtype, and their numbers, int64 ``[Y]``.
+    """Return the mean features ``[Y, D]`` of each class and the number of samples, int64 ``[Y]``.
 
-    The mean of a class without samples is NaN, so that nobody takes it for zero: send the rows
-    ``counts > 0``. What was summed in float64 comes back without gradient, in at least float32.
+    The mean of a class without samples is NaN, so that it cannot be mistaken for zero: send only the rows with
+    ``counts > 0``. Summed in float64; the result has no gradient and the features' dtype, but at least float32.
     """
     sums, counts = class_sums(features, labels, num_classes)
     return (sums / counts.unsqueeze(-1)).to(_working_dtype(features)), counts
 
 
 def insight_from_means(means: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the mean insight ``[Y, D, Y]`` of each class from its mean features ``[Y, D]``; Eq. 4 for one weight."""
+    """Return the mean insight ``[Y, D, Y]`` of each class from its mean features ``[Y, D]`` and the weight: Eq. 4."""
     return insight_matrix(means, weight)
 
 
 def update_global_insight(
     previous: GlobalInsight | None, site_insights: Iterable[torch.Tensor], counts: torch.Tensor, momentum: float
 ) -> GlobalInsight:
-    """Return Eq. 6 of the mean (Eq. 5) over the sites: per class ``(1 - m) previous + m mean``.
+    """Return Eq. 6 applied to the mean (Eq. 5) over the sites: per class ``(1 - m) previous + m mean``.
 
-    ``previous``: None before the first round. ``site_insights [U, Y, D, Y]``: one ``[Y, D, Y]`` after the other,
-    each asked for once, so that U need never be in memory together; any ``[Y, ...]`` will do (mean features
-    ``[Y, D]``, mean logits ``[Y, Y]``). ``counts [U, Y]``: samples of each class at each site; where zero, the
-    site's row is not read. ``momentum``: m in [0, 1]; 0 keeps each class's first value, 1 has no memory.
+    ``previous``: None before the first round. ``site_insights [U, Y, D, Y]``: an iterable that yields one ``[Y, D, Y]``
+    per site, read once, so that the U insights need not be in memory together; any ``[Y, ...]`` is accepted (mean
+    features ``[Y, D]``, mean logits ``[Y, Y]``). ``counts [U, Y]``: samples of each class at each site; a site's row is
+    not read where its count is zero. ``momentum``: m in [0, 1]; 0 keeps the first value of each class, 1 has no memory.
 
-    A class is averaged over the sites that have it. Its first mean is taken as it is; one that no site has this
-    round stays as it was. Summed in float64 in the order given, in the dtype of the previous or the sites' insight.
+    A class is averaged over the sites that have it. Its first mean is used unchanged, and a class that no site has in
+    this round keeps its value. Summed in float64 in the order given; the dtype is that of the previous insight, or of
+    the sites'. Raises ``ValueError`` for a momentum out of range, and for shapes or values that do not fit.
     """
     if not 0 <= momentum <= 1:
         raise ValueError(f"The momentum of the global insight must lie in [0, 1], got {momentum}.")
@@ -127,16 +135,16 @@ def insight_penalty(
 ) -> torch.Tensor:
     """Return ``1/B sum_i |I_i - J^(y_i)|^2``, differentiable once in ``features [B, D]`` and ``weight [Y, D]``.
 
-    ``global_insight [Y, D, Y]`` is held fixed, and finite also where not ``present [Y]``; samples of such classes
-    add nothing, but count in B. Multiplied by a strength of zero it leaves the loss as it was. ``norms [Y]``: its
-    :func:`squared_norms`, which are worth keeping where it stays for many steps; its values are then best laid out
-    as ``[Y, Y, D]``, transposed in memory.
+    ``global_insight [Y, D, Y]`` is a constant and must be finite everywhere. Samples of classes that are not
+    ``present [Y]`` add nothing, but count in B. With a strength of zero the gradient is that of the loss alone.
+    ``norms [Y]``: the :func:`squared_norms` of the global insight, worth computing once if it is used for many steps;
+    its values are then best laid out as ``[Y, Y, D]``, transposed in memory.
 
-    The expanded square loses what it cancels: in float32 a value is off by a few times ``1e-7 (|I_i| + |J|)^2``,
-    which hides distances below a thousandth of the norms and would turn samples at their target negative.
-    Such a value is raised to zero. Its gradient is passed on as it is, for it has an error of its own, of the
-    same relative size: cut off with the value, it would leave half of those samples without a pull. Precisions
-    below float32, and autocast, are not used.
+    Accuracy: the expanded square suffers from cancellation. In float32 the error is a few times
+    ``1e-7 (|I_i| + |J|)^2``, which hides distances below a thousandth of the norms, and can make the value of a sample
+    at its target negative. Negative values are clamped to zero. Their gradients are not: a gradient has a rounding
+    error of its own, and clamping it too would leave half of those samples without a pull. Computed in at least
+    float32, also under autocast.
     """
     z, w, target = (x.to(_working_dtype(features, weight)) for x in (features, weight, global_insight.detach()))
     with torch.autocast(features.device.type, enabled=False):
@@ -147,7 +155,11 @@ def insight_penalty(
 def feature_penalty(
     features: torch.Tensor, labels: torch.Tensor, global_features: torch.Tensor, present: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``1/B sum_i |z_i - zbar^(y_i)|^2`` from the global mean features ``[Y, D]`` of each class (Table 3)."""
+    """Return ``1/B sum_i |z_i - zbar^(y_i)|^2``, a scalar (Table 3).
+
+    ``features [B, D]``, ``labels [B]``; ``global_features [Y, D]``: the global mean features of each class;
+    ``present [Y]``: samples of other classes add nothing, but count in B.
+    """
     dtype = _working_dtype(features)
     distances = features.to(dtype) - global_features.detach().to(dtype)[labels]
     return _mean_of_present(distances.square().sum(dim=1), present[labels])
@@ -156,15 +168,16 @@ def feature_penalty(
 def logit_penalty(
     logits: torch.Tensor, labels: torch.Tensor, global_logits: torch.Tensor, present: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``1/B sum_i |o_i - obar^(y_i)|^2`` from the global mean logits ``[Y, Y]`` of each class (Table 3).
+    """Return ``1/B sum_i |o_i - obar^(y_i)|^2``, a scalar (Table 3).
 
-    A site's mean logits are ``class_means @ W'``; both sides with the bias, or both without.
+    ``logits [B, Y]``, ``labels [B]``; ``global_logits [Y, Y]``: the global mean logits of each class. A site's mean
+    logits are ``class_means @ W'``; use the bias in both or in neither.
     """
     return feature_penalty(logits, labels, global_logits, present)
 
 
 class _MeanSquaredDistance(torch.autograd.Function):
-    """The penalty, whose gradients forward computes with it: so the insight, which costs the most, is read once."""
+    """The penalty; forward also computes the gradients, so that the insight, the largest tensor, is read once."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
@@ -175,7 +188,7 @@ class _MeanSquaredDistance(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        # Written over, so that there is one of each; who goes backward once more has them computed once more.
+        # The gradients are scaled in place to save memory; a second backward pass computes them again.
         by_features, by_weight = ctx.gradients or _distance_and_gradients(*ctx.saved_tensors)[1:]
         ctx.gradients = None
         return by_features.mul_(grad), by_weight.mul_(grad), None, None, None, None
@@ -189,9 +202,9 @@ def _distance_and_gradients(
     counted: torch.Tensor,
     norms: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return ``1/B`` of the sum over samples that are ``counted [B]``, and its gradients ``[B, D]`` and ``[Y, D]``.
+    """Return ``1/B`` times the sum over the samples with ``counted [B]``, and its gradients ``[B, D]`` and ``[Y, D]``.
 
-    By the second identity of the module; ``norms [B]``: ``|J|^2`` for each sample.
+    Uses the second identity of the module docstring; ``norms [B]``: ``|J|^2`` for each sample.
     """
     shares = counted.to(z.dtype) / max(len(labels), 1)
     s = w.square().sum(dim=0)  # [D]
@@ -210,11 +223,11 @@ def _distance_and_gradients(
 def _by_class(
     z: torch.Tensor, w: torch.Tensor, labels: torch.Tensor, target: torch.Tensor, shares: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the samples' rows in c, c, and ``sum_i shares_i z_i J^(y_i)`` as ``[Y, D]``.
+    """Return the row of each sample in c, c itself, and ``sum_i shares_i z_i J^(y_i)`` as ``[Y, D]``.
 
-    Class by class over those in the batch: a table of all classes reads matrices that no sample needs, and copying
-    those that the batch needs costs more than reading them. An accelerator reads all of them at once in less time
-    than it would wait to be told which.
+    Loops over the classes in the batch. A table of all classes would read matrices that no sample needs, and copying
+    the ones that are needed costs more than reading them in place. On an accelerator, reading all classes at once is
+    faster than synchronising to find out which are needed.
     """
     classes, labels = labels.unique(return_inverse=True)
     rows = _sums_by_row(z, labels, shares, len(classes))
@@ -223,12 +236,12 @@ def _by_class(
         insight = target[label].t()
         pull.addcmul_(row, insight)
         torch.mul(w, insight, out=product)
-        torch.sum(product, dim=0, out=row)  # in the place of the sum, which nobody needs any more
+        torch.sum(product, dim=0, out=row)  # reuses the memory of the row, which is no longer needed
     return labels, rows, pull
 
 
 def _sums_by_row(z: torch.Tensor, labels: torch.Tensor, shares: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return ``sum_i shares_i z_i`` over the samples of each row, ``[rows, D]``."""
+    """Return ``sum_i shares_i z_i`` over the samples with each label, ``[rows, D]``."""
     row = torch.arange(rows, device=z.device).unsqueeze(1)
     return ((labels == row).to(z.dtype) * shares) @ z
 
@@ -240,7 +253,7 @@ def _reads_by_class(features: torch.Tensor) -> bool:
 def _mean_over_holders(
     site_insights: Iterable[torch.Tensor], counts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return per class the mean over the sites that have it, zero if none has, and whether any has."""
+    """Return the mean of each class over the sites that have it (zero if none), and which classes any site has."""
     holds = torch.as_tensor(counts) > 0
     if holds.ndim != 2 or len(holds) == 0 or not bool((torch.as_tensor(counts) >= 0).all()):
         raise ValueError("Expected counts [U, Y] of at least one site, none negative.")

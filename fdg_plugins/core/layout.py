@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each key of a model's state dict is, and the rule by which the server treats it, stated once.
+"""The three kinds of entries in a model's state dict, and how the server treats each: stated once, here.
 
 ============== ============================================ =========================================
 kind           examples                                     rule at the server
@@ -32,7 +32,7 @@ class ParameterKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """Kind, shape and dtype of one key of the state dict."""
+    """Kind, shape and dtype of one entry of the state dict."""
 
     kind: ParameterKind
     shape: tuple[int, ...]
@@ -44,7 +44,14 @@ class ModelLayout(dict[str, Entry]):
 
     @classmethod
     def of(cls, state: Mapping[str, Any], kinds: Mapping[str, str] | None = None) -> "ModelLayout":
-        """Return the layout of ``state`` (tensors or arrays); without ``kinds``, by dtype and BatchNorm's names."""
+        """Return the layout of ``state``, a mapping of names to tensors or arrays.
+
+        ``kinds``: the kind of each entry by name. Without it, kinds are guessed by :func:`guess_kind`.
+
+        >>> layout = ModelLayout.of({"conv.weight": torch.zeros(2, 3), "bn.running_mean": torch.zeros(2)})
+        >>> layout.names(ParameterKind.TRAINABLE), layout["bn.running_mean"].kind.value
+        (['conv.weight'], 'float_buffer')
+        """
         tensors = {
             name: value if isinstance(value, Stored) else torch.as_tensor(value) for name, value in state.items()
         }
@@ -64,7 +71,7 @@ class ModelLayout(dict[str, Entry]):
 
 
 def guess_kind(name: str, value: Values) -> ParameterKind:
-    """Return the kind of an entry of which only name and value are known."""
+    """Return the kind of an entry from its dtype and from the names that BatchNorm and HarmoFL give their buffers."""
     if not value.dtype.is_floating_point:
         return ParameterKind.INTEGER_BUFFER
     return ParameterKind.FLOAT_BUFFER if name.endswith(FLOAT_BUFFER_SUFFIXES) else ParameterKind.TRAINABLE

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inner products and linear combinations of updates; with their Gram matrix, the only work that grows with P.
+"""Inner products and linear combinations of updates: with the Gram matrix, the only work that grows with P.
 
-Every sum of many terms is taken in float64 over blocks of fixed length, and the blocks' sums are
-added exactly. The result therefore has the same bits for any number of threads and for any order in
-which the updates arrived, which BLAS does not promise. All operands are widened to float64 a chunk at a
-time, small enough to stay in a core's cache: the memory is read once, and never written. What is stored
-elsewhere is read a chunk at a time too, with the same bits.
+An inner product is summed in float64 over blocks of fixed length, and the sums of the blocks are added exactly; a
+combination is accumulated in float64, element by element, in the order given. Both have the same bits for any number
+of threads, which BLAS does not promise. Operands are converted to float64 one chunk at a time. A chunk fits into a
+core's cache, so each operand is read from memory once. Updates that are stored in files are read chunk by chunk too,
+with the same bits.
+
+Shapes: an update is ``[P]``, or a mapping from parameter name to a tensor of the parameter's shape; coefficients
+``[U]``, float64. Parameters are visited in the sorted order of their names.
 """
 
 import math
@@ -18,13 +21,16 @@ from fdg_plugins.core.stored import Stored, Values, flattened, part_of
 Update = Values | Mapping[str, Values]
 
 BLOCK = 1 << 14  # terms added into one float64 sum
-CHUNK = BLOCK << 1  # terms widened to float64 at a time, for each thread: 256 KiB per operand
+CHUNK = BLOCK << 1  # terms converted to float64 at a time, per thread: 256 KiB per operand
 
 
 def inner_product(first: Update, second: Update) -> float:
-    """Return ``<first, second>`` over all parameters, in float64; of a mapping, over its names in sorted order.
+    """Return ``<first, second>`` over all parameters, in float64.
 
     Raises ``ValueError`` if the two have different names or numbers of elements.
+
+    >>> inner_product({"weight": torch.tensor([1.0, 2.0])}, {"weight": torch.tensor([3.0, 4.0])})
+    11.0
     """
     sums: list[torch.Tensor] = []
     for left, (right,) in aligned(first, [second]):
@@ -33,7 +39,14 @@ def inner_product(first: Update, second: Update) -> float:
 
 
 def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tensor:
-    """Return ``sum_u coefficients[u] * tensors[u]``, accumulated in float64 in the order given, in their dtype."""
+    """Return ``sum_u coefficients[u] * tensors[u]``, accumulated in float64 in the order given.
+
+    ``coefficients [U]``; the U tensors have one shape, which is that of the result. The dtype is that of the first
+    tensor. Raises ``ValueError`` if shapes differ.
+
+    >>> combine(torch.tensor([0.5, 2.0]), [torch.tensor([2.0, 4.0]), torch.tensor([1.0, 0.0])]).tolist()
+    [3.0, 2.0]
+    """
     first = tensors[0]
     if any(tensor.shape != first.shape for tensor in tensors):
         raise ValueError(f"Tensors to be combined have shapes {sorted({tuple(tensor.shape) for tensor in tensors})}.")
@@ -50,9 +63,9 @@ def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
 
 
 def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, list[Values]]]:
-    """Yield each parameter of ``update``, by name in sorted order, with that of all ``others``.
+    """Yield each parameter of ``update``, in the sorted order of names, with the same parameter of all ``others``.
 
-    Raises ``ValueError`` if two have different names or shapes.
+    Raises ``ValueError`` if two updates have different names or shapes.
     """
     if any(isinstance(update, Mapping) != isinstance(other, Mapping) for other in others):
         raise ValueError("Of two updates, one is a mapping of parameters and the other is one tensor.")
@@ -84,7 +97,7 @@ def _block_sums(left: Values, right: Values) -> Iterator[torch.Tensor]:
     for part in _chunks(length):
         product = part_of(left, part).to(torch.float64) * part_of(right, part).to(torch.float64)
         whole = len(product) // BLOCK * BLOCK
-        # A sum along the inner dimension stays within one thread; a sum over everything would not.
+        # torch sums the inner dimension within one thread; a sum over all elements would be split among threads.
         if whole:
             yield product[:whole].view(-1, BLOCK).sum(dim=1)
         if whole < len(product):
@@ -92,6 +105,6 @@ def _block_sums(left: Values, right: Values) -> Iterator[torch.Tensor]:
 
 
 def _chunks(length: int) -> Iterator[slice]:
-    """Yield the parts in which ``length`` terms are worked through; where they begin changes no block."""
+    """Yield the slices in which ``length`` terms are processed; they start at multiples of a block."""
     step = CHUNK * torch.get_num_threads()
     return (slice(start, min(start + step, length)) for start in range(0, length, step))

@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""On-server matching of updates: the invariant direction of FedOMG, solved exactly, with a certificate.
+r"""FedOMG's on-server matching: the invariant direction of a round's updates, to optimality and with a certificate.
 
 Reference: Nguyen et al., "Federated Domain Generalization with Data-free On-server Matching Gradient"
 (FedOMG), ICLR 2025.
 
-Equations (number in the paper -> here). With ``g_FL = sum_u p_u g_u`` and ``Gamma g = sum_u gamma_u g_u``:
+Equations (number in the paper -> here), with updates ``g_u = theta_u - theta``, reference weights p,
+``g_FL = sum_u p_u g_u`` and ``Gamma g = sum_u gamma_u g_u``:
 
 - Eq. 15, ``min over gamma on the simplex of <Gamma g, g_FL> + kappa |g_FL| |Gamma g|`` -> :func:`match`
 - Eq. 16, ``d = g_FL + kappa |g_FL| / |Gamma* g| Gamma* g`` -> :func:`invariant_coefficients`
-- Eq. 17, ``theta + server_lr * d`` -> the aggregator
+- Eq. 17, ``theta + server_lr * d`` -> ``fdg_plugins.aggregators.fedomg``
 
-Everything but the last sum depends on the updates through their Gram matrix ``G [U, U]`` alone:
-``F(gamma) = gamma' G p + kappa sqrt(p' G p) sqrt(gamma' G gamma)``, a second-order cone program in U
-variables. The certificate comes from its dual: for every ``y`` of length at most one,
-``min_i (G p + c A' y)_i <= min F`` with ``G = A' A`` and ``c = kappa |g_FL|``, so any such ``y`` bounds how
-far a given ``gamma`` can be from the optimum. :mod:`fdg_plugins.core.active_set` finds the optimum from linear systems
-of G; where its certificate falls short (updates that cancel in Gamma* g), an interior-point solver takes over.
+Everything but the final combination depends on the updates only through their Gram matrix ``G [U, U]``:
+``F(gamma) = gamma' G p + kappa sqrt(p' G p) sqrt(gamma' G gamma)``, a second-order cone program in U variables. The
+certificate comes from the dual: for every ``y`` of length at most one, ``min_i (G p + c A' y)_i <= min F`` with
+``G = A' A`` and ``c = kappa |g_FL|``, so any such ``y`` bounds the distance of a given ``gamma`` from the optimum.
+:mod:`fdg_plugins.core.active_set` finds the optimum from linear systems in G. Where its certificate is not good enough
+(updates that nearly cancel in Gamma* g), the interior-point solver of :mod:`fdg_plugins.core.cone_program` is used.
 
-Differences: the paper prints a minus in Eq. 17 although its updates point from global to local; here
-and in the authors' code the server adds. The authors' code takes 21 steps of SGD on a softmax, which
-stays above the optimum, and divides d by ``1 + kappa**2`` (``rescale=True`` here).
+Shapes: updates ``[U, P]``, ``G [U, U]``, p and gamma ``[U]`` on the simplex, d ``[P]``; U sites of the round.
+
+Degenerate cases: ``kappa = 0`` is FedAvg (Corollary 1). One site, or equal updates, give ``d = (1 + kappa) g``. If
+``Gamma* g`` or ``g_FL`` is zero, ``d = g_FL``. Zero and nearly equal updates are legal. Permuting the sites permutes
+gamma and leaves d unchanged; scaling all updates by ``s > 0`` scales d by s.
+
+Differences: the paper prints a minus in Eq. 17 although its updates point from global to local; here and in the
+authors' code the server adds. The authors' code takes 21 steps of SGD on a softmax, which does not reach the optimum,
+and divides d by ``1 + kappa**2`` (``rescale=True`` here).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,10 +41,10 @@ from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.linear import Update, combine
 from fdg_plugins.core.weighting import check_weights
 
-# Below this length, relative to the longest update, |Gamma* g| is rounding error of a float64 Gram
-# matrix and Gamma* g counts as zero.
+# If |Gamma* g|, relative to the longest update, is below this, it is rounding error of the float64 Gram matrix, and
+# Gamma* g counts as zero.
 ZERO_LENGTH = 1e-7
-ACCEPTED_GAP = 1e-8  # of the active set
+ACCEPTED_GAP = 1e-8  # the largest gap at which the active set's solution is accepted
 
 
 @dataclass(frozen=True)
@@ -56,18 +63,21 @@ class Matching:
 def invariant_weights(
     gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[float], kappa: float
 ) -> torch.Tensor:
-    """Return gamma ``[U]`` (float64, on the simplex) that minimises Eq. 15; :func:`match` adds the certificate."""
+    """Return the gamma ``[U]`` (float64, on the simplex) that minimises Eq. 15; :func:`match` adds a certificate."""
     return match(gram, reference, kappa).weights
 
 
 def match(gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[float], kappa: float) -> Matching:
     """Solve Eq. 15 for ``gram [U, U]``, ``reference`` p ``[U]`` on the simplex and the radius ``kappa >= 0``.
 
-    Degenerate cases: one site gives (1); a reference update of length zero makes F vanish, every gamma
-    is optimal and p is returned; ``kappa = 0`` leaves a linear F, whose minimisers share the weight
-    equally. A singular or slightly indefinite ``gram`` (equal, nearly equal or zero updates) is legal.
-    Raises ``ValueError`` for a gram that is not square, symmetric and finite, a p that is not on the
-    simplex, or a negative kappa.
+    Degenerate cases: one site gives (1). If the reference update has length zero, F vanishes, every gamma is optimal,
+    and p is returned. With ``kappa = 0`` F is linear, and its minimisers share the weight equally. A singular or
+    slightly indefinite ``gram`` (equal, nearly equal or zero updates) is legal. Raises ``ValueError`` for a gram that
+    is not square, symmetric and finite, a p that is not on the simplex, or a negative kappa.
+
+    >>> solution = match(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), [0.5, 0.5], kappa=0.5)
+    >>> solution.weights.tolist(), solution.gap < 1e-8
+    ([0.5, 0.5], True)
     """
     matrix, p = _checked(gram, reference, kappa)
     longest = float(np.sqrt(matrix.diagonal().max(initial=0.0)))
@@ -84,7 +94,7 @@ def match(gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[fl
 def matching_objective(
     gram: torch.Tensor, reference: torch.Tensor, kappa: float, weights: torch.Tensor | Sequence[float]
 ) -> float:
-    """Return F of Eq. 15 at ``weights [U]``, from the Gram matrix."""
+    """Return F of Eq. 15 at ``weights [U]``, from ``gram [U, U]`` and ``reference [U]``."""
     matrix, p = _checked(gram, reference, kappa)
     return _objective(matrix, p, kappa, check_weights(weights, len(p)).numpy())
 
@@ -98,8 +108,8 @@ def invariant_coefficients(
 ) -> torch.Tensor:
     """Return the coefficients ``[U]`` of the updates in ``d`` of Eq. 16: ``p + kappa |g_FL| / |Gamma g| gamma``.
 
-    Where ``Gamma g`` is zero (opposite updates cancel) or ``g_FL`` is, they are p, so that d is ``g_FL``.
-    ``rescale`` divides by ``1 + kappa**2`` as the authors' code does.
+    If ``Gamma g`` or ``g_FL`` is zero (opposite updates cancel), they are p, so that d is ``g_FL``. ``rescale`` divides
+    by ``1 + kappa**2`` as the authors' code does.
     """
     matrix, p = _checked(gram, reference, kappa)
     gamma = check_weights(weights, len(p)).numpy()
@@ -116,9 +126,10 @@ def invariant_direction(
     kappa: float,
     rescale: bool = False,
 ) -> torch.Tensor | dict[str, torch.Tensor]:
-    """Return ``d`` of Eq. 16 from U updates: ``[P]`` for tensors, a mapping by name for mappings; dtype as given.
+    """Return ``d`` of Eq. 16 from U updates: ``[P]`` for tensors, a mapping by name for mappings; same dtype.
 
-    ``kappa = 0`` gives ``g_FL`` (FedAvg), one site ``(1 + kappa) g``, equal updates ``(1 + kappa) g``.
+    ``reference``: p ``[U]`` on the simplex. ``kappa = 0`` gives ``g_FL`` (FedAvg); one site or equal updates give
+    ``(1 + kappa) g``.
     """
     gram = gram_matrix(updates)
     coefficients = invariant_coefficients(gram, reference, kappa, invariant_weights(gram, reference, kappa), rescale)
@@ -129,7 +140,7 @@ def invariant_direction(
 
 
 def _minimum(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum:
-    """Return what the active set found where that is proven, else the better proven of that and the cone program's."""
+    """Return the active set's solution if its gap is accepted, else the one of the two solvers with the smaller gap."""
     found = minimise(matrix, linear, kappa)
     if found is not None and _relative_gap(found, linear, kappa) <= ACCEPTED_GAP:
         return found
@@ -145,7 +156,7 @@ def _linear_minimum(linear: np.ndarray) -> Minimum:
 
 
 def _relative_gap(minimum: Minimum, linear: np.ndarray, kappa: float) -> float:
-    # Where F vanishes it has no relative size, and the gap is measured against the terms that cancel.
+    # Where F vanishes, the gap is relative to the size of the terms that cancel.
     terms, size = float(np.abs(linear).max() + kappa), abs(minimum.value)
     return max(0.0, minimum.value - minimum.bound) / (size if size > ZERO_LENGTH * terms else terms)
 
@@ -165,7 +176,7 @@ def _checked(gram: torch.Tensor | np.ndarray, reference: object, kappa: float) -
 
 
 def _length(matrix: np.ndarray, weights: np.ndarray) -> float:
-    """Return ``|sum_u weights[u] g_u|``; a sum that cancels may come out slightly below zero before the root."""
+    """Return ``|sum_u weights[u] g_u|``; a square that is negative through rounding counts as zero."""
     return float(np.sqrt(max(0.0, weights @ matrix @ weights)))
 
 

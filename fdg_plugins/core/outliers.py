@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lengths stand out from those of the other sites, and from those of earlier rounds.
+"""Outliers among the lengths of a round's updates, relative to the other sites and to earlier rounds.
 
-For a server that must not let one site's message ruin a model: whatever is far longer than the round's median, and
-than what was usual before, is refused. It is a rule against ruin and no robust aggregation: what lies below the ratio
-counts like anything else.
+The server uses it to keep one site's message from ruining the model: an update that is much longer than the median of
+the round, and than those of earlier rounds, is refused. This is not robust aggregation, because an update below the
+threshold counts fully.
 
-- With three lengths or more, more than half of them honest, no liar moves the median beyond an honest length. Of an
-  even number the lower of the two in the middle counts.
-- With two nobody can tell who lies. Then earlier rounds say what is usual, and without these the smaller one.
-- Lengths below a floor never stand out, however short the others are: a site that has learned its images sends next to
-  nothing.
+- With three or more lengths, of which more than half are honest, no dishonest site can move the median beyond an
+  honest length. Of an even number, the lower of the two middle values counts.
+- With two lengths nobody can tell which one is wrong. The reference then comes from earlier rounds, or, without these,
+  it is the shorter length.
+- Lengths below a floor are never outliers, however short the others are: a site that fits its images well sends an
+  update of almost zero.
 
-Lengths are L2 norms, float64, in any unit; ``inf`` stands out from everything.
+Shapes: lengths ``[U]`` are L2 norms, float64, in any unit; an infinite length is always an outlier.
 """
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-MAJORITY = 3  # lengths of which one that lies is outvoted
+MAJORITY = 3  # the fewest lengths among which one dishonest site is outvoted
 
 
 def reference_length(lengths: Sequence[float], earlier: Sequence[float] = (), floor: float = 0.0) -> float:
-    """Return the length against which each of ``lengths`` is held.
+    """Return the reference with which each of ``lengths`` is compared.
 
-    ``earlier``: what was usual in earlier rounds, a number for each. ``floor`` >= 0: the reference is never below it.
+    ``earlier``: the :func:`usual_length` of each earlier round. ``floor`` >= 0: the reference is never below it.
     """
     usual = [floor]
     if len(lengths) >= MAJORITY:
@@ -37,12 +38,16 @@ def reference_length(lengths: Sequence[float], earlier: Sequence[float] = (), fl
 
 
 def usual_length(lengths: Sequence[float]) -> float:
-    """Return what a round's lengths, one or more, say is usual: their median, of two the longer one."""
+    """Return the usual length of a round with at least one update: the median, or the longer of two.
+
+    >>> usual_length([1.0, 1.5, 300.0])
+    1.5
+    """
     return statistics.median_low(lengths) if len(lengths) >= MAJORITY else max(lengths)
 
 
 def length_ratios(lengths: Mapping[str, float], earlier: Sequence[float] = (), floor: float = 0.0) -> dict[str, float]:
-    """Return each site's length over the reference; 0 where both are zero, infinity where only the reference is.
+    """Return each site's length divided by the reference; 0 if both are zero, infinity if only the reference is.
 
     >>> length_ratios({"art": 1.0, "cartoon": 1.5, "photo": 300.0})
     {'art': 0.6666666666666666, 'cartoon': 1.0, 'photo': 200.0}
@@ -58,9 +63,9 @@ def _ratio(length: float, reference: float) -> float:
 
 
 def clip_factors(lengths: Sequence[float], medians: float) -> list[float]:
-    """Return the factors that shorten updates to ``medians`` > 0 times the median length, one for those below it.
+    """Return the factors ``[U]`` that shorten updates to ``medians`` > 0 times the median length; one for shorter ones.
 
-    Of an even number the lower of the two in the middle counts, so that half of the sites, lying, cannot raise it.
+    Of an even number, the lower of the two middle values counts, so that half of the sites cannot raise the median.
 
     >>> clip_factors([1.0, 2.0, 8.0], medians=2.0)
     [1.0, 1.0, 0.5]

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""The Gaussian mechanism on a whole update; what its releases cost is in :mod:`fdg_plugins.core.accounting`.
+r"""The Gaussian mechanism on a whole update; its privacy cost is computed in :mod:`fdg_plugins.core.accounting`.
 
-What is released is ``x min(1, C / |x|) + N(0, (sigma C)^2 I)``: the update, clipped as one vector, and noise. Its
-privacy loss, for data that may be replaced *as a whole*, is that of a Gaussian mechanism whose sensitivity is 2C.
+Equation: the release is ``x min(1, C / |x|) + N(0, (sigma C)^2 I)``, the update clipped as one vector plus noise
+-> :func:`clip_factor`, :func:`privatize`. If a site's data may be replaced *as a whole*, its privacy loss is that of a
+Gaussian mechanism with sensitivity 2C.
 
-Shapes: an update is a mapping of names to tensors, P values in all. Everything is computed in float64. No sampling
-of data enters, so nothing is amplified: the cost of sites that take part in every round.
+Shapes: an update maps names to tensors of any shape, P values in all; its release has the same shapes. Everything is
+computed in float64. There is no subsampling, hence no amplification: the cost is that of a site that takes part in
+every round.
 
-Differences: textbooks often take sensitivity C, which compares a data set with none at all (a site that sends pure
-noise). Two data sets give two points of a ball of radius C, which lie up to 2C apart; so that is what counts here.
-Real numbers are floating-point numbers: see ``docs/privacy.md`` (Mironov, CCS 2012).
+Differences: textbooks often use sensitivity C, which compares a data set with no data at all (a site that sends pure
+noise). Two data sets give two points in a ball of radius C, which are up to 2C apart, and that is the sensitivity used
+here. The mathematics assumes real numbers, but computers use floating point: see ``docs/privacy.md`` (Mironov, "On
+Significance of the Least Significant Bits for Differential Privacy", CCS 2012).
 """
 
 import math
@@ -29,8 +32,9 @@ Noise = Callable[[int], torch.Tensor]
 def secure_normal(count: int) -> torch.Tensor:
     """Return ``[count]`` standard normal numbers, float64, from the operating system's cryptographic source.
 
-    There is no seed, so nobody who knows the run's seed, or sees one part of the noise, can compute it and take it
-    off again. Box and Muller's transform of uniform numbers of 53 bits; none exceeds 8.6 in size (beyond lie 1e-17).
+    There is no seed, so the noise cannot be reproduced and subtracted by someone who knows the run's seed or sees part
+    of the noise. Uses the Box-Muller transform of 53-bit uniform numbers; values are at most 8.6 in magnitude, beyond
+    which lies a probability of 1e-17.
     """
     pairs = (count + 1) // 2
     words = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64).reshape(2, pairs) >> np.uint64(11)
@@ -41,23 +45,27 @@ def secure_normal(count: int) -> torch.Tensor:
 
 
 def clip_factor(norm: float, clip_norm: float) -> float:
-    """Return ``min(1, C / |x|)``, the factor that brings a vector of length ``norm`` into the ball of radius C."""
+    """Return ``min(1, C / |x|)``, which scales a vector of length ``norm`` into the ball of radius C = ``clip_norm``.
+
+    >>> clip_factor(4.0, clip_norm=1.0)
+    0.25
+    """
     return 1.0 if norm <= clip_norm else clip_norm / norm
 
 
 def privatize(
     update: Mapping[str, torch.Tensor], clip_norm: float, noise_multiplier: float, noise: Noise = secure_normal
 ) -> dict[str, torch.Tensor]:
-    """Return the release: ``update`` clipped as one vector to the length C, plus noise of deviation sigma C.
+    """Return the release: ``update`` clipped as one vector to length C, plus noise of standard deviation sigma C.
 
     Args:
-        update: floating-point tensors, finite, none beyond 1e140 in size.
+        update: finite floating-point tensors by name, with values of at most 1e140 in magnitude.
         clip_norm: C > 0, in the units of the update.
         noise_multiplier: sigma > 0.
-        noise: gives standard normal numbers. For tests; anything but the default voids the guarantee.
+        noise: returns standard normal numbers. For tests only; any value but the default voids the guarantee.
 
-    The result has the update's dtypes. It is rounded to them after the noise is added in float64; what the narrower
-    type cannot hold becomes its largest value.
+    The result has the update's dtypes. The noise is added in float64 and the sum is then rounded; values that do not
+    fit into the narrower type are clamped to its range.
     """
     factor = clip_factor(math.sqrt(inner_product(update, update)), clip_norm)
     release = {}

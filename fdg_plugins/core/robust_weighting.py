@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Weights that turn away from sites with a high risk: ARFL's closed form.
+r"""ARFL's weights in closed form: sites with a high loss lose weight.
 
 Reference: Li, Ngai, Ye, Voigt, "Auto-weighted Robust Federated Learning with Corrupted Data Sources" (ARFL), ACM
 Transactions on Intelligent Systems and Technology, 2022.
 
-The problem, over the simplex, with ``L_u`` the mean loss of one and the same model on the ``n_u`` samples of site u:
+Equations. With ``L_u`` the mean loss of one model on the ``n_u`` samples of site u, over the simplex
 
     minimise  sum_u alpha_u L_u + lambda/2 sum_u alpha_u^2 / n_u
 
-Its solution is ``alpha_u = n_u max(eta - L_u, 0) / lambda``. With the losses in ascending order, ``eta`` is the last
-of ``eta_p = (sum_{i<=p} n_i L_i + lambda) / sum_{i<=p} n_i`` before the first one that is below ``L_p``.
+The solution is ``alpha_u = n_u max(eta - L_u, 0) / lambda`` -> :func:`risk_weights`. With the losses in ascending
+order, ``eta`` is the last of ``eta_p = (sum_{i<=p} n_i L_i + lambda) / sum_{i<=p} n_i`` before the first one that is
+below ``L_p``.
 
-Shapes: N known sites; losses ``[N]``, samples ``[N]``, alpha ``[N]``.
+Shapes: losses, samples and alpha have shape ``[N]``, for N known sites; alpha lies on the simplex, in float64.
 
-Differences: none in the value. The losses are taken from the smallest one, which moves eta by as much and leaves
-alpha; and alpha is scaled to a sum of one, which is its sum. So a loss without a digit in common with lambda costs
-nothing, and equal losses, or a lambda beyond all of them, give ``n_u / sum_v n_v`` to the bit.
+Degenerate cases: equal losses, or a lambda far above all of them, give ``n_u / sum_v n_v`` to the bit. As lambda goes
+to zero, all weight goes to the sites with the smallest loss.
+
+Differences: none in the value. For accuracy, losses are measured from the smallest one, which shifts eta and leaves
+alpha unchanged, and alpha is divided by its sum, which is one up to rounding.
 """
 
 import math
@@ -28,10 +31,9 @@ def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation
     """Return alpha, float64 ``[N]`` on the simplex, in the order of the sites given.
 
     ``losses``: finite; alpha depends on their scale. ``samples``: above zero. ``regularisation``: lambda > 0, in units
-    of a loss times a number of samples; towards zero all weight is on the smallest loss, towards infinity alpha is
-    proportional to the samples. Sites that are alike have the same weight per sample.
+    of a loss times a number of samples. Sites with equal losses have the same weight per sample.
 
-    Raises ``ValueError`` for no site, for vectors of different lengths, and for a value out of range.
+    Raises ``ValueError`` without sites, for vectors of different lengths, and for a value out of range.
 
     >>> risk_weights([0.25, 0.75], [100, 100], regularisation=100.0).tolist()
     [0.75, 0.25]
@@ -39,7 +41,7 @@ def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation
     _check(losses, samples, regularisation)
     lowest, total = min(losses), math.fsum(samples)
     excess = [loss - lowest for loss in losses]
-    shares = [count / total for count in samples]  # in place of the counts, so that no product of large numbers is
+    shares = [count / total for count in samples]  # used instead of counts, to avoid products of large numbers
     threshold = _threshold(excess, shares, regularisation / total)
     scores = [count * _activity(above, threshold) for count, above in zip(samples, excess, strict=True)]
     alpha = torch.tensor(scores, dtype=torch.float64)
@@ -47,7 +49,11 @@ def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation
 
 
 def _threshold(excess: Sequence[float], shares: Sequence[float], regularisation: float) -> float:
-    """Return ``eta - min L``, from the losses above the smallest one, and from shares and lambda over all samples."""
+    """Return ``eta - min L``.
+
+    ``excess``: losses minus the smallest loss. ``shares`` and ``regularisation``: samples and lambda, each divided by
+    the total number of samples.
+    """
     products: list[float] = []
     masses: list[float] = []
     threshold = math.inf
@@ -62,7 +68,7 @@ def _threshold(excess: Sequence[float], shares: Sequence[float], regularisation:
 
 
 def _activity(above: float, threshold: float) -> float:
-    """Return ``max(eta - L, 0) / (eta - min L)``: one at the smallest loss, also where lambda rounds to nothing."""
+    """Return ``max(eta - L, 0) / (eta - min L)``: one at the smallest loss, even if lambda underflows."""
     return 1 - above / threshold if above < threshold else float(above == 0)
 
 

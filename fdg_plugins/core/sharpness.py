@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Sharpness-aware gradients: those at the point near the parameters where the loss of the batch is about largest.
+r"""Sharpness-aware gradients: the gradient at the nearby point where the loss of the batch is about largest.
 
 Reference: Foret, Kleiner, Mobahi, Neyshabur, "Sharpness-Aware Minimization for Efficiently Improving Generalization"
 (SAM), ICLR 2021.
 
-Equations, with w all trainable parameters together and L the loss of one batch:
+Equations, with w all trainable parameters and L the loss of one batch:
 
-- ``e = rho grad L(w) / (|grad L(w)|_2 + 1e-7)``, the norm over all of them jointly -> :func:`ascended`
+- ``e = rho grad L(w) / (|grad L(w)|_2 + 1e-7)``, one norm over all parameters -> :func:`ascended`
 - ``grad L(w + e)`` -> :func:`sharpness_aware_gradients`
 
-Degenerate cases: ``rho = 0`` is the plain gradient, of one pass; a gradient of zero moves nothing, and is computed
-twice. A gradient that is not finite gives one that is not.
+Shapes: parameters, gradients and e have each parameter's own shape; P values in all.
 
-Differences: the adaptive variant (ASAM) is not here. The pass at ``w + e`` leaves no trace in the buffers, while code
-in use counts its batch in BatchNorm's running statistics too.
+Degenerate cases: ``rho = 0`` is the plain gradient, from a single pass. A zero gradient gives ``e = 0``. A gradient
+that is not finite is passed on as it is.
+
+Buffers: those of the pass at w; the pass at ``w + e`` does not change them.
+
+Differences: the adaptive variant (ASAM) is not implemented. Most public code lets the pass at ``w + e`` update
+BatchNorm's running statistics too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,17 +28,17 @@ from torch import nn
 
 from fdg_plugins.core.norms import squared_norm
 
-SMALLEST_NORM = 1e-7  # added to the norm, so that a gradient of zero divides nothing by zero
+SMALLEST_NORM = 1e-7  # added to the norm, so that a zero gradient causes no division by zero
 
 
 def sharpness_aware_gradients(
     model: nn.Module, compute_gradients: Callable[[], torch.Tensor], radius: float
 ) -> torch.Tensor:
-    """Leave the gradients at ``w + e`` in ``.grad``; return the loss at ``w``.
+    """Set ``.grad`` to the gradients at ``w + e``; return the loss at ``w``.
 
-    ``compute_gradients()`` sets the gradients of one batch's loss at the parameters as they are, in place of earlier
-    ones, and returns the loss; it is called twice, or once with a ``radius`` rho of zero, which leaves the plain
-    gradients to the bit. Parameters end with the bits that they had before, buffers with those of the pass at ``w``.
+    ``compute_gradients()`` replaces the gradients with those of one batch's loss at the current parameters, and returns
+    the loss. It is called twice, or once if the ``radius`` rho is zero, which gives the plain gradients to the bit.
+    Afterwards the parameters have the same bits as before, and the buffers are those of the pass at ``w``.
     """
     loss = compute_gradients()
     if radius == 0:
@@ -47,7 +51,7 @@ def sharpness_aware_gradients(
 
 @contextmanager
 def ascended(parameters: Sequence[nn.Parameter], radius: float) -> Iterator[None]:
-    """Move ``parameters``, each with a gradient, along these to ``w + e``, and back to the bit in the end."""
+    """Move ``parameters``, each with a gradient, to ``w + e``; on exit, restore them to the bit."""
     received = [parameter.detach().clone() for parameter in parameters]
     try:
         with torch.no_grad():
@@ -57,13 +61,13 @@ def ascended(parameters: Sequence[nn.Parameter], radius: float) -> Iterator[None
                 parameter.add_(gradient * scale)
         yield
     finally:
-        # Copied, not subtracted: (w + e) - e is w only up to rounding.
+        # Restored from a copy, because (w + e) - e equals w only up to rounding.
         _copy_back(parameters, received)
 
 
 @contextmanager
 def unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Let passes use and change the buffers of ``model``, such as running statistics, and put them back in the end."""
+    """Let forward passes change the buffers of ``model``, such as running statistics, and restore them on exit."""
     received = [buffer.detach().clone() for buffer in model.buffers()]
     try:
         yield

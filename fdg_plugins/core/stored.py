@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that need not lie in memory: whoever goes through one part by part can read it from where it is kept."""
+"""Tensors that need not be in memory: code that processes a tensor part by part can read it from its file."""
 
 from abc import ABC, abstractmethod
 
@@ -7,29 +7,29 @@ import torch
 
 
 class Stored(ABC):
-    """A tensor whose values are kept elsewhere, such as in a file, and read in parts when they are needed."""
+    """A tensor whose values are stored elsewhere, for example in a file, and are read in parts when needed."""
 
     shape: torch.Size
     dtype: torch.dtype
 
     @abstractmethod
     def read(self, start: int, stop: int) -> torch.Tensor:
-        """Return the elements from ``start`` up to ``stop``, in the order of rows, as a tensor ``[stop - start]``."""
+        """Return the elements from ``start`` up to ``stop``, in row-major order, as a tensor ``[stop - start]``."""
 
 
 Values = torch.Tensor | Stored
 
 
 def flattened(values: Values) -> Values:
-    """Return a tensor without gradient as ``[P]``; what is stored is read as such in any case."""
+    """Return a tensor as ``[P]``, without gradient; a stored tensor is returned unchanged, for it is read that way."""
     return values.detach().reshape(-1) if isinstance(values, torch.Tensor) else values
 
 
 def part_of(values: Values, part: slice) -> torch.Tensor:
-    """Return a part of what :func:`flattened` returned, in memory."""
+    """Return a slice of what :func:`flattened` returned, in memory."""
     return values[part] if isinstance(values, torch.Tensor) else values.read(part.start, part.stop)
 
 
 def whole(values: Values) -> torch.Tensor:
-    """Return all of a tensor, in memory."""
+    """Return the whole tensor in memory, with its shape."""
     return values if isinstance(values, torch.Tensor) else values.read(0, values.shape.numel()).view(values.shape)

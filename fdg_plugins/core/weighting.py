@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference weights p of a round's sites: non-negative, summing to one, in the order of the sites given."""
+"""Reference weights p ``[U]`` of a round's sites: non-negative, with sum one, in the order in which sites are given."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,20 @@ SUM_TOLERANCE = 1e-6
 
 
 def uniform_weights(count: int) -> torch.Tensor:
-    """Return ``1/U`` for each of ``count`` sites, float64 ``[U]``."""
+    """Return ``1/U`` for each of ``count`` sites, float64 ``[U]``; ``ValueError`` without sites."""
     if count < 1:
         raise ValueError(f"Weights need at least one site, got {count}.")
     return torch.full((count,), 1.0 / count, dtype=torch.float64)
 
 
 def sample_weights(counts: Sequence[int]) -> torch.Tensor:
-    """Return ``n_u / sum_v n_v`` over the round's sites, float64 ``[U]``, from their numbers of training samples."""
+    """Return ``n_u / sum_v n_v`` over the round's sites, float64 ``[U]``, from their numbers of training samples.
+
+    Raises ``ValueError`` unless every site has at least one sample.
+
+    >>> sample_weights([100, 300]).tolist()
+    [0.25, 0.75]
+    """
     values = torch.as_tensor(list(counts), dtype=torch.float64)
     if values.numel() == 0 or not bool((values > 0).all()) or not bool(values.isfinite().all()):
         raise ValueError(f"Weights by samples need a positive number of samples from every site, got {list(counts)}.")

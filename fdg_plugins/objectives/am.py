@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""AM, amplitude mix: images of a batch mix their amplitude spectra, and keep phase and label.
+r"""AM (amplitude mix): images of a batch mix their amplitude spectra, and keep their phase and label.
 
-For a federation whose domains differ in style more than in shape. At a site that holds one domain, images of that
-domain alone are mixed.
+For federations whose domains differ more in style than in shape. A site that holds one domain mixes images of that
+domain only.
 
 Reference: Xu, Zhang, Zhang, Wang, Tian, "A Fourier-based Framework for Domain Generalization", CVPR 2021, without its
 co-teacher; in a federation as in Zhang et al., "Federated Domain Generalization with Generalization Adjustment"
 (FedDG-GA), CVPR 2023.
 
-Equations (here); the mathematics is in ``fdg_plugins.core.spectrum``. For a batch that is mixed, with ``s ~ U(0, 1)``
-drawn for each image and the partners a random permutation of the batch:
+Equations; the mathematics is in ``fdg_plugins.core.spectrum``. If a batch is mixed, with ``s ~ U(0, 1)`` drawn for each
+image and the partners a random permutation of the batch:
 
 - ``x' = Re F^-1((s |F(x)| + (1 - s) |F(partner)|) e^(i angle F(x)))`` ->
   ``mix_amplitudes``, :meth:`LocalAmplitudeMix.augmented`
 - cross entropy of x' with the label of x -> :class:`LocalAmplitudeMix`
 
-Shapes: images ``[B, C, H, W]``, normalised as the data set gives them; the whole spectrum is mixed.
+Shapes: images ``[B, C, H, W]``, normalised as the data set yields them; the whole spectrum is mixed.
 
-Participation: nothing is exchanged and nothing kept, so an absent or new site is like any other. Buffers: averaged
-as under FedAvg; BatchNorm sees the mixed images.
+Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
+
+Buffers: averaged as under FedAvg; BatchNorm sees the mixed images.
 
 Differences: FedDG-GA's code draws from global generators and imports its shuffle from a module that lacks it. The
-variant in which sites exchange amplitudes (Liu et al., "FedDG", CVPR 2021) is not here.
+variant in which sites exchange amplitudes (Liu et al., "FedDG", CVPR 2021) is not implemented.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of local objectives: by name, with their settings checked."""
+"""The local objectives by name, and their settings, checked and read from text."""
 
 from collections.abc import Mapping
 from dataclasses import fields

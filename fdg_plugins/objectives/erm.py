@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Empirical risk minimisation: the mean cross entropy of the batch, as under FedAvg. Nothing is reported.
 
-Every other objective is this one, to the bit, where its strength is zero or the server has sent nothing yet.
+Every other objective equals this one, to the bit, if its strength is zero or before the server has sent anything.
+
+Shapes: images ``[B, C, H, W]``, labels ``[B]``, logits ``[B, Y]``; the loss is a scalar.
 """
 
 from dataclasses import dataclass

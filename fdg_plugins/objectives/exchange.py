@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's half of a method that shares more than updates: what it sends down, takes in and learns.
+"""The server half of a method that shares more than updates: what it broadcasts, accepts and learns.
 
-In every round the server sends :meth:`Exchange.down` to each site beside the model, reads one report of each, and
-learns from those of the sites that count. A report comes from elsewhere and is read with a :class:`Reader`, which
-refuses whatever is not exactly what was asked for; so does a site that reads what the server sent. Reading changes
-nothing: the workflow keeps what was read, and hands it over with the updates that it uses.
+In every round the server sends :meth:`Exchange.down` to each site together with the model, accepts one report per site,
+and learns from the reports of the sites whose updates are used. A report is untrusted input and is read with a
+:class:`Reader`, which refuses anything but the names, shapes and ranges that were declared. A site reads the server's
+payload in the same way.
+Reading changes nothing: the workflow keeps what was read and commits it with the updates that it uses.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedDIM: each sample's insight, features times classifier weights, is drawn to the mean of its class over sites.
 
-For a federation whose sites hold different domains of the same classes, and that may share class means of features.
+For federations whose sites hold different domains of the same classes and may share class means of features.
 
 Reference: Liao, Xie, Fu, Huang, Deng, Chen, Zheng, "Federated Domain Generalization with Decision Insight
 Matrix" (FedDIM), IJCAI 2025.
@@ -14,16 +14,18 @@ Equations (number in the paper -> here); the mathematics is in ``fdg_plugins.cor
 - Eq. 7, ``CE + lambda/B sum_i |I_i - J^(y_i)|^2`` -> :class:`LocalInsight`
 - Table 3, ``lambda = 0``, ``m = 0``, ``m = 1``, features or logits in place of insights -> the settings
 
-Shapes: features z ``[B, D]`` enter the last linear layer, whose weight W is ``[Y, D]`` and whose bias plays no part;
+Shapes: features z ``[B, D]`` enter the last linear layer, whose weight W is ``[Y, D]`` and whose bias is not used;
 class means ``[K, D]`` of the K classes that a site has, counts ``[Y]``, the global insight J ``[Y, D, Y]``
 (target ``"feature"``: ``[Y, D]``; ``"logit"``: ``[Y, Y]``).
 
-Participation: before the first reports, and in a site's absence, nothing is needed of it; one site is drawn to its
-own mean of the rounds before; a new site is sent the insight that the others made. A class counts over the sites
-that have it; one that none has had so far costs nothing. Buffers: none are touched.
+Participation: a class is averaged over the sites of the round that have it. An absent site is not needed, and a new
+site receives the insight of the others. With one site, samples are pulled towards that site's mean of earlier rounds.
+Until a class has been reported, its samples are not penalised.
 
-Differences: see ``fdg_plugins.core.insight``. The weights of Eq. 4 are ``global + update`` as the server sees them,
-the site's own up to the rounding of that difference, and up to what a filter did to the update.
+Buffers: averaged as under FedAvg.
+
+Differences: see ``fdg_plugins.core.insight``. The weights in Eq. 4 are ``global + update`` as the server sees them.
+They equal the site's own up to rounding, and up to what a filter did to the update.
 """
 
 from collections.abc import Iterable, Mapping

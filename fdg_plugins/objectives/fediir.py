@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedIIR: the gradient of each batch with respect to the classifier is drawn to the mean gradient over sites.
 
-For a federation whose sites hold different domains, and whose classifier should suit all of them at once.
+For federations whose sites hold different domains, and whose classifier should suit all of them at once.
 
 Reference: Guo, Guo, Cao, Wu, Chang, "Out-of-Distribution Generalization of Federated Learning via Implicit
 Invariant Relationships" (FedIIR), ICML 2023.
@@ -14,17 +14,20 @@ classifier's parameters, theta all, R_u the mean cross entropy of site u:
 - Algorithm 1, ``R_u(theta; batch) + gamma/2 |grad_omega R_u(theta; batch) - g|^2``, g fixed for the round
   -> :class:`LocalAlignment`
 
-Shapes: gradients by the classifier's names in the state dict, each of its parameter's shape.
+Shapes: gradients by the classifier's names in the state dict, each with its parameter's shape: for a linear classifier,
+weight ``[Y, D]`` and bias ``[Y]``.
 
-Participation: g follows the sites that reported, each counting the same; a new site needs no history, an absent one
-leaves no trace but in the moving average. One site with ``v = 0`` is drawn to its own gradient. If no report of a
-round can be used, g stays; before the first the site minimises the cross entropy alone. Buffers: BatchNorm's are
-averaged as under FedAvg, or never move (``frozen_batchnorm``).
+Participation: g is updated from the sites that reported, with equal weights. A new site needs no history; an absent
+site affects g only through the moving average. With one site and ``v = 0``, the site is pulled towards its own
+gradient. If no report of a round is usable, g does not change. Before the first report, sites minimise the cross
+entropy alone.
 
-Differences: the paper's factor is gamma/2, the authors' code has gamma (``variant``), keeps BatchNorm in evaluation
-mode for ever (``frozen_batchnorm``), and pools the gradients of batches over the sites; here a site weighs its
-batches by their numbers of samples, and every site counts the same. Reported gradients are those of the model in
-evaluation mode, so that a site reports the same whatever its batches; the penalty's are those of training.
+Buffers: BatchNorm's are averaged as under FedAvg, or never change (``frozen_batchnorm``).
+
+Differences: the paper's factor is gamma/2. The authors' code uses gamma (``variant``), keeps BatchNorm in evaluation
+mode throughout (``frozen_batchnorm``), and averages gradients over the batches of all sites; here a site weighs its
+batches by their numbers of samples, and every site has the same weight. Reported gradients are computed in evaluation
+mode, so that they do not depend on how a site forms batches; the penalty's gradients are computed in training mode.
 """
 
 import statistics

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedProx: each site's parameters are held near those it received, by the squared distance between them.
+r"""FedProx: a penalty on the squared distance keeps a site's parameters near those it received.
 
-For a federation whose sites drift apart in many local steps on different data.
+For federations whose sites drift apart in many local steps on different data.
 
 Reference: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks" (FedProx),
 MLSys 2020.
 
-Equation, with theta the parameters received and theta_u those of site u, trainable ones only:
+Equation, with theta the parameters received and theta_u those of site u, trainable parameters only:
 
 - ``CE + mu/2 |theta_u - theta|^2`` -> :class:`LocalProximal`, the distance -> :func:`proximal_term`
 
-Shapes: each parameter's own; the term is a scalar.
+Shapes: theta and theta_u have each parameter's own shape; the term is a scalar.
 
-Participation: as under FedAvg; nothing is exchanged and nothing kept. A site that takes one step takes FedAvg's,
-whatever mu is, for the term's gradient is zero at theta. Buffers: averaged as under FedAvg; the term does not know
-them.
+Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
-Differences: weight decay stays with the optimiser. Some code takes the norm of each tensor where FedProx has the
-squared norm of all (FedDG benchmark), which is another method, and has no gradient at theta.
+Degenerate cases: ``mu = 0`` is FedAvg. A site that takes a single step takes FedAvg's for any mu, because the gradient
+of the term is zero at theta.
+
+Buffers: averaged as under FedAvg; the term does not include them.
+
+Differences: weight decay is left to the optimiser. Some code (FedDG benchmark) uses the norm of each tensor instead of
+the squared norm of all parameters, which is a different method and has no gradient at theta.
 """
 
 from collections.abc import Iterable

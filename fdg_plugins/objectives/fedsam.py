@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedSAM: each local step follows the gradient at the point nearby where the loss is about largest.
+r"""FedSAM: each local step follows the gradient at the nearby point where the loss is about largest.
 
-For a federation that wants flat minima at its sites, and can afford twice the work per step.
+For federations that want flat minima at their sites and can afford twice the work per step.
 
 Reference: Qu, Li, Duan, Liu, Tang, Lu, "Generalized Federated Learning via Sharpness Aware Minimization" (FedSAM,
 MoFedSAM), ICML 2022; SAM is that of Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021.
@@ -11,13 +11,16 @@ Equations, with L the mean cross entropy of a batch; the mathematics is in ``fdg
 - ``e = rho g / (|g|_2 + 1e-7)``, ``g = grad L(theta_u)`` over all trainable parameters jointly
 - ``g~ = grad L(theta_u + e)``, with which the optimiser steps from theta_u -> :meth:`LocalSharpnessAware.step`
 
-Shapes: each parameter's own.
+Shapes: e and all gradients have each parameter's own shape.
 
-Participation: as under FedAvg; nothing is exchanged and nothing kept. Buffers: averaged as under FedAvg; BatchNorm's
-running statistics count each batch once, at theta_u.
+Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
-Differences: FedOMG's released code counts a batch three times in the running statistics. Code in use clips the final
-gradient to norm 10; here nothing is clipped.
+Degenerate cases: ``rho = 0`` is FedAvg, with one pass per step.
+
+Buffers: averaged as under FedAvg; BatchNorm's running statistics see each batch once, at theta_u.
+
+Differences: in FedOMG's released code, a batch enters the running statistics three times. Most public code clips the
+final gradient to norm 10; here it is not clipped.
 """
 
 from dataclasses import dataclass

@@ -1,31 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedSR: features are drawn from a Gaussian, kept short, and close to a Gaussian of their class at the site.
+r"""FedSR: features are sampled from a Gaussian that is kept short and close to a Gaussian of the class at the site.
 
-For a federation whose sites hold different domains of the same classes, and share nothing but updates: a site limits
-what its features tell beyond the class, each for itself.
+For federations whose sites hold different domains of the same classes and share only updates. Each site limits, on its
+own, what its features tell beyond the class.
 
 Reference: Nguyen, Torr, Lim, "FedSR: A Simple and Effective Domain Generalization Method for Federated Learning",
 NeurIPS 2022.
 
 Terms of the authors' code -> here; (m, s) are mean and scale of an image's features, ``eps`` is standard normal:
 
-- ``z = m + s eps``, of which the head makes the logits -> ``fdg_plugins.models.gaussian``
+- ``z = m + s eps``, from which the head computes the logits -> ``fdg_plugins.models.gaussian``
 - ``L2R = mean_b |z_b|`` -> :func:`mean_length`
 - ``CMI = mean_b KL( N(C m, (C s)^2) || N(r_mu[y], softplus(r_sigma[y])^2) )`` -> :class:`ClassReferences`
 - ``CE + a_L2 L2R + a_CMI CMI`` -> :meth:`LocalSimpleRepresentation.loss`
 
-Shapes: features ``[B, D]``; m, s, z ``[B, D']``, here with D' = D, so that the classifier stays as it was; r_mu and
-r_sigma ``[Y, D']``; C a number.
+Shapes: features ``[B, D]``; m, s, z ``[B, D']``, here with D' = D, so that the classifier does not change; r_mu and
+r_sigma ``[Y, D']``; C a scalar.
 
-Participation: r_mu, r_sigma and C are personal: trained beside the model by the same optimiser, kept by the site for
-its next round, never sent. A new site starts at (0, 1, 1). A class that a site lacks has no gradient; its row moves by
-weight decay alone. Buffers: none are touched.
+Participation: r_mu, r_sigma and C are personal: trained with the model by the same optimiser, kept by the site for its
+next round, and never sent. A new site starts at (0, 1, 1). The row of a class that a site lacks has no gradient and
+changes by weight decay only.
 
-Positive scales: s and softplus(r_sigma) are at least 1e-6. C is put back to at least 1/128 after every step: ``-log C``
-keeps it from zero, with a slope of ``a_CMI D' / C``, which nearer to zero would throw it far off in one step.
+Buffers: averaged as under FedAvg.
 
-Differences: the abstract's "L2-norm regularizer" is the mean norm in the authors' code, the mean squared norm in the
-FDG benchmark's (``norm``); which of them the paper's equation has is not established. The authors' code judges a model
+Numerics: s and softplus(r_sigma) are at least 1e-6. C is clamped to at least 1/128 after every step: ``-log C`` keeps
+it positive, but its slope ``a_CMI D' / C`` would cause huge steps near zero.
+
+Differences: the abstract's "L2-norm regularizer" is the mean norm in the authors' code and the mean squared norm in the
+FDG benchmark's (``norm``); which one the paper's equation has is not established. The authors' code evaluates a model
 by the log of the mean softmax over 20 samples of z, this one by m.
 """
 

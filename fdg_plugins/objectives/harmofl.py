@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""HarmoFL: every image gets one amplitude spectrum, that of all sites together, and steps are sharpness-aware.
 
-For a federation whose sites' images differ in brightness, contrast or imaging device, and should look alike before
-the network sees them.
+For federations whose sites' images differ in brightness, contrast or imaging device, and should look alike to the
+network.
 
 Reference: Jiang, Wang, Dou, "HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on Heterogeneous
 Medical Images", AAAI 2022.
@@ -11,15 +11,17 @@ Equations (here), with A an image's amplitude and v, L, alpha the settings:
 
 - ``Abar <- (1 - v) Abar + v mean_batch A``, from the first batch's mean; in the band of half-width
   ``floor(L min(H, W))``, ``A' = Abar``, phase kept -> ``fdg_plugins.models.amplitude``
-- Abar: mean of the sites' -> the server's own average of float buffers, of which Abar is one
+- Abar: the mean over sites -> the server's average of float buffers, of which Abar is one
 - ``w - eta grad L(w + e)``, ``e = alpha grad L(w) / |grad L(w)|`` -> :class:`LocalHarmonized`, with
   ``fdg_plugins.core.sharpness``
 
 Shapes: images ``[B, C, H, W]`` of one size; Abar float32 ``[C, H, W // 2 + 1]``.
 
-Participation: while the network that a site receives has no Abar, which is in the first round, and longer only if no
-update of it could be used, the site collects its own; from then on Abar is frozen, and its update exactly zero. A
-site that comes later, or is held out, uses what the others made. Buffers: averaged with the weights p, Abar among them.
+Participation: as long as the network that a site receives has no Abar, the site collects its own. That is the case in
+the first round, and longer only if no update of it was usable. From then on Abar is frozen, and its update is exactly
+zero. A site that joins later, or is held out, uses the Abar of the others.
+
+Buffers: averaged with the weights p, Abar among them.
 
 Differences: see docs/methods/harmofl.md.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""MoFedSAM: the sharpness-aware gradient of each local step, mixed with the descent of the last round.
+r"""MoFedSAM: each local step mixes the sharpness-aware gradient with the mean descent of the previous round.
 
-For a federation in which FedSAM's sites drift apart: what all of them did last keeps each of them on course.
+For federations in which FedSAM's sites drift apart: the common direction of the previous round keeps them together.
 
 Reference: Qu, Li, Duan, Liu, Tang, Lu, "Generalized Federated Learning via Sharpness Aware Minimization" (FedSAM,
 MoFedSAM), ICML 2022.
@@ -15,13 +15,15 @@ Equations, with Delta_u = theta_u - theta the update of site u, tau_u its steps,
 Shapes: m by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and the
 scale of a gradient; ``tau_u eta_u`` is ``[1]``, a length in parameters per unit gradient.
 
-Participation: m follows the sites whose updates were used, each counting the same; an absent site leaves no trace, a
-new one is sent what the others did. In round 0 steps are FedSAM's times beta. A round without usable reports leaves m.
-Buffers: averaged as under FedAvg; m does not know them.
+Participation: m is the mean over the sites whose updates were used, with equal weights. An absent site does not enter;
+a new site receives the m of the others. In round 0 a step is FedSAM's times beta. A round without usable reports leaves
+m unchanged.
 
-Differences: m needs plain SGD to have a gradient's scale, so momentum is refused. What weight decay did is part of m,
-beside the optimiser's own: at a constant gradient it counts 1/beta times. Code in use clips the final gradient to norm
-10; here nothing is clipped. That the beta of FedOMG's Table 4 is this one is not established.
+Buffers: averaged as under FedAvg; m does not include them.
+
+Differences: m has the scale of a gradient only under plain SGD, so momentum is refused. The effect of weight decay is
+part of m, in addition to the optimiser's own: at a constant gradient it counts 1/beta times. Most public code clips the
+final gradient to norm 10; here it is not clipped. Whether the beta of FedOMG's Table 4 is this one is not established.
 """
 
 import math

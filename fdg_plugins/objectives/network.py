@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of a run: the protocol's model, as the method that the protocol names trains it."""
+"""The network of a run: the protocol's model, adapted by the method that trains it."""
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.models import ExtractorClassifier, build_model

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site minimises and how it steps, what it reports and keeps, and where the server's half comes from.
+"""The contract of a local objective: the loss and the step of a site, what it reports and keeps, and the server half.
 
-An :class:`Objective` is the settings of a method as one immutable value, the same at the server and at every site.
-A site makes of it one :class:`LocalObjective` per round, the server one ``Exchange`` per run.
+An :class:`Objective` holds the settings of a method as one immutable value, the same at the server and at every site.
+A site derives one :class:`LocalObjective` per round from it, the server one ``Exchange`` per run.
 """
 
 import math

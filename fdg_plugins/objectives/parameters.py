@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of which there is one tensor for each trainable parameter, by the parameters' names in the state dict."""
+"""Values with one tensor per trainable parameter, by the parameters' names in the state dict and with their shapes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

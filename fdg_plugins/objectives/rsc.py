@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""RSC: the features that a site's classifier relies on most are muted, and it trains on the rest.
+r"""RSC: the features on which a site's classifier relies most are muted, and it trains on the rest.
 
-For a federation whose sites each see one domain, at which a classifier leans on what is peculiar to it. Nothing is
-exchanged beyond the updates.
+For federations whose sites each hold one domain, where a classifier tends to rely on what is specific to that domain.
+Nothing is exchanged beyond the updates.
 
 Reference: Huang, Wang, Xing, Huang, "Self-Challenging Improves Cross-Domain Generalization" (RSC), ECCV 2020: a method
 for pooled data, here as local training at every site.
 
-Steps on one batch (authors' code -> here), of the feature maps F before global average pooling, z their mean over
-positions, o the classifier's logits of z:
+Steps on one batch (authors' code -> here), with F the feature maps before global average pooling, z their mean over
+positions and o the logits of z:
 
-- ``g = d sum_b o[b, y_b] / dz`` -> :func:`label_gradient`. Pooling spreads it evenly: ``dF = g / HW`` everywhere, so
-  that the mean over positions needs no gradient of the map
+- ``g = d sum_b o[b, y_b] / dz`` -> :func:`label_gradient`. Pooling distributes it evenly, ``dF = g / HW`` everywhere,
+  so the mean over positions needs no gradient of the map
 - what to mute: the channels of largest ``g``, or the positions of largest ``sum_c F_c g_c`` -> :func:`largest`,
   :func:`spatial_scores`
-- for which samples: those whose label loses most probability by it -> :meth:`LocalSelfChallenge.kept`
-- ``CE`` of what is left, with the gradient through the maps as they came -> :meth:`LocalSelfChallenge.loss`
+- for which samples: those whose label loses most probability through muting -> :meth:`LocalSelfChallenge.kept`
+- ``CE`` of the muted features, with the gradient through the original maps -> :meth:`LocalSelfChallenge.loss`
 
 Shapes: maps ``[B, D, H, W]``, features and their gradient ``[B, D]``, labels ``[B]``.
 
-Participation: there is no state; nothing is needed of an absent or a new site. Buffers: the extractor runs once per
-step, unmuted, and so BatchNorm's statistics are updated once.
+Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
-Differences: fractions are rounded down (the authors' code rounds up, mutes 1/3.2 of the channels, and a share of the
-batch that grows with the epochs); of equal scores the first are muted, so that the number is exact (the authors' code
-mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
+Buffers: averaged as under FedAvg. The extractor runs once per step, unmuted, so BatchNorm's statistics are updated
+once.
+
+Differences: fractions are rounded down (the authors' code rounds up, mutes 1/3.2 of the channels, and uses a share of
+the batch that grows with the epochs). Of equal scores the first are muted, so that their number is exact (the authors'
+code mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
 """
 
 from dataclasses import dataclass

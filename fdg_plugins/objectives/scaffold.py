@@ -1,31 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""SCAFFOLD: each step of a site is corrected by how its own gradient differs from that of all sites.
+r"""SCAFFOLD: each step of a site is corrected by the difference between its own gradient and that of all sites.
 
-For a federation whose sites drift apart while they train, because their data differ.
+For federations whose sites drift apart while they train, because their data differ.
 
 Reference: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic Controlled Averaging for Federated
 Learning", ICML 2020.
 
 Equations, with c the server's control variate, c_u the site's, Delta_u = theta_u - theta its update, eta_u its learning
-rate and a_u how far its steps went (tau_u steps of plain SGD: tau_u):
+rate and a_u its effective number of steps (for plain SGD, the number of steps tau_u):
 
 - ``g = grad CE + c - c_u`` in every step -> :class:`LocalControlVariates`, :func:`correct_gradients`
-- option II, ``c_u+ = c_u - c - Delta_u / (eta_u a_u)``, of which ``c_u+ - c_u`` is sent -> :func:`control_change`
+- option II, ``c_u+ = c_u - c - Delta_u / (eta_u a_u)``; the site sends ``c_u+ - c_u`` -> :func:`control_change`
 - ``c+ = c + 1/N sum_S (c_u+ - c_u)``, N all sites, S those of the round -> :class:`ControlExchange`
 
 Shapes: c and c_u by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and
 the scale of a gradient.
 
-Participation: c and all c_u are zero at the start, and a site's first round while c is zero is FedAvg's, bit for bit.
-An absent site keeps its c_u; c is the mean of c_u over all N sites after every round, however many of them it has.
-That holds as long as the server takes every report of a site that trained: one that it refuses or never sees, also
-because the round had too few usable updates, has moved c_u and not c. A round that the server repeats does not break
-it, for a site then starts from the c_u that it had before. Buffers: averaged as under FedAvg; c does not know them.
+Participation: c and all c_u start at zero; while c is zero, a site's first round is FedAvg's, bit for bit. An absent
+site keeps its c_u, and after every round c is the mean of c_u over all N sites. This invariant requires that the server
+accepts every report of a site that trained. A report that is refused or lost, also because the round had too few usable
+updates, has changed c_u but not c. A round that the server repeats is safe: a site then starts from its earlier c_u.
 
-Differences: option I, the gradient at theta in a pass of its own, is left out, and so is a c that weighs the sites
-(FedDG-GA's code). With momentum a_u is FedNova's ``||a_u||_1``, for Delta_u over tau_u steps would be too long a
-gradient; the paper has none. Weight decay is part of what a site minimises, and so of its control. FedDG-GA's code
-leaves out 1/eta_u.
+Buffers: averaged as under FedAvg; c does not include them.
+
+Differences: option I (the gradient at theta, in a separate pass) and a weighted c (FedDG-GA's code) are not
+implemented. With momentum, a_u is FedNova's ``||a_u||_1``, because Delta_u divided by tau_u steps would overestimate
+the gradient; the paper has no momentum. Weight decay is part of a site's loss and hence of its control variate.
+FedDG-GA's code leaves out 1/eta_u.
 """
 
 from collections.abc import Iterable, Mapping

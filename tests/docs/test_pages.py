@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages made from the code are in step with it, and the README's links lead somewhere."""
+"""Pages made from the code are in step with it, links lead somewhere, and every command on a page exists."""
 
 import importlib.util
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
 
 ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*.md")), ROOT / "custom" / "README.md"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +36,7 @@ def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: 
     assert written == getattr(tables, f"{page}_page")(), "run: make docs-tables"
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_within_the_project_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
@@ -62,3 +67,59 @@ def test_the_table_of_all_methods_follows_from_its_records(tmp_path: Path) -> No
     assert CliRunner().invoke(app, ["report", *map(str, folders), "--to", str(table)]).exit_code == 0
     page = (ROOT / "docs" / "pacs-methods.md").read_text(encoding="utf-8")
     assert table.read_text(encoding="utf-8").strip() in page
+
+
+def commands_on(page: Path) -> Iterator[list[str]]:
+    """Yield the commands in a page's shell blocks as lists of words, without comments and variables set before them."""
+    blocks = re.findall(r"^```(?:bash|sh)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        command: list[str] = []
+        for word in [*lexer, ";"]:
+            if set(word) <= set(";|&<>()"):
+                yield command
+                command = []
+            elif command or not re.fullmatch(r"[A-Z_]+=.*", word):
+                command.append(word)
+
+
+def complaint(words: list[str]) -> str:
+    """Return what ``fdg`` says of a line whose command or option it does not know; empty if it knows all of them.
+
+    Asked for help in the middle of the line, a command reads all of it and does nothing.
+    """
+    group, names = typer.main.get_command(app), []
+    while isinstance(group, TyperGroup) and words and not words[0].startswith("-"):
+        if words[0] not in group.commands:
+            return f"there is no command {words[0]}"
+        group, names, words = group.commands[words[0]], [*names, words[0]], words[1:]
+    result = CliRunner().invoke(app, [*names, "--help", *words])
+    return "" if result.exit_code == 0 else result.output + result.stderr
+
+
+@pytest.mark.parametrize("line", ["nope", "data nope", "sweep --methodz fedavg", "report sweeps/pacs --to"])
+def test_a_wrong_command_line_is_noticed(line: str) -> None:
+    assert complaint(line.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_on_a_page_exists_with_its_options(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for words in commands_on(page):
+        match words:
+            case ["fdg", *rest]:
+                assert complaint(rest) == "", words
+            case ["make", target, *_]:
+                assert re.search(rf"^{target}:", makefile, re.MULTILINE), words
+            case ["nvflare", "simulator", job, *_] if job.startswith("jobs/"):
+                assert (ROOT / job).is_dir(), words
+            case ["python", script, *_] if script.startswith(("examples/", "custom/", "benchmarks/", "docs/")):
+                assert (ROOT / script).is_file(), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_named_in_the_text_exists(page: Path) -> None:
+    for line in re.findall(r"`fdg ([a-z][a-z -]*)[^`]*`", page.read_text(encoding="utf-8")):
+        words = [word for word in line.split() if not word.startswith("-")]
+        assert complaint(words[:1]) == "", line

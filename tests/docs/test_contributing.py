@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The walk-throughs of CONTRIBUTING.md work: their files are written into a copy of the package and run there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+has_files_at_hand = pytest.mark.skipif(
+    find_spec("fdg_plugins.plugins.files") is None, reason="this version has no files at hand"
+)
+
+
+def files_of(section: str) -> dict[str, str]:
+    """Return the blocks of a section that have a title, by it: a path, or ``run``."""
+    found = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', found[1], re.DOTALL | re.MULTILINE))
+
+
+def write(files: dict[str, str], folder: Path) -> None:
+    """Write files by their paths below ``folder``; none may be there already."""
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with (folder / path).open("x", encoding="utf-8") as file:
+            file.write(text)
+
+
+def python(arguments: list[str], folder: Path) -> str:
+    """Run Python in ``folder``, whose copy of the package, if any, is imported; return what was printed."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    order = [sys.executable, *arguments]
+    done = subprocess.run(order, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_method_is_added_by_its_class_its_record_its_test_and_its_page(tmp_path: Path) -> None:
+    files = files_of("Add a method")
+    commands = files.pop("run").split("\n")
+    assert sorted(files) == [
+        "docs/methods/qffl.md",
+        "fdg_plugins/aggregators/qffl.py",
+        "fdg_plugins/methods/qffl.py",
+        "tests/aggregators/test_qffl.py",
+    ]
+    shutil.copytree(ROOT / "fdg_plugins", tmp_path / "fdg_plugins", ignore=shutil.ignore_patterns("__pycache__"))
+    write(files, tmp_path)
+    printed = [python(line.split()[1:], tmp_path) for line in commands if line.startswith("python ")]
+    assert [text for text in printed if "7 passed" in text] == printed
+    assert printed
+    examples = "import doctest, fdg_plugins.aggregators.qffl as q; print(doctest.testmod(q), q.__file__)"
+    outcome = python(["-c", examples], tmp_path)
+    assert "failed=0, attempted=1" in outcome
+    assert str(tmp_path) in outcome
+
+
+@has_files_at_hand
+def test_a_network_of_ones_own_is_built_by_its_name(tmp_path: Path) -> None:
+    write(files_of("Bring your network"), tmp_path)
+    printed = python(["use_my_network.py"], tmp_path)
+    assert printed == "32 Linear(in_features=32, out_features=7, bias=True)\n"
+
+
+@has_files_at_hand
+def test_a_data_set_of_ones_own_is_opened_by_its_name(tmp_path: Path) -> None:
+    write(files_of("Bring your data"), tmp_path)
+    generator = np.random.default_rng(0)
+    for domain in ("autumn", "summer", "winter"):
+        for name in ("bird", "deer"):
+            folder = tmp_path / "data" / "seasons" / domain / name
+            folder.mkdir(parents=True)
+            for number in range(10):
+                pixels = generator.integers(0, 256, size=(8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    assert python(["use_my_data.py"], tmp_path) == "18 2 ('bird', 'deer')\n"
+
+
+def test_the_entry_points_it_shows_are_the_groups_that_are_read() -> None:
+    from fdg_plugins.plugins.methods import METHODS
+
+    shown = re.findall(r'^\[project\.entry-points\."([\w.]+)"\]$', PAGE, re.MULTILINE)
+    assert shown == ["fdg_plugins.methods", "fdg_plugins.networks", "fdg_plugins.datasets"]
+    assert METHODS.group in shown
