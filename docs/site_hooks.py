@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the site shows beside the pages in this folder: the tutorial's notebook, SECURITY.md, and ``fdg --help``.
+"""What the site shows beside the pages in this folder: the tutorial's notebook, SECURITY.md, and ``fdg --help``;
+and the pages of the methods in its navigation.
 
 MkDocs calls the functions whose names begin with ``on_`` (``hooks`` in ``mkdocs.yml``). Links between pages work in the
 repository and on the site. A link that leaves the documentation, to a job or a source file, becomes its text: the site
@@ -19,14 +20,29 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from fdg_plugins.plugins.methods import METHODS
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOK, NOTEBOOK_PAGE = "docs/tutorial/tutorial.ipynb", "tutorial/tutorial.md"
 POLICY, POLICY_PAGE = "SECURITY.md", "security-policy.md"
 SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY}  # pages of the site that no Markdown file in docs/ stands for
+METHODS_TITLE = "Methods"
 COMMANDS_MARKER = "<!-- fdg --help -->"
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 _EXAMPLES = re.compile(r"^Examples:\n((?:\n  \S.*\n)+)", re.MULTILINE)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the published methods into the navigation."""
+    config.nav = with_methods(config.nav)
+    return config
+
+
+def with_methods(nav: Any) -> list[Any]:
+    """Return the navigation with the page of each method, in the order of tables, first under Methods."""
+    own = [{record.title: f"methods/{record.key}.md"} for record in METHODS.own().values()]
+    return [{METHODS_TITLE: [*own, *part[METHODS_TITLE]]} if METHODS_TITLE in part else part for part in nav]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
