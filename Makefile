@@ -63,6 +63,7 @@ lint: $(VENV)/.installed-dev
 
 docs-tables: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_tables.py
+	$(BIN)/python docs/make_method_pages.py
 
 export-jobs: $(VENV)/.installed
 	$(BIN)/python -c 'from fdg_plugins.recipes import export_jobs; export_jobs("jobs")'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the site adds to this folder's pages: the notebook, SECURITY.md, CONTRIBUTING.md, and ``fdg --help``.
+"""What the site adds to this folder's pages: the notebook, SECURITY.md, CONTRIBUTING.md, ``fdg --help``, and the methods.
 
 MkDocs calls the functions whose names begin with ``on_`` (``hooks`` in ``mkdocs.yml``). Links between pages work in the
 repository and on the site. A link that leaves the documentation, to a job or a source file, becomes its text: the site
@@ -19,16 +19,31 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from fdg_plugins.plugins.methods import METHODS
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOK, NOTEBOOK_PAGE = "docs/tutorial/tutorial.ipynb", "tutorial/tutorial.md"
 POLICY, POLICY_PAGE = "SECURITY.md", "security-policy.md"
 GUIDE, GUIDE_PAGE = "CONTRIBUTING.md", "contributing.md"
 # Pages of the site whose source is not a Markdown file in docs/.
 SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY, GUIDE_PAGE: GUIDE}
+METHODS_TITLE = "Methods"
 COMMANDS_MARKER = "<!-- fdg --help -->"
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 _EXAMPLES = re.compile(r"^Examples:\n((?:\n  \S.*\n)+)", re.MULTILINE)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the published methods into the navigation."""
+    config.nav = with_methods(config.nav)
+    return config
+
+
+def with_methods(nav: Any) -> list[Any]:
+    """Return the navigation with the page of each method, in the order of tables, first under Methods."""
+    own = [{record.title: f"methods/{record.key}.md"} for record in METHODS.own().values()]
+    return [{METHODS_TITLE: [*own, *part[METHODS_TITLE]]} if METHODS_TITLE in part else part for part in nav]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -19,7 +19,7 @@ from cases.flare import BENCHMARKS, run_command, simulate
 from cases.measure import Goal, Row
 from fdg_plugins.data import find_data_root
 from fdg_plugins.recipes import FedAvgRecipe
-from fdg_plugins.settings.defaults import defaults_of
+from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.protocol import Protocol
 
 DATASET = "pacs"
@@ -37,7 +37,7 @@ def rows(quick: bool = False) -> list[Row]:
     """Return seconds on the stand-in with one thread, two, and one per site, and where ``FDG_DATA_ROOT`` names PACS on
     a part of it too; ``quick``: one round of one epoch with one thread per site."""
     changes = QUICK if quick else {}
-    found = _rows_of("the stand-in of PACS", {**defaults_of(DATASET).stand_in, **changes}, None, quick)
+    found = _rows_of("the stand-in of PACS", {**dataset_protocol(DATASET).stand_in, **changes}, None, quick)
     data_root = os.environ.get("FDG_DATA_ROOT", "").strip()
     if data_root and not quick:
         settings = {**REAL, "max_samples_per_domain": REAL_SAMPLES}
@@ -76,7 +76,7 @@ def export(folder: Path, settings: Mapping[str, Any]) -> Path:
 def loop_command(folder: Path, settings: Mapping[str, Any]) -> list[str]:
     """Return the command of the loop under the job's protocol, which it reads from a file in ``folder``."""
     own = {name: value for name, value in settings.items() if name in Protocol.model_fields}
-    protocol = Protocol.model_validate({**defaults_of(DATASET).protocol, "dataset": DATASET, **own})
+    protocol = Protocol.model_validate({**dataset_protocol(DATASET).protocol, "dataset": DATASET, **own})
     file = folder / "protocol.json"
     file.write_text(protocol.model_dump_json())
     return [sys.executable, str(BENCHMARKS / "plain_loop.py"), str(file), str(folder / "cache")]

@@ -43,8 +43,8 @@ class FedOMGAggregator(UpdateAggregator):
     Args:
         kappa: radius of the search around the mean update, relative to its length; at least zero, which is
             FedAvg. The paper uses 0.5 on PACS, VLCS and OfficeHome (Table 4); the authors' FL code 0.25.
-        server_lr: eta_g > 0, the factor of the step. The paper uses 0.05 (Table 4), the authors' code 0.5;
-            one moves as far as FedAvg does, plus kappa.
+        server_lr: eta_g > 0, the factor of the step. 0.05 is the paper's (Table 4), meant for a pretrained network;
+            the authors' code has 0.5. One moves as far as FedAvg does, plus kappa.
         rescale: divide the direction by ``1 + kappa**2`` as the authors' code does.
         weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or
             ``{"name": ..., settings}``.
@@ -55,7 +55,7 @@ class FedOMGAggregator(UpdateAggregator):
     def __init__(
         self,
         kappa: float = 0.5,
-        server_lr: float = 1.0,
+        server_lr: float = 0.05,
         rescale: bool = False,
         weighting: str | dict[str, Any] = "uniform",
     ) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
 
-Network, images and splits are those of the federated runs on the same data (``settings.defaults``, and the protocol
+Network, images and splits are those of the federated runs on the same data (``settings.families``, and the protocol
 ``quick`` of ``settings.named_protocols``). Batches, optimizer and number of steps are DomainBed's: Gulrajani,
 Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021.
 """
@@ -25,7 +25,7 @@ from fdg_plugins.centralised.schedule import (
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.settings.defaults import defaults_of
+from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.named_protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 
@@ -97,7 +97,7 @@ def make_plan(
 
 def _defaults(dataset: str, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
     """Return the default settings of a run: each layer overrides the one before."""
-    federated, of_sgd = defaults_of(dataset), optimizer == SGD
+    federated, of_sgd = dataset_protocol(dataset), optimizer == SGD
     shared = (*SHARED_SETTINGS, *(_OF_SGD if of_sgd else ()))
     domainbed = {**_DOMAINBED[dataset_spec(dataset).channels], "momentum": 0.0, "weight_decay": 0.0}
     values = domainbed if not of_sgd else {"batch_size": domainbed["batch_size"]}

@@ -2,7 +2,9 @@
 """The data sets this package knows by name, and what one labelled image of them is."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
@@ -17,7 +19,8 @@ class DatasetSpec:
     """What every data set has: the position of a class in ``classes`` is its label at every site.
 
     ``channels`` is 3 for colour and 1 for grey images. ``folder`` holds the files below a data root; it is empty
-    where ``needs_data_root`` is false, because the images come with an installed package.
+    where ``needs_data_root`` is false, because the images come with an installed package. Protocol and settings of the
+    methods are those of the data set's ``families``; ``protocol`` and ``stand_in_protocol`` replace some of them.
     """
 
     name: str
@@ -28,6 +31,15 @@ class DatasetSpec:
     channels: int
     folder: str
     needs_data_root: bool = True
+    family: str | None = None
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    stand_in_protocol: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families that the data set belongs to: by its channels, then the one that it names."""
+        by_channels = "digits" if self.channels == 1 else "photographs"
+        return tuple(dict.fromkeys((by_channels, self.family or by_channels)))
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.domains, *([self.folder] if self.folder else [])):

@@ -77,6 +77,12 @@ METHOD = Method(
             Difference(
                 point="random draws", paper="not said", code="global generators", ours="seeded by seed, site and round"
             ),
+            Difference(
+                point="which batches",
+                paper="all, beside the originals",
+                code="with probability 0.5, in their place",
+                ours="with probability, in their place",
+            ),
         ),
     ),
     together=(Together(method="fedga", source="reported in FedDG-GA's paper (Table 1)"),),

@@ -109,6 +109,12 @@ METHOD = Method(
                 code="the sites are drawn again",
                 ours="no step",
             ),
+            Difference(
+                point="under FedDG-GA's weights",
+                paper="excluded by FedDG-GA's paper: both set the weights",
+                code="–",
+                ours="refused",
+            ),
         ),
     ),
     leaves=(

@@ -87,6 +87,11 @@ METHOD = Method(
                 paper="reported by FedDG-GA, how they combine is not established",
                 ours="they stand for a: our generalisation",
             ),
+            Difference(
+                point="under FedOMG",
+                paper="not reported",
+                ours="refused: both set the direction",
+            ),
         ),
     ),
     together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2), without code"),),

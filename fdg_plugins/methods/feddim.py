@@ -78,7 +78,7 @@ METHOD = Method(
             name="insight_momentum",
             symbol="m",
             paper="not printed; grid 0.1 to 0.9",
-            remark="the default is our choice",
+            remark="the default is our choice; 0 keeps the first value, 1 has no memory",
         ),
         SettingSource(name="target", paper="insight; feature and logit in Table 3", remark="what is drawn together"),
     ),
@@ -117,6 +117,11 @@ METHOD = Method(
             ),
             Difference(
                 point="λ, m", paper="chosen by grid search, not printed", ours="defaults of ours, within the grids"
+            ),
+            Difference(
+                point="with FedOMG or FedDG-GA",
+                paper="not reported",
+                ours="offered",
             ),
         ),
     ),

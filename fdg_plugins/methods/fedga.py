@@ -21,6 +21,7 @@ METHOD = Method(
     title="FedDG-GA",
     part="ga",
     part_title="GA",
+    recipe="FedGARecipe",
     rank=2,
     line="weights of the sites that follow their generalization gaps: who is served badly gains weight",
     reference=Reference(

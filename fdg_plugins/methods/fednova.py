@@ -87,6 +87,18 @@ METHOD = Method(
                 ours="refused",
             ),
             Difference(point="momentum at the server", paper="not established", code="authors: an option", ours="none"),
+            Difference(
+                point="under FedDG-GA's weights",
+                paper="reported by FedDG-GA",
+                code="none released",
+                ours="p is FedDG-GA's, in both places",
+            ),
+            Difference(
+                point="under FedOMG",
+                paper="not reported",
+                code="–",
+                ours="refused: both set the direction",
+            ),
         ),
     ),
     together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2), without code"),),

@@ -58,7 +58,7 @@ METHOD = Method(
                 paper="μ/2 times the squared norm of all parameters together",
                 code=(
                     "FedDG-GA: its gradient, in the momentum buffer, which is the same; FedDG benchmark: norms of "
-                    "the tensors, not squared"
+                    "the tensors, not squared, which is another method"
                 ),
                 ours="as the paper, in the loss",
             ),

@@ -91,6 +91,12 @@ METHOD = Method(
                 ours="C at least 1/128 after each step, scales at least 1e-6",
             ),
             Difference(point="averaging", paper="not established", code="uniform", ours="weighting"),
+            Difference(
+                point="size of z",
+                paper="not established",
+                code="512 (ResNet-18), 2048 (ResNet-50)",
+                ours="that of the extractor: the same",
+            ),
         ),
     ),
     together=(

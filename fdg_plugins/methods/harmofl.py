@@ -81,7 +81,12 @@ METHOD = Method(
                 "spectrum of a square image"
             ),
         ),
-        SettingSource(name="normalize", paper="true", code="true", remark="false leaves the network as it is"),
+        SettingSource(
+            name="normalize",
+            paper="true",
+            code="true",
+            remark="false leaves the network as it is: FedSAM, and with radius 0 FedAvg, bit for bit",
+        ),
     ),
     exact=(
         "radius 0 with normalize false is FedAvg, bit for bit; normalize false alone is FedSAM.",
@@ -124,6 +129,24 @@ METHOD = Method(
                 paper="not established",
                 code="kept from round to round",
                 ours="starts anew each round",
+            ),
+            Difference(
+                point="v",
+                paper="not established",
+                code="0.1, cut to 0 by its type",
+                ours="0.1",
+            ),
+            Difference(
+                point="evaluation before Ā is frozen",
+                paper="not established",
+                code="collects too",
+                ours="never collects",
+            ),
+            Difference(
+                point="smallest norm in e",
+                paper="–",
+                code="1e-12 added",
+                ours="1e-7 added",
             ),
         ),
     ),

@@ -85,7 +85,7 @@ METHOD = Method(
             Difference(
                 point="number of features",
                 paper="not established",
-                code="rounded up, fewer if scores are equal",
+                code="rounded up, fewer if scores are equal; DomainBed: at or above the percentile",
                 ours="rounded down, exactly",
             ),
             Difference(

@@ -79,9 +79,21 @@ METHOD = Method(
             ),
             Difference(
                 point="c at the server",
-                paper="mean of the changes over all sites",
+                paper="mean of the changes, times the share of sites in the round",
                 code="mean of cᵤ with the weights of the sites",
                 ours="as the paper, under any weights",
+            ),
+            Difference(
+                point="weights of the updates",
+                paper="uniform",
+                code="FedDG-GA's",
+                ours="weighting of the job; uniform in its recipe",
+            ),
+            Difference(
+                point="under FedOMG",
+                paper="not reported",
+                code="–",
+                ours="offered: FedOMG matches the updates, c is as without",
             ),
         ),
     ),

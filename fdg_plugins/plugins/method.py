@@ -139,6 +139,7 @@ class Method:
             ``objective``, the ``network``, the local ``step``.
         part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; the key, unless it is given.
         part_title: the part's name for people, ``"GA"``; the title, unless it is given.
+        recipe: the name of its recipe's class; that of the title with ``Recipe`` behind it, unless it is given.
         rank: place in tables and lists among the methods, then by key.
         protocol: fields of the protocol that only such methods read, as settings of theirs.
         defaults: what a job runs where nobody says otherwise. The more exact entry wins, setting by setting; what none
@@ -157,6 +158,7 @@ class Method:
     objective: Target | None = None
     part: str = ""
     part_title: str = ""
+    recipe: str = ""
     rank: int = 100
     protocol: tuple[str, ...] = ()
     defaults: tuple[Default, ...] = ()
@@ -187,6 +189,11 @@ class Method:
     def names(self) -> tuple[str, ...]:
         """All names by which the method is found: its key, and its name as a part."""
         return tuple(dict.fromkeys((self.key, self.part or self.key)))
+
+    @property
+    def recipe_name(self) -> str:
+        """The name of the recipe's class: ``"FedOMGRecipe"``."""
+        return self.recipe or "".join(letter for letter in self.title if letter.isalnum()) + "Recipe"
 
     @property
     def reports(self) -> tuple[str, ...]:

@@ -13,6 +13,12 @@ Weighting and objective compose under any direction, in the class or by name:
     >>> make_recipe("fedomg+ga+dim", "pacs", strength=0.1, step_size=0.2).name
     'pacs_fedomg_ga_dim'
 
+Each published method has a recipe that is made of its record (:func:`recipe_names`), and names its own settings:
+
+    >>> import inspect
+    >>> [*inspect.signature(FedOMGRecipe).parameters]
+    ['dataset', 'kappa', 'server_lr', 'rescale', 'weighting', 'settings']
+
 What is wrong is refused here, before any site is asked:
 
     >>> FedOMGRecipe(kapa=0.25)
@@ -26,48 +32,34 @@ imports it.
 
 from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 
-from fdg_plugins.recipes.baselines import (
-    AMRecipe,
-    ARFLRecipe,
-    FedCSARecipe,
-    FedNovaRecipe,
-    FedProxRecipe,
-    FedSAMRecipe,
-    FedSRRecipe,
-    HarmoFLRecipe,
-    MoFedSAMRecipe,
-    RSCRecipe,
-    SCAFFOLDRecipe,
-)
+from fdg_plugins.recipes.by_record import MethodRecipe, find_recipe, recipe_names
 from fdg_plugins.recipes.catalogue import JOBS, METHODS, export_jobs, make_recipe, results_file, settings_of
-from fdg_plugins.recipes.methods import FedAvgRecipe, FedDIMRecipe, FedGARecipe, FedIIRRecipe, FedOMGRecipe
 from fdg_plugins.recipes.recipe import FDGRecipe
 
 __all__ = [
     "JOBS",
     "METHODS",
-    "AMRecipe",
-    "ARFLRecipe",
     "FDGRecipe",
-    "FedAvgRecipe",
-    "FedCSARecipe",
-    "FedDIMRecipe",
-    "FedGARecipe",
-    "FedIIRRecipe",
-    "FedNovaRecipe",
-    "FedOMGRecipe",
-    "FedProxRecipe",
-    "FedSAMRecipe",
-    "FedSRRecipe",
-    "HarmoFLRecipe",
-    "MoFedSAMRecipe",
+    "MethodRecipe",
     "PocEnv",
     "ProdEnv",
-    "RSCRecipe",
-    "SCAFFOLDRecipe",
     "SimEnv",
     "export_jobs",
     "make_recipe",
+    "recipe_names",
     "results_file",
     "settings_of",
 ]
+
+
+def __getattr__(name: str) -> type[MethodRecipe]:
+    """Return the recipe of a published method by the name of its class, such as ``FedOMGRecipe``."""
+    found = find_recipe(name) if name.endswith("Recipe") else None
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the public names, with the recipes of this package's methods."""
+    return sorted([*__all__, *recipe_names()])

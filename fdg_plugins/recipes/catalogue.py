@@ -1,23 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes by the name of a method, the jobs that this project keeps, and where a run has left its record."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.plugins.composition import parse_method, published
+from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 
-# The compositions that the papers print.
-_UNDER_GA = ("fedprox", "scaffold", "fednova", "fedsam", "harmofl", "fedcsa", "am", "rsc")
-COMPOSITIONS = (
-    *("fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+sam", "fedomg+sr", "fedomg+ga+dim"),
-    *(f"{name}+ga" for name in _UNDER_GA),
-)
+# Compositions of ours: FedDIM under FedOMG, alone and with GA's weights. No paper prints them.
+_OURS = ("fedomg+dim", "fedomg+ga+dim")
+
+
+def _composed() -> Iterator[str]:
+    """Yield the compositions that papers or their authors' code have, as the records of the methods say."""
+    for record in RECORDS.own().values():
+        for together in record.together:
+            other = RECORDS.get(together.method)
+            base, part = (other, record) if other.acts == ("direction",) else (record, other)
+            yield parse_method(f"{base.key}+{part.part or part.key}").name
+
+
+COMPOSITIONS = tuple(dict.fromkeys([*_composed(), *_OURS]))
 # The methods for which jobs are kept, and those for which that is done on RotatedMNIST too.
-METHODS = (*published(), *COMPOSITIONS)
+METHODS = (*RECORDS.own(), *COMPOSITIONS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
 JOBS = (*(("pacs", method) for method in METHODS), *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST))
 

@@ -23,9 +23,9 @@ from fdg_plugins.values import shorten
 class FDGRecipe(Recipe):
     """A method on a data set, to be exported (``export``) or run (``execute``, ``run``) in FLARE's environments.
 
-    A setting that is left out, or None, is the data set's default (:mod:`fdg_plugins.settings.defaults`): the protocol
-    and the settings of the papers. Whatever is given holds on the stand-in too. In a run the ``FDG_*`` variables of the
-    server's environment win over all of it, as over any job.
+    A setting that is left out, or None, is the default: the data set's protocol (:mod:`fdg_plugins.settings.families`),
+    and the settings in the records of the method's parts (:mod:`fdg_plugins.methods`). Whatever is given holds on the
+    stand-in too. In a run the ``FDG_*`` variables of the server's environment win over all of it, as over any job.
 
     Args:
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedomg+ga+dim"``.

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives import Objective, make_objective, objective_settings, read_settings
+from fdg_plugins.objectives import CrossEntropy, Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.plugins.composition import PLAIN, Composition, weighting_parts
-from fdg_plugins.settings.defaults import Defaults, defaults_of
+from fdg_plugins.plugins.composition import Composition, weighting_parts
+from fdg_plugins.settings.families import Settings, dataset_protocol
+from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
 from fdg_plugins.values import check_depth, shorten
 
@@ -61,13 +62,15 @@ def job_settings(method: Composition, dataset: str, given: Mapping[str, Any]) ->
     method = _with_objective(_with_weighting(method, weighting), objective.name)
     metric = chosen.pop(METRIC, "loss") if _needs_gaps(method) else None
     parted = _part(method, chosen)
-    defaults, domains = defaults_of(dataset), dataset_spec(dataset).domains
-    aggregator, spec = _aggregator(method, _server_settings(method, defaults, weighting, parted.aggregator))
-    local, local_spec = _objective(method, defaults, {**objective.settings, **parted.objective})
-    needed = {**defaults.parts.get(method.objective, {}), **defaults.parts.get(method.weighting or "", {})}
-    own = {**defaults.protocol, **needed, **parted.protocol, **local_spec}
+    defaults, domains = method_defaults(method, dataset), dataset_spec(dataset).domains
+    server = {**_server_settings(method, defaults, weighting), **parted.aggregator}
+    aggregator, spec = _aggregator(method, server)
+    local, local_spec = _objective(method, {**defaults.objective, **objective.settings, **parted.objective})
+    base = dataset_protocol(dataset)
+    own = {**base.protocol, **defaults.protocol, **parted.protocol, **local_spec}
     protocol = {"dataset": dataset, "target": domains[0], **own}
-    stand_in = {name: value for name, value in defaults.stand_in.items() if name not in chosen}
+    known = {*Protocol.model_fields, *aggregator.setting_names()}
+    stand_in = {name: value for name, value in base.stand_in.items() if name in known and name not in chosen}
     plans = make_plans(protocol, stand_in, {}, aggregator.setting_names())
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
@@ -108,7 +111,7 @@ def _with_objective(method: Composition, name: str | None) -> Composition:
     if name is None or name == method.objective:
         return method
     make_objective(name)  # one that does not exist is refused as such
-    if method.objective != PLAIN:
+    if method.objective != CrossEntropy.name:
         raise SettingsError(f"objective is {name!r}, but that of method {method.name!r} is {method.objective!r}.")
     return method.plus(name)
 
@@ -135,18 +138,15 @@ def _weighting_names(weighting: str) -> list[str]:
     return list(inspect.signature(WEIGHTINGS[weighting]).parameters)
 
 
-def _server_settings(
-    method: Composition, defaults: Defaults, weighting: _Named, chosen: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the flat settings of aggregator and weighting that are given or have a default."""
-    own = defaults.aggregators.get(Composition(method.direction, objective=method.objective).name)
-    settings = dict(defaults.aggregators.get(method.direction, {}) if own is None else own)
+def _server_settings(method: Composition, defaults: MethodDefaults, weighting: _Named) -> Settings:
+    """Return the flat settings of aggregator and weighting that the weighting as given has, or that have a default."""
+    settings = dict(defaults.server)
     if method.weighting is not None:
         settings.pop("weighting", None)
-        settings |= {**defaults.weightings.get(method.weighting, {}), **weighting.settings}
+        settings |= {**defaults.weighting, **weighting.settings}
     elif weighting.name is not None:
         settings["weighting"] = weighting.name
-    return {**settings, **chosen}
+    return settings
 
 
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
@@ -168,11 +168,7 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _objective(
-    method: Composition, defaults: Defaults, chosen: Mapping[str, Any]
-) -> tuple[Objective, dict[str, dict[str, Any]]]:
+def _objective(method: Composition, settings: Settings) -> tuple[Objective, dict[str, dict[str, Any]]]:
     """Return the objective, and its object in the protocol by the field's name; no object if the objective is plain."""
-    own = defaults.objectives.get(Composition(method.direction, objective=method.objective).name)
-    settings = {**(defaults.objectives.get(method.objective, {}) if own is None else own), **chosen}
     spec = {"name": method.objective, **read_settings(method.objective, settings)}
-    return make_objective(spec), {"objective": spec} if method.objective != PLAIN else {}
+    return make_objective(spec), {"objective": spec} if method.objective != CrossEntropy.name else {}

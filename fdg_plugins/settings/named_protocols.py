@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fdg_plugins.data.catalogue import DatasetSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data.catalogue import DatasetSpec, dataset_spec
 from fdg_plugins.errors import SettingsError
 
 PAPER = "paper"
@@ -49,5 +49,5 @@ def protocol_settings(protocol: str, dataset: str) -> dict[str, Any]:
     if protocol == PAPER:
         return {}
     if protocol == QUICK:
-        return dict(_QUICK_DIGITS if isinstance(spec, RotatedSpec) else _QUICK_PHOTOGRAPHS)
+        return dict(_QUICK_DIGITS if "digits" in spec.families else _QUICK_PHOTOGRAPHS)
     raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(PROTOCOLS)}.")

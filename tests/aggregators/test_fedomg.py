@@ -49,7 +49,7 @@ def best_of_a_grid(first: np.ndarray, second: np.ndarray, p: np.ndarray, kappa: 
 def test_two_sites_by_hand() -> None:
     # See tests/core/test_matching.py: (7, 0) and (0, 7) with p = (3, 4) / 7 and kappa = 1 have gamma = (4, 3) / 7,
     # d = p + gamma = (1, 1) times the updates = (7, 7) of length 7 sqrt(2), and F = 49. The mean (3, 4) has length 5.
-    result = step(FedOMGAggregator(kappa=1.0, weighting="samples"), vectors([7, 0], [0, 7]))
+    result = step(FedOMGAggregator(kappa=1.0, server_lr=1.0, weighting="samples"), vectors([7, 0], [0, 7]))
     np.testing.assert_allclose(result.params["w"], [7.0, 7.0], atol=1e-5)
     report = result.meta[META_REPORT]
     assert report["sites"] == ["art", "photo"]
@@ -84,7 +84,7 @@ def test_a_radius_of_zero_is_fedavg(make_update: Callable[..., Params], weightin
 
 
 def test_a_single_site_moves_by_one_plus_kappa() -> None:
-    result = step(FedOMGAggregator(kappa=0.5), vectors([2.0, -4.0]))
+    result = step(FedOMGAggregator(kappa=0.5, server_lr=1.0), vectors([2.0, -4.0]))
     assert result.params["w"].tolist() == [3.0, -6.0]
     assert result.meta[META_REPORT]["gamma"] == [1.0]
 
@@ -140,16 +140,16 @@ def test_four_sites_report_a_gamma_on_the_simplex_and_a_certificate(make_update:
 @pytest.mark.parametrize("scale", [1e-10, 1e10])
 def test_the_step_scales_with_the_updates(make_update: Callable[..., Params], scale: float) -> None:
     updates = [{"w": torch.from_numpy(make_update(seed)["conv.weight"]).double()} for seed in range(3)]
-    plain = step(FedOMGAggregator(), updates)
-    scaled = step(FedOMGAggregator(), [{"w": scale * update["w"]} for update in updates])
+    plain = step(FedOMGAggregator(server_lr=1.0), updates)
+    scaled = step(FedOMGAggregator(server_lr=1.0), [{"w": scale * update["w"]} for update in updates])
     torch.testing.assert_close(scaled.params["w"] / scale, plain.params["w"], rtol=1e-5, atol=1e-6)
 
 
 # --- settings ---
 
 
-def test_the_defaults_are_those_of_the_paper_but_for_a_full_step() -> None:
-    defaults = {"kappa": 0.5, "server_lr": 1.0, "rescale": False, "weighting": "uniform"}
+def test_the_defaults_are_those_of_the_paper() -> None:
+    defaults = {"kappa": 0.5, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
     assert FedOMGAggregator().settings() == defaults
 
 
@@ -164,7 +164,7 @@ def test_settings_from_text_are_read_as_their_type(text: str, value: bool) -> No
 
 
 def test_a_setting_from_text_changes_the_step() -> None:
-    aggregator = FedOMGAggregator(kappa=0.5)
+    aggregator = FedOMGAggregator(kappa=0.5, server_lr=1.0)
     aggregator.configure({"kappa": "1"})
     assert step(aggregator, vectors([2.0])).params["w"].tolist() == [4.0]
 

@@ -10,7 +10,7 @@ from fdg_plugins.centralised.plan import Plan, make_plan, setting_names
 from fdg_plugins.centralised.schedule import SHARED_SETTINGS, Schedule
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.settings.defaults import defaults_of
+from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 
@@ -54,7 +54,7 @@ def test_checkpoints_share_the_steps_and_the_last_takes_the_rest(steps: int, eve
 def test_network_and_images_are_those_of_the_federated_runs(dataset: str, protocol: str, stand_in: bool) -> None:
     target = {"pacs": "photo", "vlcs": "sun09", "officehome": "art"}.get(dataset, "angle_0")
     own = plan(dataset=dataset, target=target, protocol=protocol, stand_in=stand_in).protocol
-    defaults, base = defaults_of(dataset), protocol_settings(protocol, dataset)
+    defaults, base = dataset_protocol(dataset), protocol_settings(protocol, dataset)
     base = {name: value for name, value in base.items() if name in Protocol.model_fields}
     # as a recipe lays them over each other: what a sweep sets holds on the stand-in too
     drawn = (

@@ -64,7 +64,7 @@ def test_fedomg_runs_in_the_same_rounds_and_its_report_is_recorded(tmp_path: Pat
     assert sorted(finished.aggregation.gamma) == sorted(SOURCES)
     length = float(rounds.model.state["w"].double().norm())
     assert length == pytest.approx(0.5 * finished.aggregation.direction_norm, rel=1e-6)
-    plain, _ = make_rounds(tmp_path, all_well(), FedOMGAggregator(kappa=0.0))
+    plain, _ = make_rounds(tmp_path, all_well(), FedOMGAggregator(kappa=0.0, server_lr=1.0))
     plain.run_round(1)
     torch.testing.assert_close(plain.model.state["w"], torch.tensor([5 / 3, 8 / 3]))
 

@@ -61,11 +61,20 @@ def test_every_page_is_in_the_navigation_once_and_every_entry_is_a_page(
     hooks: ModuleType, settings: dict[str, Any]
 ) -> None:
     written = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-    assert sorted(pages_of(settings["nav"])) == sorted([*written, *hooks.SOURCES])
+    assert sorted(pages_of(hooks.with_methods(settings["nav"]))) == sorted([*written, *hooks.SOURCES])
+
+
+def test_methods_are_in_the_navigation_by_their_titles_in_the_order_of_tables(
+    hooks: ModuleType, settings: dict[str, Any]
+) -> None:
+    [entries] = [part["Methods"] for part in hooks.with_methods(settings["nav"]) if "Methods" in part]
+    titles = [title for entry in entries for title in entry]
+    assert titles[:3] == ["FedAvg", "FedDG-GA", "FedDIM"]
+    assert titles[16] == "Centralised references"
 
 
 def test_every_link_of_a_page_leads_to_a_page_of_the_site(hooks: ModuleType, settings: dict[str, Any]) -> None:
-    pages = set(pages_of(settings["nav"]))
+    pages = set(pages_of(hooks.with_methods(settings["nav"])))
     lost = []
     for page in sorted(pages):
         source = ROOT / hooks.SOURCES.get(page, f"docs/{page}")

@@ -14,15 +14,15 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.plugins.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*.md")), ROOT / "custom" / "README.md"]
 
 
-@pytest.fixture(scope="module")
-def tables() -> ModuleType:
-    """The script that makes the pages."""
-    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
+def script(name: str) -> ModuleType:
+    """Return a script of the folder ``docs``."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -30,10 +30,38 @@ def tables() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    """The script that makes the pages of settings and record."""
+    return script("make_tables")
+
+
+@pytest.fixture(scope="module")
+def of_methods() -> ModuleType:
+    """The script that makes what pages say of methods."""
+    return script("make_method_pages")
+
+
 @pytest.mark.parametrize("page", ["settings", "record"])
 def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: str) -> None:
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert written == getattr(tables, f"{page}_page")(), "run: make docs-tables"
+
+
+def test_what_pages_say_of_methods_is_in_step_with_the_records(of_methods: ModuleType) -> None:
+    stale = [path.name for path, text in of_methods.pages().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run: make docs-tables"
+
+
+@pytest.mark.parametrize("method", METHODS.own())
+def test_every_method_has_a_page_with_each_part_once(of_methods: ModuleType, method: str) -> None:
+    page = of_methods.page_of(METHODS.get(method)).read_text(encoding="utf-8")
+    assert sorted(re.findall("<!-- made: (.*?) -->", page)) == ["differences", "equations", "leaves", "settings"]
+    assert page.startswith(f"# {METHODS.get(method).title}\n")
+
+
+def test_every_page_of_a_method_has_a_record() -> None:
+    assert {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")} == set(METHODS.own())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

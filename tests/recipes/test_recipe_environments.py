@@ -9,7 +9,7 @@ from exported_jobs import files
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.recipes import FedOMGRecipe, PocEnv, ProdEnv, SimEnv, results_file
+from fdg_plugins.recipes import FDGRecipe, FedOMGRecipe, PocEnv, ProdEnv, SimEnv, results_file
 
 NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
 
@@ -26,7 +26,7 @@ class Submissions:
         return "17"
 
 
-def poc(recipe: FedOMGRecipe) -> PocEnv:
+def poc(recipe: FDGRecipe) -> PocEnv:
     return PocEnv(num_clients=len(recipe.sites), clients=recipe.sites)
 
 

@@ -2,9 +2,11 @@
 """Recipes write the jobs of the project, in a form that FLARE's tools and the sites' allow lists take."""
 
 import doctest
+import inspect
 import json
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from fdg_plugins.data.catalogue import DATASETS, dataset_spec
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.plugins.composition import published
+from fdg_plugins.plugins.methods import METHODS as METHOD_RECORDS
 from fdg_plugins.recipes import (
     JOBS,
     METHODS,
@@ -27,7 +29,10 @@ from fdg_plugins.recipes import (
     export_jobs,
     make_recipe,
     results_file,
+    settings_of,
 )
+from fdg_plugins.recipes.by_record import find_recipe
+from fdg_plugins.settings.protocol import Protocol
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ["fedavg", "fedomg", "fedga", "feddim", "fediir"]
@@ -97,13 +102,43 @@ def test_every_data_set_of_the_catalogue_has_a_job(dataset: str, tmp_path: Path)
     assert meta["min_clients"] == 3
 
 
-@pytest.mark.parametrize("method", published())
+@pytest.mark.parametrize("method", METHOD_RECORDS.own())
 def test_the_class_of_a_method_writes_the_job_of_its_name(method: str, jobs: Path, tmp_path: Path) -> None:
-    [recipe] = [kind for name, kind in vars(recipes).items() if name.lower() == f"{method}recipe"]
+    recipe = getattr(recipes, METHOD_RECORDS.get(method).recipe_name)
+    assert recipe.__name__.lower() == f"{method}recipe"
     recipe().export(str(tmp_path))
     assert files(tmp_path) == {
         path: content for path, content in files(jobs).items() if path.startswith(f"pacs_{method}/")
     }
+
+
+@pytest.mark.parametrize("method", METHOD_RECORDS.own())
+def test_the_class_of_a_method_names_the_methods_own_settings_and_says_what_they_are(method: str) -> None:
+    record = METHOD_RECORDS.get(method)
+    recipe = getattr(recipes, record.recipe_name)
+    first, *own, last = inspect.signature(recipe).parameters.values()
+    assert (first.name, first.default, last.kind) == ("dataset", "pacs", inspect.Parameter.VAR_KEYWORD)
+    names = [one.name for one in own]
+    sources = [source.name for source in record.settings]
+    assert set(names) == {name for name in sources if name in settings_of(method) and name not in Protocol.model_fields}
+    assert all(one.default is None for one in own)
+    assert all(f"    {name}: " in recipe.__doc__ for name in names)
+    assert record.title in recipe.__doc__
+
+
+def test_the_recipe_of_a_plug_in_is_found_by_its_class_too_and_only_while_it_is_there() -> None:
+    record = replace(METHOD_RECORDS.get("fedprox"), key="nearer", title="Near-er", part="")
+    METHOD_RECORDS.add(record)
+    try:
+        assert find_recipe("NearerRecipe") is not None
+    finally:
+        METHOD_RECORDS.remove("nearer")
+    assert find_recipe("NearerRecipe") is None
+
+
+def test_a_misspelt_recipe_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="FedOGMRecipe"):
+        recipes.FedOGMRecipe  # noqa: B018 - looked up, not used
 
 
 def test_names_of_job_and_sites_can_be_other_ones(tmp_path: Path) -> None:

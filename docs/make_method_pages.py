@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what pages say of methods from their records, between markers: everything else on a page is written by hand.
+
+A page of a method has the parts ``equations``, ``settings``, ``leaves`` and ``differences``; the lists of all methods
+are in ``index.md``, ``recipes.md`` and the README. Run it after changing a record, or the defaults of a class.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.data import DATASETS
+from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.plugins.method import ANY_DATASET, Default, Method
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.target import load_target
+from fdg_plugins.recipes import JOBS
+from fdg_plugins.recipes.by_record import own_settings
+from fdg_plugins.settings.families import FAMILIES
+from fdg_plugins.settings.method_defaults import PLAIN_MEAN
+from fdg_plugins.settings.protocol import Protocol
+
+METRIC_DEFAULT = inspect.signature(GapReportFilter).parameters["metric"].default
+ROOT = Path(__file__).parents[1]
+KINDS = ("server", "weighting", "objective", "protocol")
+FROM = {
+    "protocol": " (of the protocol)",
+    "metric": " (of `GapReportFilter`)",
+}
+ACTS = {
+    "direction": "direction of the server's step",
+    "weighting": "weights of the sites",
+    "objective": "local objective",
+    "network": "network",
+    "step": "local step",
+}
+_PART = re.compile(r"<!-- made: (?P<name>[\w-]+) -->.*?<!-- end -->", re.DOTALL)
+
+
+def method_page(record: Method) -> str:
+    """Return the page of a method as it must be written."""
+    return with_parts(page_of(record).read_text(encoding="utf-8"), parts_of(record))
+
+
+def page_of(record: Method) -> Path:
+    """Return the path of a method's page."""
+    return ROOT / "docs" / "methods" / f"{record.key}.md"
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every page that has made parts, by its path."""
+    records = list(METHODS.own().values())
+    links = ", ".join(f"[{one.title}](methods/{one.key}.md)" for one in records)
+    recipes = _table(("recipe", "method", "its own settings"), map(_recipe, records))
+    jobs = _table(("method", "what it does", "where it acts", "jobs"), map(_job, records))
+    lists = {
+        ROOT / "docs" / "index.md": {"methods": links},
+        ROOT / "docs" / "recipes.md": {"recipes": f"\n{recipes}\n"},
+        ROOT / "README.md": {"methods": f"\n{jobs}\n"},
+    }
+    found = {path: with_parts(path.read_text(encoding="utf-8"), parts) for path, parts in lists.items()}
+    return found | {page_of(record): method_page(record) for record in records}
+
+
+def with_parts(page: str, parts: Mapping[str, str]) -> str:
+    """Return ``page`` with its made parts replaced; in a line of text a part stays in the line."""
+
+    def made(part: re.Match[str]) -> str:
+        space = "\n" if "\n" in part[0] else ""
+        text = parts[part["name"]]
+        return f"<!-- made: {part['name']} -->{space}{text}{space}<!-- end -->"
+
+    return _PART.sub(made, page)
+
+
+def parts_of(record: Method) -> dict[str, str]:
+    """Return the made parts of a method's page by their names."""
+    parts = {"equations": _equations, "settings": _settings, "leaves": _leaves, "differences": _differences}
+    return {name: f"\n{make(record)}\n" for name, make in parts.items()}
+
+
+def _equations(record: Method) -> str:
+    line = record.line[:1].upper() + record.line[1:]
+    letters = [f"*Letters:* {_text(record.letters)}.", ""] if record.letters else []
+    return "\n".join(
+        [f"**In short.** {_text(line)}.", "", *letters, *(f"- {line}" for line in _equation_lines(record))]
+    )
+
+
+def _equation_lines(record: Method) -> Iterator[str]:
+    for equation in record.equations:
+        formula = ", ".join(f"`{' '.join(line.split())}`" for line in equation.formula.splitlines())
+        number = f"**{equation.number}** " if equation.number else ""
+        yield f"- {number}{formula}: {_text(equation.meaning)}"
+
+
+def _settings(record: Method) -> str:
+    rows = [*_sourced(record), *_unsourced(record)]
+    return _table(("setting", "symbol", "default", "paper", "code", "remark"), rows) if rows else "None of its own."
+
+
+def _sourced(record: Method) -> Iterator[tuple[str, ...]]:
+    for one in record.settings:
+        kind = kind_of(record, one.name)
+        said = (one.symbol, default_cell(record, one.name, kind), one.paper, one.code, one.remark)
+        yield (f"`{one.name}`{FROM.get(one.name) or FROM.get(kind, '')}", *(_text(text or "") for text in said))
+
+
+def _unsourced(record: Method) -> Iterator[tuple[str, ...]]:
+    """Yield what a job of the method has otherwise than another's, and the method has no setting of its own for."""
+    own = {one.name for one in record.settings}
+    for kind in KINDS:
+        for name in dict.fromkeys(name for entry in record.defaults for name in getattr(entry, kind)):
+            if name not in own:
+                yield f"`{name}`{FROM.get(kind, '')}", "", default_cell(record, name, kind), "", "", ""
+
+
+def kind_of(record: Method, name: str) -> str:
+    """Return which part of a job has a setting of the method: one of ``KINDS``, or ``metric``."""
+    for kind, class_ in _classes(record).items():
+        if name in inspect.signature(class_).parameters:
+            return kind
+    return "protocol" if name in Protocol.model_fields else "metric"
+
+
+def default_cell(record: Method, name: str, kind: str) -> str:
+    """Return what a job has for a setting where nobody says otherwise, by data set, with where it is from."""
+    if kind == "metric":
+        return f"`{METRIC_DEFAULT}`"
+    entries = [entry for entry in record.defaults if name in getattr(entry, kind)]
+    general = {entry.on for entry in entries if entry.beside is None}
+    everywhere = ANY_DATASET in general or set(FAMILIES) <= general
+    lines = [] if everywhere else [f"`{_value(_of_class(record, name, kind))}`"]
+    lines += [_said(record, entry, getattr(entry, kind)[name], kind) for entry in entries]
+    return "<br>".join(lines)
+
+
+def _said(record: Method, entry: Default, value: Any, kind: str) -> str:
+    on = "" if entry.on == ANY_DATASET else f" on {DATASETS[entry.on].title if entry.on in DATASETS else entry.on}"
+    beside = "" if entry.beside is None else f" with {METHODS.get(entry.beside).title}"
+    under = " under the plain mean" if kind == "server" and record.aggregator is None else ""
+    return f"`{_value(value)}`{on}{beside}{under} ({entry.source})"
+
+
+def _of_class(record: Method, name: str, kind: str) -> Any:
+    if kind == "protocol":
+        return Protocol.model_fields[name].get_default(call_default_factory=True, validated_data={})
+    if kind == "server" and record.aggregator is None:
+        record = METHODS.get(PLAIN_MEAN)
+    return inspect.signature(_classes(record)[kind]).parameters[name].default
+
+
+def _classes(record: Method) -> dict[str, Callable[..., Any]]:
+    named = {"weighting": record.weighting, "objective": record.objective, "server": record.aggregator}
+    return {kind: load_target(target) for kind, target in named.items() if target is not None}
+
+
+def _leaves(record: Method) -> str:
+    base = record.key == PLAIN_MEAN
+    if not record.leaves:
+        return f"*What leaves the site:* as under [{METHODS.get(PLAIN_MEAN).title}]({PLAIN_MEAN}.md), and nothing more."
+    rows = [tuple(map(_text, (one.what, one.shape, one.when, one.reveals, one.report or ""))) for one in record.leaves]
+    beyond = "" if base else f" beyond what does under [{METHODS.get(PLAIN_MEAN).title}]({PLAIN_MEAN}.md)"
+    head = ("what", "size", "when", "what it reveals", "word in `allowed_reports`")
+    return f"*What leaves the site*{beyond}:\n\n{_table(head, rows)}"
+
+
+def _differences(record: Method) -> str:
+    compared = record.differences.compared
+    head = ("point", "paper", *([compared] if compared else []), "here")
+    rows = [
+        tuple(map(_text, (row.point, row.paper, *([row.code or ""] if compared else []), row.ours)))
+        for row in record.differences.rows
+    ]
+    remark = f"\n\n{_text(record.differences.remark)}" if record.differences.remark else ""
+    return f"{_table(head, rows) if rows else 'None known.'}{remark}"
+
+
+def _recipe(record: Method) -> tuple[str, ...]:
+    names = ", ".join(f"`{name}`" for name in own_settings(record))
+    return f"`{record.recipe_name}`", f"[{record.title}](methods/{record.key}.md)", names
+
+
+def _job(record: Method) -> tuple[str, ...]:
+    names = [f"{dataset}_{method}" for dataset, method in JOBS if method == record.key]
+    acts = ", ".join(ACTS[point] for point in record.acts)
+    jobs = ", ".join(f"[`{name}`](jobs/{name})" for name in names)
+    return f"[{record.title}](docs/methods/{record.key}.md)", _text(record.line), acts, jobs
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _text(text: str) -> str:
+    """Return plain text as Markdown, also for a cell of a table; what has been marked up already stays."""
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipe of each published method, a class made of the method's record: its name, docstring and signature."""
+
+from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter, Signature, signature
+from typing import Any, ClassVar
+
+from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.plugins.method import Method, SettingSource
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.target import load_target
+from fdg_plugins.recipes.recipe import FDGRecipe
+from fdg_plugins.settings.protocol import Protocol
+
+# Arguments of FDGRecipe that a setting of the same name cannot take the place of.
+_TAKEN = {"dataset", "sites", "name", *Protocol.model_fields}
+
+
+class MethodRecipe(FDGRecipe):
+    """The base of the classes that are made of records: :class:`FDGRecipe` without its first argument.
+
+    Args:
+        dataset: the data set, by name.
+        settings: as in :class:`FDGRecipe`.
+    """
+
+    record: ClassVar[Method]
+
+    def __init__(self, dataset: str = "pacs", **settings: Any) -> None:
+        super().__init__(type(self).record.key, dataset, **settings)
+
+
+_MADE: dict[str, type[MethodRecipe]] = {}
+
+
+def recipe_of(record: Method) -> type[MethodRecipe]:
+    """Return the recipe of a method, always the same class; its signature names the method's own settings."""
+    made = _MADE.get(record.key)
+    if made is None or made.record is not record:
+        own = own_settings(record)
+        body = {
+            "__doc__": _docstring(record, own),
+            "__module__": __name__.rpartition(".")[0],
+            "__signature__": _signature(own),
+            "record": record,
+        }
+        made = _MADE[record.key] = type(record.recipe_name, (MethodRecipe,), body)
+    return made
+
+
+def find_recipe(name: str) -> type[MethodRecipe] | None:
+    """Return the recipe whose class is called ``name``: of a method of this package, else of a plug-in; or None."""
+    for records in (METHODS.own().values, METHODS.all):
+        for record in records():
+            if record.recipe_name == name:
+                return recipe_of(record)
+    return None
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes of this package's own methods, in the order of tables."""
+    return [record.recipe_name for record in METHODS.own().values()]
+
+
+def own_settings(record: Method) -> dict[str, Any]:
+    """Return the settings that a method adds to the protocol, by their flat names, and what each may be.
+
+    They are those of the classes that the record names; FedAvg's step has settings too, which the others take as well.
+    """
+    classes = [load_target(one) for one in (record.aggregator, record.weighting, record.objective) if one is not None]
+    kinds: dict[str, Any] = {}
+    for class_ in classes:
+        kinds |= {name: kind for name, kind in _annotations(class_).items() if name not in kinds}
+    if any(getattr(class_, "needs_reports", False) is True for class_ in classes):
+        kinds |= _annotations(GapReportFilter)
+    return {name: kind for name, kind in kinds.items() if name not in _TAKEN}
+
+
+def _annotations(callable_: Callable[..., Any]) -> Mapping[str, Any]:
+    if callable_.__init__ is object.__init__:
+        return {}
+    return {name: one.annotation for name, one in signature(callable_).parameters.items()}
+
+
+def _signature(own: Mapping[str, Any]) -> Signature:
+    named = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None) for name, kind in own.items()
+    ]
+    dataset = Parameter("dataset", Parameter.POSITIONAL_OR_KEYWORD, default="pacs", annotation=str)
+    others = Parameter("settings", Parameter.VAR_KEYWORD, annotation=Any)
+    return Signature([dataset, *named, others], return_annotation=None)
+
+
+def _docstring(record: Method, own: Mapping[str, Any]) -> str:
+    sources = {source.name: source for source in record.settings}
+    paper = f"{record.reference.authors}, {record.reference.venue} {record.reference.year}"
+    lines = [f"    {name}: {'; '.join(_said(sources.get(name)))}." for name in own]
+    return "\n".join(
+        [
+            f"{record.title} ({paper}): {record.line}.",
+            "",
+            "Args:",
+            "    dataset: the data set, by name.",
+            *lines,
+            "    settings: as in :class:`~fdg_plugins.recipes.FDGRecipe`.",
+        ]
+    )
+
+
+def _said(source: SettingSource | None) -> Iterator[str]:
+    """Yield what is known of a setting: its symbol, what it is, and what paper and code use."""
+    if source is None:
+        yield "a setting of the method's classes"
+        return
+    if source.symbol is not None:
+        yield source.symbol
+    if source.remark is not None:
+        yield source.remark
+    if source.paper is not None:
+        yield f"paper: {source.paper}"
+    if source.code is not None:
+        yield f"code: {source.code}"

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol of a data set where nobody says otherwise: that of its family, and what the data set itself brings.
+
+Sources: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home; FedIIR's paper for digits. The
+stand-in's values are ours. What a *method* needs of the protocol is in its record (``fdg_plugins.methods``).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from fdg_plugins.data.catalogue import DatasetSpec, dataset_spec
+
+Settings = Mapping[str, Any]
+
+
+class DatasetProtocol(NamedTuple):
+    """Fields of the protocol on real data, and what replaces them on the stand-in, where settings of the aggregator may
+    stand too."""
+
+    protocol: Settings
+    stand_in: Settings
+
+
+FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
+    {
+        "photographs": DatasetProtocol(
+            protocol={
+                "model": "resnet18",
+                "pretrained": "auto",
+                "image_size": 224,
+                "rounds": 100,
+                "local_epochs": 5,
+                "batch_size": 16,
+                "learning_rate": 0.001,
+            },
+            stand_in={
+                "model": "convnet",
+                "pretrained": "none",
+                "image_size": 32,
+                "rounds": 4,
+                "local_epochs": 8,
+                "learning_rate": 0.03,
+                "server_lr": 1.0,
+            },
+        ),
+        "digits": DatasetProtocol(
+            protocol={
+                "model": "groupnorm_convnet",
+                "pretrained": "none",
+                "image_size": 28,
+                "rounds": 100,
+                "local_epochs": 1,
+                "batch_size": 64,
+                "learning_rate": 0.01,
+                "weight_decay": 0.0,
+                "lr_decay_factor": 1.0,
+            },
+            stand_in={"rounds": 4, "local_epochs": 4, "learning_rate": 0.05},
+        ),
+    }
+)
+"""The families that have a protocol."""
+
+
+def dataset_protocol(dataset: str) -> DatasetProtocol:
+    """Return the protocol of a data set: its families' from the general to the exact, then its own.
+
+    Raises ``SettingsError`` for a data set that is not in the catalogue.
+    """
+    spec: DatasetSpec = dataset_spec(dataset)
+    layers = [*(FAMILIES[name] for name in spec.families if name in FAMILIES), (spec.protocol, spec.stand_in_protocol)]
+    protocol: dict[str, Any] = {}
+    stand_in: dict[str, Any] = {}
+    for real, drawn in layers:
+        protocol |= real
+        stand_in |= drawn
+    return DatasetProtocol(protocol, stand_in)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One meaning of default, what the job runs: constructors, records, recipes and the pages' tables say the same."""
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.data import DATASETS
+from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.method import ANY_DATASET, Method
+from fdg_plugins.plugins.methods import METHODS as RECORDS
+from fdg_plugins.plugins.target import load_target
+from fdg_plugins.recipes import JOBS, METHODS
+from fdg_plugins.recipes.settings import METRIC, job_settings
+from fdg_plugins.settings.method_defaults import method_defaults
+
+ROOT = Path(__file__).parents[2]
+PIECE = re.compile(r"`([^`]*)`(?: on ([^(]+?))?(?: with ([^(]+?))?(?: under the plain mean)?(?: \(.*\))?")
+
+
+@pytest.fixture(params=RECORDS.own())
+def record(request: pytest.FixtureRequest) -> Method:
+    """Every published method."""
+    return RECORDS.get(request.param)
+
+
+def runs(method: str, dataset: str) -> dict[str, Any]:
+    """Return all that the job of a method runs on a data set, flat, also what it leaves to the classes."""
+    made = job_settings(parse_method(method), dataset, {})
+    aggregator = make_aggregator(made.aggregator_spec).settings()
+    weighting = aggregator["weighting"] if isinstance(aggregator.get("weighting"), dict) else {}
+    if made.method.weighting is not None:
+        weighting = {**constructor(RECORDS.get(made.method.weighting).weighting), **weighting}
+    metric = {} if made.gap_metric is None else {METRIC: made.gap_metric}
+    objective = {name: value for name, value in made.objective.settings().items() if name != "name"}
+    protocol = {"gap_split": "validation", "momentum": 0.9, **made.protocol}
+    return {**protocol, **weighting, **aggregator, **objective, **metric}
+
+
+def constructor(target: Any) -> dict[str, Any]:
+    """Return the defaults of a class by name."""
+    return {name: one.default for name, one in inspect.signature(load_target(target)).parameters.items()}
+
+
+def test_a_class_that_is_built_without_settings_has_what_the_record_says_for_any_data_set(record: Method) -> None:
+    of_class = {
+        role: constructor(target)
+        for role, target in (
+            ("server", record.aggregator),
+            ("weighting", record.weighting),
+            ("objective", record.objective),
+        )
+        if target is not None
+    }
+    for entry in record.defaults:
+        if entry.on == ANY_DATASET and entry.beside is None:
+            for role, defaults in of_class.items():
+                said = getattr(entry, role)
+                assert {name: defaults[name] for name in said} == said
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_a_job_names_the_defaults_and_nothing_else(method: str, dataset: str) -> None:
+    parsed = parse_method(method)
+    made, said = job_settings(parsed, dataset, {}), method_defaults(parsed, dataset)
+    spec = made.protocol.get("objective", {"name": "erm"})
+    assert {name: value for name, value in spec.items() if name != "name"} == said.objective
+    assert said.protocol.items() <= made.protocol.items()
+    own = {name: value for name, value in made.aggregator_spec.items() if name != "name"}
+    if parsed.weighting is None:
+        assert own == said.server
+    else:
+        weighting = own.pop("weighting", {"name": parsed.weighting})
+        assert {**own, **weighting} == {
+            **{name: value for name, value in said.server.items() if name != "weighting"},
+            **said.weighting,
+            "name": parsed.weighting,
+        }
+
+
+@pytest.mark.parametrize(("dataset", "method"), JOBS)
+def test_a_kept_job_runs_what_the_recipe_of_today_runs(dataset: str, method: str) -> None:
+    folder = ROOT / "jobs" / f"{dataset}_{method.replace('+', '_')}"
+    config = json.loads((folder / "app_server" / "config" / "config_fed_server.json").read_text(encoding="utf-8"))
+    kept, made = config["workflows"][0]["args"], job_settings(parse_method(method), dataset, {})
+    assert (kept["protocol"], kept["stand_in_protocol"]) == (made.protocol, made.stand_in)
+    assert kept["aggregator"] == made.aggregator_spec
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_page_of_a_method_says_what_its_job_runs(record: Method, dataset: str) -> None:
+    table = defaults_on_page(record.key)
+    wanted = runs(record.key, dataset)
+    said = {name: value_on(cell, dataset, ()) for name, cell in table.items()}
+    assert said == {name: text_of(wanted[name] if name != "target" else "insight") for name in table}
+    assert {one.name for one in record.settings} <= set(table)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if "+" in name])
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_pages_say_what_a_composition_runs_too(method: str, dataset: str) -> None:
+    parsed, wanted = parse_method(method), runs(method, dataset)
+    parts = [RECORDS.get(part) for part in (parsed.direction, parsed.weighting, parsed.objective) if RECORDS.find(part)]
+    for record in parts:
+        beside = [other.title for other in parts if other is not record]
+        cells = defaults_on_page(record.key)
+        names = constructor(record.objective or record.weighting or record.aggregator)
+        for name in names:
+            if name in cells and name not in ("weighting", "target"):
+                assert value_on(cells[name], dataset, beside) == text_of(wanted[name]), (record.key, name)
+
+
+def defaults_on_page(key: str) -> dict[str, str]:
+    """Return the cells of the column ``default`` in the table of settings on a method's page, by setting."""
+    page = (ROOT / "docs" / "methods" / f"{key}.md").read_text(encoding="utf-8")
+    part = page.partition("<!-- made: settings -->")[2].partition("<!-- end -->")[0]
+    rows = [line.split(" | ") for line in part.splitlines() if line.startswith("| `")]
+    return {row[0].partition("`")[2].partition("`")[0]: row[2] for row in rows}
+
+
+def value_on(cell: str, dataset: str, beside: Any) -> str:
+    """Return the value that a cell says for a data set, as a reader does: the last one that applies."""
+    found = [PIECE.fullmatch(piece) for piece in cell.split("<br>")]
+    assert all(found), cell
+    spec = DATASETS[dataset]
+    applies = [
+        piece[1]
+        for piece in found
+        if piece is not None
+        and piece[2] in (None, *spec.families, spec.title)
+        and (piece[3] is None or piece[3] in beside)
+    ]
+    return applies[-1]
+
+
+def text_of(value: Any) -> str:
+    """Return a value as the pages write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float | int) else str(value)
