@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the site adds to this folder's pages: the notebook, SECURITY.md, CONTRIBUTING.md, ``fdg --help``, and the methods.
+"""What the site adds to this folder's pages: the notebook, SECURITY.md, CONTRIBUTING.md, ``fdg --help``, the methods.
 
 MkDocs calls the functions whose names begin with ``on_`` (``hooks`` in ``mkdocs.yml``). Links between pages work in the
 repository and on the site. A link that leaves the documentation, to a job or a source file, becomes its text: the site

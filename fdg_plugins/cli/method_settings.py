@@ -5,17 +5,21 @@ Imports aggregators, objectives and the makers of jobs, and with them torch and 
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fdg_plugins.aggregators import make_aggregator, make_weighting
+from fdg_plugins.cli.jobs import own_arguments
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition
 from fdg_plugins.plugins.method import Method
-from fdg_plugins.recipes.settings import METRIC, JobSettings, job_settings
 from fdg_plugins.settings.protocol import PREFIX, Protocol
 
+if TYPE_CHECKING:
+    from fdg_plugins.recipes.settings import JobSettings
+
 WEIGHTING = "weighting"
+METRIC = "metric"
 
 
 class Run(NamedTuple):
@@ -25,7 +29,7 @@ class Run(NamedTuple):
     ``weighting`` is empty where the aggregator's weighting has no settings.
     """
 
-    said: JobSettings
+    said: "JobSettings"
     aggregator: dict[str, Any]
     weighting: dict[str, Any]
     objective: dict[str, Any]
@@ -33,12 +37,14 @@ class Run(NamedTuple):
 
 def run_of(composition: Composition, dataset: str) -> Run:
     """Return what a job runs of a composition; ``SettingsError`` if its parts contradict each other."""
+    with own_arguments():
+        from fdg_plugins.recipes.settings import job_settings
     said = job_settings(composition, dataset, {})
     aggregator = make_aggregator(said.aggregator_spec).settings()
     weighting: dict[str, Any] = {}
     if WEIGHTING in aggregator:
         rule = make_weighting(aggregator[WEIGHTING])
-        weighting = {name: getattr(rule, name) for name in parameters_of(type(rule))}
+        weighting = {name: getattr(rule, name) for name in parameters_of(type(rule)) if hasattr(rule, name)}
     if weighting:
         aggregator[WEIGHTING] = {"name": composition.weighting, **weighting}
     return Run(said, {"name": said.aggregator_spec["name"], **aggregator}, weighting, said.objective.settings())
