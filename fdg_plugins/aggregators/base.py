@@ -63,6 +63,7 @@ class UpdateAggregator(ModelAggregator):
     """
 
     excludes: ClassVar[Mapping[str, str]] = {}  # objectives that contradict the direction, and why
+    needs_head: ClassVar[bool] = False  # whether all of the head must travel, whose rows the method treats apart
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files: ``core``'s functions alone read them
 
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:

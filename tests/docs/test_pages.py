@@ -31,6 +31,11 @@ def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: 
     assert written == getattr(tables, f"{page}_page")(), "run: make docs-tables"
 
 
+def test_the_table_of_what_leaves_a_site_follows_from_the_records_of_the_methods(tables: ModuleType) -> None:
+    written = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert written == tables.security_page(written), "run: make docs-tables"
+
+
 @pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
 def test_links_within_the_project_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
