@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pages that follow from the code: ``settings.md`` and ``record.md``. Run it after changing a setting."""
+"""Writes what follows from the code: ``settings.md``, ``record.md``, and the table of what leaves a site.
+
+The table is in ``security.md``. Run it after changing a setting or what a method reports.
+"""
 
 import json
 from collections.abc import Iterator
@@ -10,9 +13,14 @@ import pydantic
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.executors import SiteConfig
+from fdg_plugins.plugins.method import Leaving
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.reports import OF_SETTINGS
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
 
 DOCS = Path(__file__).parent
+TABLE_BEGINS = "<!-- What leaves a site: made by docs/make_tables.py from the records of the methods. -->\n"
+TABLE_ENDS = "<!-- End of what is made. -->"
 
 SETTINGS = """# Settings
 
@@ -29,6 +37,28 @@ JSON, such as `{{"name": "dim", "target": "feature"}}`). A `FDG_` variable that 
 a misspelt one cannot pass unnoticed.
 
 {protocol}
+
+## Which parameters travel
+
+`travels` gives every parameter and buffer of the network one of three rules. *Shared*: trained by the sites, sent in
+updates, combined. *Personal*: trained by each site and kept there for the run, by site, also over rounds in which the
+site is not drawn and in processes that come and go; never in an update. *Frozen*: never changed; BatchNorm with frozen
+running statistics uses them and leaves them. What is named:
+
+| `travels` | shared | else |
+|---|---|---|
+| `all` | everything | |
+| `head` | the classifier | the extractor is frozen: the classifier alone is trained |
+| `extractor` | the extractor | each site has a classifier of its own |
+| `{{"personal": [patterns], "frozen": [patterns]}}` | what no pattern names | as named |
+
+A pattern is the beginning of a dotted name (`"extractor.layer4"`) or has wildcards (`"*.running_mean"`). It must name
+something, and something trainable must be left to share. A site is judged with its own personal parameters. **A site
+without any, the held-out one above all, uses those of the initial model**, and so do the model files of a run: they
+hold the whole network, its personal part as it was before round 1. A head that is personal therefore says nothing on
+the held-out domain. The model goes down whole; updates hold what is shared. Personal parameters go with the site's state of
+the run when it has finished. FedDIM, FedIIR and FedCSA need the whole head to travel, SCAFFOLD, MoFedSAM and HarmoFL
+everything; a job that asks for something else ends before any site is asked.
 
 ## Other variables
 
@@ -84,6 +114,31 @@ def record_page() -> str:
     return "\n".join(pages)
 
 
+def security_page(page: str) -> str:
+    """Return ``page`` with the table of what leaves a site, as the records of methods say it."""
+    before, rest = page.split(TABLE_BEGINS)
+    after = rest.split(TABLE_ENDS)[1]
+    head = ("what", "shape", "with", "`allowed_reports`", "what it reveals")
+    return f"{before}{TABLE_BEGINS}\n{_table(head, _leaving_rows())}\n\n{TABLE_ENDS}{after}"
+
+
+def _leaving_rows() -> Iterator[tuple[str, ...]]:
+    """Yield a line for each thing that leaves, with the methods and settings of which it is part."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    words: dict[tuple[str, str, str], set[str]] = {}
+    lines = [(line, method.key) for method in METHODS.own().values() for line in method.leaves]
+    for line, key in [*lines, *((line, "any method") for line in OF_SETTINGS)]:
+        if line.when == "once per job":
+            continue  # the census, in words above
+        thing = (line.what, line.shape, line.reveals)
+        plain = line.when == Leaving.when
+        by = "every method" if key == "fedavg" else f"`{key}`" if key != "any method" else key
+        found.setdefault(thing, []).append(by if plain else f"{by}, {line.when}")
+        words.setdefault(thing, set()).update([f"`{line.report}`"] if line.report else [])
+    for (what, shape, reveals), by_whom in found.items():
+        yield what, shape, "; ".join(by_whom), ", ".join(sorted(words[what, shape, reveals])), reveals
+
+
 def _protocol_rows() -> Iterator[tuple[str, ...]]:
     for name, field in Protocol.model_fields.items():
         yield f"`{PREFIX}{name.upper()}`", f"`{name}`", _default(field), str(field.description)
@@ -125,4 +180,6 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 if __name__ == "__main__":
     (DOCS / "settings.md").write_text(settings_page(), encoding="utf-8")
+    security = DOCS / "security.md"
+    security.write_text(security_page(security.read_text(encoding="utf-8")), encoding="utf-8")
     (DOCS / "record.md").write_text(record_page(), encoding="utf-8")

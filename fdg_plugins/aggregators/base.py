@@ -78,6 +78,7 @@ class UpdateAggregator(ModelAggregator):
     """
 
     reads_effective_steps: ClassVar[bool] = False  # whether the direction follows from how far the sites' steps went
+    needs_head: ClassVar[bool] = False  # whether all of the head must travel, whose rows the method treats apart
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files: ``core``'s functions alone read them
 
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:

@@ -47,6 +47,8 @@ class FedCSAAggregator(FedAvgAggregator):
         server_lr: eta_g > 0, the factor of the step; one in the paper.
     """
 
+    needs_head = True
+
     def check(self, contribution: Contribution) -> None:
         """Raise ``SettingsError`` unless the workflow told the last layer and the site's images of each class.
 

@@ -19,9 +19,9 @@ BEFORE_FILE = "checkpoint_before.safetensors"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Model, aggregator's state and exchange before a step. Tensors are replaced, never changed, so none is copied."""
+    """Model, aggregator's state and exchange before a step. All are replaced, never changed, so none is copied."""
 
-    model: Mapping[str, torch.Tensor]
+    model: dict[str, torch.Tensor]
     aggregator: dict[str, Any]
     exchange: dict[str, Any] | None
     exchange_tensors: Mapping[str, torch.Tensor]
@@ -39,11 +39,11 @@ class Snapshot:
     @classmethod
     def of_checkpoint(cls, found: Checkpoint) -> "Snapshot":
         """Return what a checkpoint holds."""
-        return cls(found.model, found.aggregator, found.exchange, found.exchange_tensors)
+        return cls(dict(found.model), found.aggregator, found.exchange, found.exchange_tensors)
 
     def put_back(self, model: GlobalModel, aggregator: UpdateAggregator, exchange: Exchange | None) -> None:
         """Make this the state in force."""
-        model.state = dict(self.model)
+        model.state = self.model
         aggregator.restore(self.aggregator)
         if exchange is not None and self.exchange is not None:
             exchange.restore(self.exchange, self.exchange_tensors)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from fdg_plugins.core.travel import ALL
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
 from fdg_plugins.plugins.admission import admit
@@ -17,7 +18,7 @@ from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.left_out import read_left_out, write_left_out
-from fdg_plugins.state.site_memory import read_memory, write_memory
+from fdg_plugins.state.site_memory import PERSONAL, read_memory, write_memory
 from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
 
@@ -101,12 +102,16 @@ class SiteWork:
         session = self._resume(order, config, folder)
         check_role(config, order.task, held_out=session.domain == session.protocol.target)
         if order.task == TASK_PROBE:
-            return {"count": len(session.data.train)}, {"report": session.probe(order.state, should_stop)}
+            return {"count": len(session.data.train)}, {
+                "report": session.probe(order.state, should_stop, _personal(session, folder, order.round_number))
+            }
         if order.task == TASK_TRAIN:
             return _train(session, order, folder, should_stop, say)
         if order.task == TASK_EVALUATE:
             split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
-            evaluation = session.evaluate(session.load(order.state), split, should_stop)
+            # The site does not train in the round in which it is asked this, or has done so: the number is the last.
+            personal = _personal(session, folder, order.round_number + 1)
+            evaluation = session.evaluate(session.load(order.state, personal), split, should_stop)
             return evaluation.model_dump(mode="python"), {}
         raise RequestError(f"unknown task {order.task!r}.")
 
@@ -177,9 +182,11 @@ def _train(
         where = f"round {order.round_number + 1}/{protocol.rounds} | epoch {epoch + 1}/{protocol.local_epochs}"
         say(_line(session, f"{where} | train loss {loss:.4f}"))
 
-    memory = read_memory(folder, order.round_number)
-    result = session.train(order.state, order.round_number, should_stop, on_epoch, order.received, memory)
-    write_memory(folder, order.round_number, result.memory)
+    number = order.round_number
+    memory, personal = read_memory(folder, number), _personal(session, folder, number)
+    result = session.train(order.state, number, should_stop, on_epoch, order.received, memory, personal)
+    write_memory(folder, number, result.memory)
+    write_memory(folder, number, result.personal, PERSONAL)
     value = {"samples": len(session.data.train), "report": result.report.model_dump(mode="python")}
     return value, {"update": result.update, "report": result.tensors}
 
@@ -191,6 +198,11 @@ def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
     """
     uses = [("dataset", protocol.dataset), ("model", protocol.model), ("objective", str(protocol.objective["name"]))]
     admit(uses, protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
+
+
+def _personal(session: "SiteSession", folder: Path, round_number: int) -> Tensors:
+    """Return the site's own parameters after its last training before a round; empty if it has none of its own."""
+    return {} if session.protocol.travels == ALL else read_memory(folder, round_number, PERSONAL)
 
 
 def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:

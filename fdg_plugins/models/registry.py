@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models by name: an extractor of features and a classifier on top, the same bits for the same seed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ class ExtractorClassifier(nn.Module):
         self.extractor = extractor
         self.classifier = classifier
         self._is_compiled = False
+        self._held: list[nn.Module] = []
 
     @property
     def feature_size(self) -> int:
@@ -50,6 +51,25 @@ class ExtractorClassifier(nn.Module):
         """The names of the last layer's weight ``[Y, D']`` and bias ``[Y]`` in the state dict."""
         weight = self.last_weight_name
         return weight, f"{weight.removesuffix('weight')}bias"
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The names of the classifier's entries in the state dict."""
+        return tuple(f"classifier.{name}" for name in self.classifier.state_dict())
+
+    def hold(self, names: Collection[str]) -> None:
+        """Freeze entries of the state dict: no gradient, and modules with such buffers stay in evaluation mode."""
+        for name, parameter in self.named_parameters():
+            if name in names:
+                parameter.requires_grad_(False)
+        self._held = [module for prefix, module in self.named_modules() if _has_buffer(prefix, module, names)]
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of all modules but those that :meth:`hold` left in evaluation mode."""
+        super().train(mode)
+        for module in self._held:
+            module.eval()
+        return self
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """Return the features ``[B, D]`` of ``images: [B, C, H, W]``."""
@@ -113,6 +133,12 @@ class ExtractorClassifier(nn.Module):
 
     def _linear_layers(self) -> list[nn.Linear]:
         return [layer for layer in self.classifier.modules() if isinstance(layer, nn.Linear)]
+
+
+def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
+    """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``."""
+    own = (f"{prefix}.{name}".lstrip(".") for name, _ in module.named_buffers(recurse=False))
+    return any(name in names for name in own)
 
 
 def _linear(feature_size: int, num_classes: int) -> nn.Linear:

@@ -42,7 +42,7 @@ from fdg_plugins.objectives.erm import CrossEntropy
 from fdg_plugins.objectives.exchange import Exchange, SiteFacts
 from fdg_plugins.objectives.feddim import FedDIMObjective, InsightExchange
 from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
-from fdg_plugins.objectives.network import adapt_model, build_network
+from fdg_plugins.objectives.network import adapt_model, build_network, travel_rules
 from fdg_plugins.objectives.objective import LocalObjective, Objective, Seen, SiteRound, Trained, see
 
 __all__ = [
@@ -65,4 +65,5 @@ __all__ = [
     "objective_settings",
     "read_settings",
     "see",
+    "travel_rules",
 ]

@@ -53,6 +53,7 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     Seen,
+    Shared,
     SiteRound,
     check_choice,
     check_number,
@@ -84,6 +85,7 @@ class FedDIMObjective(Objective):
 
     name: ClassVar[str] = "dim"
     report: ClassVar[str | None] = "class_means"
+    needs_shared: ClassVar[Shared] = "head"
 
     strength: float = 0.01
     insight_momentum: float = 0.5

@@ -48,6 +48,7 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     Seen,
+    Shared,
     SiteRound,
     check_choice,
     check_number,
@@ -81,6 +82,7 @@ class FedIIRObjective(Objective):
 
     name: ClassVar[str] = "iir"
     report: ClassVar[str | None] = "classifier_gradient"
+    needs_shared: ClassVar[Shared] = "head"
 
     strength: float = 1e-2
     ema: float = 0.95

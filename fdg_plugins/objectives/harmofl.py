@@ -37,7 +37,14 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    LocalObjective,
+    Objective,
+    Shared,
+    SiteRound,
+    check_number,
+)
 from fdg_plugins.values import shorten
 
 
@@ -58,6 +65,7 @@ class HarmoFLObjective(Objective):
     """
 
     name: ClassVar[str] = "harmo"
+    needs_shared: ClassVar[Shared] = "everything"
 
     radius: float = 0.05
     amplitude_momentum: float = 0.1

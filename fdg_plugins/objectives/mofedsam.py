@@ -44,6 +44,7 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
+    Shared,
     SiteRound,
     Trained,
     check_number,
@@ -67,6 +68,7 @@ class MoFedSAMObjective(Objective):
 
     name: ClassVar[str] = "mosam"
     report: ClassVar[str | None] = STEP_LENGTH
+    needs_shared: ClassVar[Shared] = "everything"
     reports_parameters: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network of a run: the protocol's model, adapted by the method that trains it."""
 
+from fdg_plugins.core.travel import Rules, rules_of
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives.catalogue import make_objective
@@ -17,3 +18,9 @@ def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClas
     """Return the protocol's ``model`` as the protocol's objective trains it."""
     shape = (dataset_spec(protocol.dataset).channels, protocol.image_size, protocol.image_size)
     return make_objective(protocol.objective).adapt(model, shape, protocol.seed)
+
+
+def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
+    """Return which entries of the run's network travel; ``SettingsError`` if the protocol's rule does not fit it."""
+    trainable = {name for name, _ in model.named_parameters()}
+    return rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -21,6 +21,7 @@ from fdg_plugins.values import is_number, shorten, too_large
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ComputeGradients = Callable[[], torch.Tensor]
+Shared = Literal["nothing", "head", "everything"]
 
 
 class Seen(NamedTuple):
@@ -110,6 +111,7 @@ class Objective(ABC):
     reports_parameters: ClassVar[bool] = False  # whether the server keeps a number per parameter and site
     plain_sgd: ClassVar[bool] = False  # whether the method is defined for SGD without momentum alone
     changes_effective_steps: ClassVar[bool] = False  # whether its steps go less far than the effective steps reported
+    needs_shared: ClassVar[Shared] = "nothing"  # what must travel, for the server reads it
 
     @property
     def probes(self) -> bool:

@@ -41,7 +41,15 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, Trained, to_report
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    LocalObjective,
+    Objective,
+    Shared,
+    SiteRound,
+    Trained,
+    to_report,
+)
 from fdg_plugins.objectives.parameters import Shapes, parameter_shapes, read_per_parameter
 
 ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
@@ -55,6 +63,7 @@ class SCAFFOLDObjective(Objective):
 
     name: ClassVar[str] = "scaffold"
     report: ClassVar[str | None] = "control_variate"
+    needs_shared: ClassVar[Shared] = "everything"
     reports_parameters: ClassVar[bool] = True
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.core.travel import ALL, Rule
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
 from fdg_plugins.messages import REPORT_LOCAL_MODEL
-from fdg_plugins.objectives import Objective, make_objective
+from fdg_plugins.objectives import Objective, build_network, make_objective, travel_rules
 from fdg_plugins.plans.plans import Plans
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.values import shorten
 
 
 def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
@@ -36,6 +38,8 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
             f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: objective {objective.name!r} is defined "
             "for plain SGD."
         )
+    if protocol.travels != ALL:
+        _check_travels(protocol, objective, aggregator)
     if protocol.enable_tensor_disk_offload:
         _check_offload(objective, aggregator)
     if aggregator.needs_training_loss and protocol.gap_split != "train":
@@ -43,6 +47,22 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
             f"gap_split (FDG_GAP_SPLIT) is {protocol.gap_split!r}, expected 'train': the weighting follows from the "
             "loss on the training split."
         )
+
+
+def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for a rule that does not fit the network, or keeps back what the method reads."""
+    setting = f"travels (FDG_TRAVELS) is {shorten(protocol.travels)}:"
+    model = build_network(protocol, num_classes=2)  # as any other number, for names alone
+    rules = travel_rules(model, protocol)
+    if objective.needs_shared == "everything":
+        raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
+    whole_head = all(rules.of[name] is Rule.SHARED for name in model.head_names)
+    if objective.needs_shared == "head" and not whole_head:
+        raise SettingsError(f"{setting} objective {objective.name!r} needs the whole head to travel.")
+    if aggregator.needs_head and not whole_head:
+        raise SettingsError(f"{setting} aggregator {type(aggregator).__name__} needs the whole head to travel.")
+    if protocol.keep_local_models and rules.names(Rule.PERSONAL):
+        raise SettingsError(f"{setting} the server does not have the sites' own models, which keep_local_models needs.")
 
 
 def _check_offload(objective: Objective, aggregator: UpdateAggregator) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
+from fdg_plugins.core.travel import Travels, check_travels
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.values import LARGEST, check_depth, shorten
 
@@ -111,6 +112,11 @@ class Protocol(pydantic.BaseModel):
         description="FLARE writes updates to files in the server's temporary folder as they arrive, and they are "
         "combined from there; without effect in the simulator",
     )
+    travels: Any = Field(
+        "all",
+        description="which parameters travel: `all`; `head`: the extractor is frozen; `extractor`: each site keeps its "
+        'own head; or `{"personal": [patterns], "frozen": [patterns]}` of names, all others being shared',
+    )
     channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
     gap_split: Literal["validation", "train"] = Field(
         "validation", description="split on which the generalization gap is measured: `train` as in the GA paper's text"
@@ -174,6 +180,17 @@ class Protocol(pydantic.BaseModel):
     def _listed(cls, value: Any) -> Any:
         """Read names with commas between them, as from the environment, as a list."""
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+    @pydantic.field_validator("travels", mode="before")
+    @classmethod
+    def _rule(cls, value: Any) -> Travels:
+        """Read a name, or JSON from the environment, or an object of patterns."""
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                value = json.loads(value)
+            except (RecursionError, ValueError) as error:
+                raise ValueError("it is not valid JSON") from error
+        return check_travels(value)
 
     @pydantic.field_validator("*", mode="before")
     @classmethod

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a method keeps at a site from one of its rounds to the next, in the run's folder there.
+"""What a site keeps from one of its rounds to the next, in the run's folder there: a method's memory, and parameters
+that are personal.
 
 The last two are kept: a round that the server repeats, because it went down before it had saved that round, starts
 again from what the site knew before it.
@@ -15,51 +16,53 @@ from fdg_plugins.state.checked_files import VERSION, load_checked_tensors, save_
 
 MEMORY_VERSION = "2"
 
-_NAME = re.compile(r"fdg_memory_(0|[1-9][0-9]{0,8})\.safetensors")
+MEMORY, PERSONAL = "memory", "personal"
+
+_NAME = re.compile(r"fdg_(memory|personal)_(0|[1-9][0-9]{0,8})\.safetensors")
 _KEPT = 2
 
 
-def read_memory(folder: Path, round_number: int) -> dict[str, torch.Tensor]:
+def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
     """Return what was kept last in a round before ``round_number``; empty if there was nothing.
 
     Raises ``DataError`` naming the file if it is damaged.
     """
-    earlier = [number for number in _rounds(folder) if number < round_number]
+    earlier = [number for number in _rounds(folder, kind) if number < round_number]
     if not earlier:
         return {}
-    path = _file(folder, earlier[-1])
+    path = _file(folder, earlier[-1], kind)
     tensors, metadata = load_checked_tensors(path, unchecked_version=None)
     if metadata and metadata != {VERSION: MEMORY_VERSION}:
         raise DataError(f"file {path} has version {metadata.get(VERSION)}, expected {MEMORY_VERSION}.")
     return tensors
 
 
-def write_memory(folder: Path, round_number: int, tensors: dict[str, torch.Tensor]) -> None:
+def write_memory(folder: Path, round_number: int, tensors: dict[str, torch.Tensor], kind: str = MEMORY) -> None:
     """Keep ``tensors`` as those of ``round_number``, atomically, in place of what a later round had left.
 
     Nothing is written for a method that keeps nothing. Raises ``DataError`` naming a file that cannot be replaced.
     """
     if not tensors:
         return
-    save_checked_tensors(_file(folder, round_number), tensors, {VERSION: MEMORY_VERSION})
-    rounds = _rounds(folder)
+    save_checked_tensors(_file(folder, round_number, kind), tensors, {VERSION: MEMORY_VERSION})
+    rounds = _rounds(folder, kind)
     current = [number for number in rounds if number <= round_number][-_KEPT:]
     for number in set(rounds) - set(current):
         try:
-            _file(folder, number).unlink()
+            _file(folder, number, kind).unlink()
         except OSError as error:
-            raise DataError(f"file {_file(folder, number)} cannot be removed: {error.strerror}.") from error
+            raise DataError(f"file {_file(folder, number, kind)} cannot be removed: {error.strerror}.") from error
 
 
-def _file(folder: Path, round_number: int) -> Path:
-    return folder / f"fdg_memory_{round_number}.safetensors"
+def _file(folder: Path, round_number: int, kind: str) -> Path:
+    return folder / f"fdg_{kind}_{round_number}.safetensors"
 
 
-def _rounds(folder: Path) -> list[int]:
-    """Return the rounds that are kept, in order; other files, whatever their names, are none of ours."""
+def _rounds(folder: Path, kind: str) -> list[int]:
+    """Return the rounds of which something is kept, in order; other files, whatever their names, are none of ours."""
     try:
         found = (_NAME.fullmatch(file.name) for file in folder.iterdir())
-        return sorted(int(name[1]) for name in found if name)
+        return sorted(int(name[2]) for name in found if name and name[1] == kind)
     except FileNotFoundError:
         return []
     except OSError as error:

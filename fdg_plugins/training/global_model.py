@@ -2,7 +2,7 @@
 """The global model at the server: its parameters, the rule by which a step changes them, its files."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.stored import Values, whole
+from fdg_plugins.core.travel import Rule
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.models import (
@@ -22,29 +23,37 @@ from fdg_plugins.models import (
     load_pretrained,
     parameter_kinds,
 )
-from fdg_plugins.objectives import Exchange, adapt_model, make_objective
+from fdg_plugins.objectives import Exchange, adapt_model, make_objective, travel_rules
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import save_tensors, user_path
 
 
 class GlobalModel:
-    """Parameters of the global model. They are replaced, never changed in place: messages may still hold them."""
+    """Parameters of the global model. They are replaced, never changed in place: messages may still hold them.
 
-    def __init__(self, state: Mapping[str, torch.Tensor], kinds: Mapping[str, str]) -> None:
+    ``layout`` is that of the entries that travel in updates and move, those called ``shared`` (None: all of them).
+    """
+
+    def __init__(
+        self, state: Mapping[str, torch.Tensor], kinds: Mapping[str, str], shared: Collection[str] | None = None
+    ) -> None:
         self.state = {name: value.detach().clone().contiguous() for name, value in state.items()}
-        self.layout = ModelLayout.of(self.state, kinds)
+        travelling = self.state if shared is None else {name: self.state[name] for name in shared}
+        self.layout = ModelLayout.of(travelling, kinds)
 
     def apply(self, step: Mapping[str, torch.Tensor | np.ndarray]) -> None:
-        """Add the step; raise ``FDGError``, the model unchanged, if a parameter would stop being finite."""
+        """Add the step to what travels; raise ``FDGError``, the model unchanged, if it would stop being finite."""
         # A step has the form of the updates, and FLARE's privacy filters turn tensors into arrays.
-        moved = {name: value + torch.as_tensor(step[name]).to(value.dtype) for name, value in self.state.items()}
+        moved = {
+            name: self.state[name] + torch.as_tensor(step[name]).to(self.state[name].dtype) for name in self.layout
+        }
         for name, value in moved.items():
             if name.endswith("running_var"):
                 value.clamp_(min=0)  # a mean of variances is none below zero, but noise for privacy makes some
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
-        self.state = moved
+        self.state = {**self.state, **moved}
 
     @property
     def num_bytes(self) -> int:
@@ -64,7 +73,8 @@ def save_local_models(
 ) -> None:
     """Write each site's own model, received plus update, to ``<folder>/local_models/<site>.safetensors``."""
     for site, update in updates.items():
-        local = {name: value + whole(update[name]).to(value.dtype) for name, value in received.items()}
+        local = {name: received[name] + whole(value).to(received[name].dtype) for name, value in update.items()}
+        local = {**received, **local}
         save_tensors(folder / LOCAL_FOLDER / f"{site}.safetensors", local, {**description, "site": site})
 
 
@@ -97,7 +107,9 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
         check_features(model, input_channels(protocol.model), protocol.image_size)
     model = adapt_model(model, protocol)
     exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
-    return Start(GlobalModel(model.state_dict(), parameter_kinds(model)), record, exchange, model.last_layer_names)
+    shared = travel_rules(model, protocol).names(Rule.SHARED)
+    start = GlobalModel(model.state_dict(), parameter_kinds(model), shared)
+    return Start(start, record, exchange, model.last_layer_names)
 
 
 def count_bytes(tensors: Mapping[str, Any]) -> int:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.core.travel import Rule, Rules
 from fdg_plugins.data import (
     DomainData,
     Sample,
@@ -21,7 +22,7 @@ from fdg_plugins.data import (
     training_epochs,
     without_damaged,
 )
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import (
     MOST_NAMES,
     REPORT_GAP,
@@ -32,7 +33,8 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objective, see
+from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objective, see, travel_rules
+from fdg_plugins.objectives.objective import to_report
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.compiling import BACKEND, check_compiler
@@ -53,12 +55,14 @@ PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision")
 
 class TrainResult(NamedTuple):
     """What one round of local training gives: the update (local - global, plain, dense, contiguous, on the CPU), what
-    the site says of it, the tensors that the method reports beside it, and those that it keeps at the site."""
+    the site says of it, the tensors that the method reports beside it, and those that it keeps at the site; then the
+    parameters and buffers that are personal, as they are now (empty: none are, or training has lost its way)."""
 
     update: dict[str, torch.Tensor]
     report: TrainReport
     tensors: dict[str, torch.Tensor]
     memory: dict[str, torch.Tensor]
+    personal: dict[str, torch.Tensor]
 
 
 class SiteSession:
@@ -142,8 +146,13 @@ class SiteSession:
             self.data, damaged = without_damaged(self.data, self._open)
             self.left_out = damaged.files
 
-    def load(self, state: Mapping[str, torch.Tensor]) -> ExtractorClassifier:
-        """Return the protocol's model with the parameters received, on the site's device."""
+    def load(
+        self, state: Mapping[str, torch.Tensor], personal: Mapping[str, torch.Tensor] | None = None
+    ) -> ExtractorClassifier:
+        """Return the protocol's model with the parameters received, on the site's device, those that are frozen held.
+
+        ``personal``: what the site kept of those that are personal; without it they are as received.
+        """
         model = build_network(self.protocol, len(self.data.classes))
         expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
         received = {name: tuple(value.shape) for name, value in state.items()}
@@ -154,8 +163,20 @@ class SiteSession:
                 f"but {self.protocol.model!r} here has {expected.get(name)}.",
                 public=True,
             )
-        model.load_state_dict(dict(state))
+        rules = travel_rules(model, self.protocol)
+        own = self._personal(rules, expected, personal or {})
+        model.load_state_dict({**state, **own})
+        model.hold(rules.names(Rule.FROZEN))
         return self.arithmetic.place(model)
+
+    def _personal(
+        self, rules: Rules, shapes: Mapping[str, tuple[int, ...]], kept: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        """Return what the site kept of its personal parameters; raise ``DataError`` if it is not all of them."""
+        expected = {name: shapes[name] for name in rules.names(Rule.PERSONAL)}
+        if kept and {name: tuple(value.shape) for name, value in kept.items()} != expected:
+            raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
+        return kept
 
     def evaluate(
         self, model: ExtractorClassifier, split: Literal["train", "validation", "test"], should_stop: ShouldStop
@@ -164,11 +185,16 @@ class SiteSession:
         batches = self._unchanged_images(getattr(self.data, split))
         return Evaluation(split=split, **asdict(evaluate(model, batches, self.arithmetic, should_stop)))
 
-    def probe(self, state: Mapping[str, torch.Tensor], should_stop: ShouldStop) -> dict[str, torch.Tensor]:
+    def probe(
+        self,
+        state: Mapping[str, torch.Tensor],
+        should_stop: ShouldStop,
+        personal: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, torch.Tensor]:
         """Return what the method reports of the model received, before any training."""
         self._refuse_held_out()
         self._check_allowed()
-        model = self.load(state)
+        model = self.load(state, personal)
         return self._report_of(self.objective.report_received, model, should_stop)
 
     def train(
@@ -179,14 +205,17 @@ class SiteSession:
         on_epoch: Callable[[int, float], None],
         received: Mapping[str, torch.Tensor] | None = None,
         memory: Mapping[str, torch.Tensor] | None = None,
+        personal: Mapping[str, torch.Tensor] | None = None,
     ) -> TrainResult:
         """Return what one round of local training gives.
 
-        ``received``: tensors of the method beside the model; ``memory``: those it kept here when the site last trained.
+        ``received``: tensors of the method beside the model; ``memory``: those it kept here when the site last trained,
+        and ``personal`` the parameters that are the site's own, likewise.
         """
         self._refuse_held_out()
         self._check_allowed()
-        model, objective = self.load(state), self.objective
+        model, objective = self.load(state, personal), self.objective
+        rules = travel_rules(model, self.protocol)
         if self.config.compile:
             model.compile_for_training(BACKEND)
         learning_rate = self.protocol.learning_rate_at(round_number)
@@ -208,10 +237,12 @@ class SiteSession:
         after, more = self._judge(model, should_stop, objective.report_trained)
         tensors.update(more)
         report = self._report(before, after, training, learning_rate)
-        update = make_update(model.state_dict(), state)
+        update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         trained = Trained(update, report.steps, report.effective_steps)
         tensors.update(local_objective.report(trained))
-        return TrainResult(update, report, tensors, local_objective.memory(trained))
+        own = to_report({name: model.state_dict()[name] for name in rules.names(Rule.PERSONAL)})
+        usable = all(bool(value.isfinite().all()) for value in own.values())
+        return TrainResult(update, report, tensors, local_objective.memory(trained), own if usable else {})
 
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports
@@ -292,7 +323,7 @@ class SiteSession:
 
 
 def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return local - global for every key, as FLARE's decoder needs it: plain, dense, contiguous, on the CPU."""
+    """Return local - global for every key of ``received``, plain, dense, contiguous, on the CPU, as FLARE needs it."""
     return {
         name: (local[name].detach().cpu() - value.cpu()).contiguous(memory_format=torch.contiguous_format)
         for name, value in received.items()

@@ -48,6 +48,11 @@ def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: 
     assert written == getattr(tables, f"{page}_page")(), "run: make docs-tables"
 
 
+def test_the_table_of_what_leaves_a_site_follows_from_the_records_of_the_methods(tables: ModuleType) -> None:
+    written = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert written == tables.security_page(written), "run: make docs-tables"
+
+
 def test_what_pages_say_of_methods_is_in_step_with_the_records(of_methods: ModuleType) -> None:
     stale = [path.name for path, text in of_methods.pages().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run: make docs-tables"

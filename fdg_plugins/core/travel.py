@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which entries of a model travel: a rule for each name of its state dict, stated once for server and sites.
+
+======== ===================================== =========================================================
+rule     at a site                             at the server
+======== ===================================== =========================================================
+shared   trained, and sent as part of updates  combined, and moved by the step
+personal trained, and kept by this site alone  stays as it was at first; who has none of its own uses it
+frozen   never changed                         stays as it was at first
+======== ===================================== =========================================================
+
+Buffers follow the same rule as parameters: a layer whose running statistics are frozen uses them and leaves them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.values import shorten
+
+ALL, HEAD, EXTRACTOR = "all", "head", "extractor"
+NAMED = (ALL, HEAD, EXTRACTOR)
+
+MOST_PATTERNS = 100
+LONGEST_PATTERN = 200
+
+Travels = str | Mapping[str, Sequence[str]]
+"""A name of :data:`NAMED`, or ``{"personal": [patterns], "frozen": [patterns]}``; what no pattern names is shared."""
+
+
+class Rule(StrEnum):
+    """What becomes of one entry of the state dict."""
+
+    SHARED = "shared"
+    PERSONAL = "personal"
+    FROZEN = "frozen"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rule of every entry of a state dict, by name."""
+
+    of: Mapping[str, Rule]
+
+    def names(self, rule: Rule) -> tuple[str, ...]:
+        """Return the names under one rule, in the order of the state dict."""
+        return tuple(name for name, one in self.of.items() if one is rule)
+
+
+def check_travels(value: Any) -> Travels:
+    """Return ``value`` if it has the form of :data:`Travels`; raise ``ValueError`` that says what is wrong."""
+    if isinstance(value, str) and value in NAMED:
+        return value
+    if not isinstance(value, Mapping) or not value or not set(value) <= {Rule.PERSONAL, Rule.FROZEN}:
+        raise ValueError(f"expected one of {', '.join(NAMED)}, or an object with lists 'personal' and 'frozen'")
+    return {str(rule): _patterns(str(rule), patterns) for rule, patterns in value.items()}
+
+
+def _patterns(rule: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= MOST_PATTERNS:
+        raise ValueError(f"{rule!r} should be a list of 1 to {MOST_PATTERNS} patterns")
+    for pattern in value:
+        if not isinstance(pattern, str) or not 0 < len(pattern) <= LONGEST_PATTERN:
+            raise ValueError(f"a pattern of {rule!r} should be a text of 1 to {LONGEST_PATTERN} characters")
+    return tuple(value)
+
+
+def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str], head: Collection[str]) -> Rules:
+    """Return the rules for the entries ``names`` of a state dict, ``trainable`` and ``head`` being some of them.
+
+    A pattern is the beginning of a dotted name (``"extractor.layer4"``), or has wildcards (``"*.bias"``). Raises
+    ``SettingsError`` for a pattern that names nothing, two rules for one entry, or nothing trainable that is shared.
+    """
+    if isinstance(travels, str):
+        held = Rule.FROZEN if travels == HEAD else Rule.PERSONAL
+        stays = set() if travels == ALL else {name for name in names if (name in head) == (travels == EXTRACTOR)}
+        found = {name: held if name in stays else Rule.SHARED for name in names}
+    else:
+        found = _by_patterns(travels, names)
+    if not any(found[name] is Rule.SHARED for name in trainable):
+        _refuse(f"is {shorten(travels)}, which leaves no trainable parameter to share, expected at least one")
+    return Rules(found)
+
+
+def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, Rule]:
+    found = dict.fromkeys(names, Rule.SHARED)
+    for rule, patterns in travels.items():
+        for pattern in patterns:
+            matched = [name for name in names if _matches(pattern, name)]
+            if not matched:
+                _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
+            for name in matched:
+                if found[name] not in (Rule.SHARED, Rule(rule)):
+                    _refuse(f"makes {name!r} both personal and frozen, expected one of them")
+                found[name] = Rule(rule)
+    return found
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name == pattern or name.startswith(f"{pattern.rstrip('.')}.") or fnmatchcase(name, pattern)
+
+
+def _refuse(reason: str) -> None:
+    raise SettingsError(f"travels (FDG_TRAVELS) {reason}.", public=True)
