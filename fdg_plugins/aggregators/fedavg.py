@@ -10,15 +10,13 @@ integer buffers moved by the largest update. *Differences*: the weights are the 
 samples, not of steps as in FLARE's own FedAvg when sites report steps.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.measures import measures
-from fdg_plugins.core.gram import gram_matrix
 
 
 class FedAvgAggregator(UpdateAggregator):
@@ -30,8 +28,8 @@ class FedAvgAggregator(UpdateAggregator):
     """
 
     reads_parts: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return p as the coefficients; report the updates' lengths and cosines with their mean."""
-        gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
-        return Direction(weights, measures(gram, weights, weights))
+        """Return p as the coefficients."""
+        return Direction(weights, {})

@@ -10,6 +10,9 @@ absent one keeps its own. *Buffers*: as FedAvg, with the adjusted weights. The g
 :class:`~fdg_plugins.filters.GapReportFilter` at the sites and :class:`~fdg_plugins.filters.GapCheckFilter` here.
 """
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
 
 
@@ -21,6 +24,8 @@ class FedGAAggregator(FedAvgAggregator):
         normalizer: ``"max"`` (paper) or ``"max_abs"`` (released code).
         server_lr: eta_g > 0, the factor of the mean update; one in the paper.
     """
+
+    neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
 
     def __init__(self, step_size: float = 0.05, normalizer: str = "max", server_lr: float = 1.0) -> None:
         self.step_size = step_size

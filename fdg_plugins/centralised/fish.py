@@ -17,16 +17,16 @@ whole state dict, statistics included. The optimizer's moments last from step to
 warm-up by ERM is left out, as in DomainBed. The authors' eps is 0.01/m to 0.15/15, DomainBed's 0.5.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from fdg_plugins.centralised.algorithm import Batch, ComputeGradients
 from fdg_plugins.centralised.erm import CentralisedERM
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.objective import check_number
+from fdg_plugins.values import check_number
 
 
 @torch.no_grad()
@@ -46,6 +46,8 @@ class CentralisedFish(CentralisedERM):
 
     name: ClassVar[str] = "fish"
     title: ClassVar[str] = "Fish"
+    neutral: ClassVar[Mapping[str, Any] | None] = None
+    compares_domains: ClassVar[bool] = False
 
     meta_step: float = 0.5
 

@@ -4,8 +4,9 @@
 Every other objective is this one, to the bit, where its strength is zero or the server has sent nothing yet.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -29,6 +30,7 @@ class CrossEntropy(Objective):
     """Cross entropy alone. It has no settings, and exchanges nothing."""
 
     name: ClassVar[str] = "erm"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the cross entropy; refuse anything received, for it would go unused."""

@@ -52,11 +52,10 @@ from fdg_plugins.objectives.objective import (
     Objective,
     Seen,
     SiteRound,
-    check_choice,
-    check_number,
     evaluating,
     to_report,
 )
+from fdg_plugins.values import check_choice, check_number
 
 CLASS_MEANS = "class_means"
 CLASS_COUNTS = "class_counts"
@@ -81,6 +80,7 @@ class FedDIMObjective(Objective):
     """
 
     name: ClassVar[str] = "dim"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
     report: ClassVar[str | None] = "class_means"
 
     strength: float = 0.01

@@ -20,9 +20,9 @@ Differences: weight decay stays with the optimiser. Some code takes the norm of 
 squared norm of all (FedDG benchmark), which is another method, and has no gradient at theta.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -31,7 +31,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
+from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class FedProxObjective(Objective):
     """
 
     name: ClassVar[str] = "prox"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
 
     strength: float = 0.01
 

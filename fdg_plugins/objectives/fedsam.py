@@ -20,8 +20,9 @@ Differences: FedOMG's released code counts a batch three times in the running st
 gradient to norm 10; here nothing is clipped.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -30,7 +31,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
+from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class FedSAMObjective(Objective):
     """
 
     name: ClassVar[str] = "sam"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0}
 
     radius: float = 0.05
 

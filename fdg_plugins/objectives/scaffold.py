@@ -53,6 +53,8 @@ class SCAFFOLDObjective(Objective):
     """Cross entropy, by steps with control variates. It has no settings."""
 
     name: ClassVar[str] = "scaffold"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
+    neutral_when_received: ClassVar[bool] = False
     report: ClassVar[str | None] = "control_variate"
     reports_parameters: ClassVar[bool] = True
 

@@ -17,9 +17,8 @@ import torch
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import first_problem
 from fdg_plugins.storage import read_json, user_path
-from fdg_plugins.values import is_utf8
+from fdg_plugins.values import first_problem, is_utf8
 
 FILE_NAME = "fdg_site.json"
 
