@@ -15,10 +15,9 @@ class ClippedFedAvgAggregator(FedAvgAggregator):
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return ``p_u * min(1, median length / |g_u|)`` as the coefficients."""
-        report = super().direction(weights, contributions).report
-        lengths = torch.tensor(report["update_norms"], dtype=torch.float64)
+        lengths = self.lengths(contributions)
         factors = (lengths.median() / lengths.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
-        return Direction(weights * factors, report)
+        return Direction(weights * factors, {})
 
 
 METHOD = Method(

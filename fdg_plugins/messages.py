@@ -15,8 +15,11 @@ from pydantic_core import PydanticCustomError
 from fdg_plugins.errors import FDGError
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL as REPORT_LOCAL_MODEL
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
+from fdg_plugins.values import LONGEST_QUOTE as LONGEST_QUOTE
+from fdg_plugins.values import LONGEST_REASON as LONGEST_REASON
+from fdg_plugins.values import first_problem as first_problem
+from fdg_plugins.values import one_line as one_line
 from fdg_plugins.values import shorten as shorten
-from fdg_plugins.values import visible
 
 TASK_CENSUS = "census"
 TASK_PROBE = "probe"
@@ -50,8 +53,6 @@ MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
 MOST_SAMPLES = 2**53  # beyond it a float64 no longer counts single samples
 LONGEST_S = 1e9  # seconds of a training, thirty years
-LONGEST_QUOTE = 200  # characters of what a site says, in a sentence of the server's
-LONGEST_REASON = 400
 
 # One line of printable text: no control character, with which it could forge lines of a log.
 Name = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
@@ -159,30 +160,3 @@ class TrainReport(Checked):
     effective_steps: float = pydantic.Field(ge=1, allow_inf_nan=False)
     learning_rate: float = pydantic.Field(gt=0, allow_inf_nan=False)
     seconds: float = pydantic.Field(ge=0, le=LONGEST_S)
-
-
-def first_problem(error: pydantic.ValidationError) -> str:
-    """Return pydantic's first complaint as one sentence: field, what came, what was expected."""
-    detail = error.errors(include_url=False)[0]
-    field = one_line(".".join(str(part) for part in detail["loc"]) or "value", LONGEST_QUOTE)
-    if detail["type"] == "extra_forbidden":
-        return f"unknown field {field!r}."
-    if detail["type"] == "missing":
-        return f"field {field!r} is missing."
-    return f"{field} is {shorten(detail['input'])}, but {_lower_first(detail['msg'])}."
-
-
-def one_line(text: str, limit: int = LONGEST_REASON) -> str:
-    """Return a text of somebody else's as one printable line of at most ``limit`` characters and how many there were.
-
-    Control characters, line ends and marks that turn the direction of writing are written out (``\\n``, ``\\x1b``), so
-    that a site can forge no line of a log and colour no terminal.
-    """
-    printable = visible(text[:limit])
-    if len(text) <= limit and len(printable) <= limit:
-        return printable
-    return f"{printable[:limit]}... ({len(text)} characters)"
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -6,11 +6,12 @@ alone (0600), in a folder that only its owner enters (0700).
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,21 @@ def make_private_folder(path: Path) -> None:
     if path.stat().st_mode & 0o077:
         with contextlib.suppress(PermissionError):
             path.chmod(0o700)
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = True, private: bool = False) -> Iterator[int]:
+    """Hold the file at ``path``, made if it is missing, for this process alone; give a descriptor to read and append.
+
+    The lock ends with the block or the process, however that ends: nothing is left that a person would have to remove.
+    Raises ``BlockingIOError`` if another process holds it and ``wait`` is false, ``OSError`` if it cannot be held.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600 if private else 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def keep_file(source: Path, target: Path, *, private: bool = False) -> None:

@@ -20,7 +20,19 @@ from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.protocol import MOST_EPOCHS, MOST_ROUNDS, Protocol, environment_settings, make_protocol
 from fdg_plugins.sweep.values import read_settings
-from fdg_plugins.values import LARGEST, MOST_LEVELS, check_depth, is_number, shorten
+from fdg_plugins.values import (
+    LARGEST,
+    MOST_LEVELS,
+    check_choice,
+    check_count,
+    check_depth,
+    check_number,
+    check_settings_known,
+    check_truth,
+    is_number,
+    read_like,
+    shorten,
+)
 
 LEVELS = 100_000
 LONG = "x" * 3_000_000
@@ -258,3 +270,59 @@ def test_a_name_of_megabytes_is_quoted_in_part(entry: Callable[[], object]) -> N
     with pytest.raises(FDGError) as caught:
         entry()
     assert len(str(caught.value)) < 2 * LONGEST_SENTENCE
+
+
+# --- checks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "says"),
+    [
+        (0.0, {"above": 0.0}, r"^x is 0\.0, expected a finite number above 0\.0\.$"),
+        (-1, {}, r"^x is -1, expected a finite number of at least 0\.$"),
+        (1.5, {"at_most": 1.0}, r"^x is 1\.5, expected a number from 0 to 1\.0\.$"),
+        (math.nan, {}, "x is nan"),
+        (True, {}, "x is True"),
+        ("1", {}, "x is '1'"),
+        (1e31, {}, "of at least 0, and of at most 1e"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_with_its_range(value: Any, limits: dict[str, float], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        check_number("x", value, **limits)
+
+
+def test_the_ends_of_a_range_belong_to_it() -> None:
+    check_number("x", 0)
+    check_number("x", 1, at_most=1.0)
+    check_number("x", 1e-300, above=0.0)
+    check_count("x", 3, at_least=3, at_most=3)
+    check_choice("x", "a", ("b", "a"))
+    check_truth("x", False)
+    check_settings_known("it", ["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        (lambda: check_count("x", True, at_least=0, at_most=9), "^x is True, expected a whole number of at least 0"),
+        (lambda: check_count("x", 10, at_least=0, at_most=9), r"^x is 10, expected at most 9\.$"),
+        (lambda: check_choice("x", "c", ("b", "a")), r"^x is 'c', expected one of a, b\.$"),
+        (lambda: check_truth("x", 1), r"^x is 1, expected true or false\.$"),
+        (lambda: check_settings_known("it", ["c"], ["a", "b"]), r"^it has no setting 'c'; it has a, b\.$"),
+        (lambda: check_settings_known("it", ["c"], []), r"^it has no setting 'c'; it has none\.$"),
+        (lambda: read_like("x", "much", 1.0), r"^x is 'much', expected a number\.$"),
+        (lambda: read_like("x", "2", True), r"^x is '2', expected true or false\.$"),
+    ],
+)
+def test_every_other_check_has_its_sentence(check: Callable[[], None], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        check()
+
+
+def test_text_is_read_as_a_value_of_the_same_kind() -> None:
+    assert read_like("x", " 1e-3 ", 1.0) == 1e-3
+    assert [read_like("x", text, False) for text in ("True", "0")] == [True, False]
+    assert read_like("x", " a ", "b") == "a"
+    assert read_like("x", "a", {}) == "a"
+    assert read_like("x", [1], 1.0) == [1]

@@ -24,6 +24,7 @@ from fdg_plugins.aggregators.fedga import FedGAAggregator
 from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
 from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
+from fdg_plugins.aggregators.step import take_step
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import WEIGHTINGS, FedDGGAWeighting, make_weighting
 
@@ -45,4 +46,5 @@ __all__ = [
     "Weighting",
     "make_aggregator",
     "make_weighting",
+    "take_step",
 ]

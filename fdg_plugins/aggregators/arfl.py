@@ -36,9 +36,9 @@ import torch
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.robust_weighting import risk_weights
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
-from fdg_plugins.values import is_number, shorten, too_large
+from fdg_plugins.values import check_number
 
 
 class Risk(NamedTuple):
@@ -61,10 +61,7 @@ class ARFLWeighting(Weighting):
     needs_training_loss = True
 
     def __init__(self, strength: float = 1.0) -> None:
-        if not is_number(strength) or strength <= 0:
-            raise SettingsError(
-                f"strength is {shorten(strength)}, expected a finite number above 0{too_large(strength)}."
-            )
+        check_number("strength", strength, above=0)
         self.strength = strength
         self._risks: dict[str, Risk] = {}
 

@@ -22,6 +22,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
+from weakref import ReferenceType, ref
 
 import torch
 from nvflare.apis.fl_context import FLContext
@@ -34,16 +35,17 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution
 from fdg_plugins.aggregators.weightings import RoundOf, Weighting, make_weighting
+from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.flare.peers import authenticated_site
-from fdg_plugins.messages import LONGEST_QUOTE, META_REPORT, META_SITE, one_line
-from fdg_plugins.values import is_number, shorten, too_large
+from fdg_plugins.messages import META_REPORT, META_SITE
+from fdg_plugins.values import LONGEST_QUOTE, check_number, check_settings_known, one_line, read_like
 
-STATE_VERSION = 1
+AGGREGATOR_STATE = 1
 
 
 class Direction(NamedTuple):
@@ -51,6 +53,13 @@ class Direction(NamedTuple):
 
     coefficients: torch.Tensor
     report: dict[str, Any]
+
+
+class KnownGram(NamedTuple):
+    """A Gram matrix ``[U, U]`` and the contributions of which it is, as long as these are needed for something else."""
+
+    contributions: tuple[ReferenceType[Contribution], ...]
+    matrix: torch.Tensor
 
 
 class RunFacts(NamedTuple):
@@ -81,6 +90,14 @@ class UpdateAggregator(ModelAggregator):
     needs_head: ClassVar[bool] = False  # whether all of the head must travel, whose rows the method treats apart
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files: ``core``'s functions alone read them
 
+    # What a class declares of itself for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    neutral: ClassVar[Mapping[str, Any] | None] = None
+    """Settings with which it is FedAvg, bit for bit, among sites alike in steps and classes; None: there are none."""
+    whole_updates: ClassVar[bool] = True
+    """Whether the step is one combination of whole updates; false where ``step_of`` parts a parameter by rows."""
+    scales_with_updates: ClassVar[bool] = True
+    """Whether all updates times a factor make the step that factor times as long."""
+
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:
         super().__init__()
         self.weighting = weighting
@@ -89,6 +106,7 @@ class UpdateAggregator(ModelAggregator):
         self._layout: ModelLayout | None = None
         self._sites: frozenset[str] | None = None
         self._round_of: RoundOf | None = None
+        self._known_gram: KnownGram | None = None
         self.reset_stats()
         self._validate()
 
@@ -124,10 +142,8 @@ class UpdateAggregator(ModelAggregator):
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Replace settings by name before the first round; text, as from the environment, is read as their type."""
         in_force = self.settings()
-        for name in settings:
-            if name not in in_force:
-                raise SettingsError(f"{type(self).__name__} has no setting {shorten(name)}; it has {list(in_force)}.")
-        wanted = {name: _like(name, value, in_force[name]) for name, value in settings.items()}
+        check_settings_known(type(self).__name__, settings, list(in_force))
+        wanted = {name: read_like(name, value, in_force[name]) for name, value in settings.items()}
         try:
             self._set(wanted)
         except SettingsError:
@@ -174,19 +190,20 @@ class UpdateAggregator(ModelAggregator):
         Rounds count from 0, as in FLARE.
         """
         self.reset_stats()
+        self._known_gram = None
         self._layout = layout
         self._sites = frozenset(sites)
         self._round_of = RoundOf(round_number, total_rounds, tuple(sorted(self._sites)))
 
     def state(self) -> dict[str, Any]:
         """Return what must survive the round, as a value for JSON."""
-        return {"version": STATE_VERSION, "weighting": self._weigh.state()}
+        return {"version": AGGREGATOR_STATE, "weighting": self._weigh.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state` returned; raise ``SettingsError`` for another version."""
-        if state.get("version") != STATE_VERSION:
+        if state.get("version") != AGGREGATOR_STATE:
             raise SettingsError(
-                f"state of the aggregator has version {state.get('version')}, expected {STATE_VERSION}."
+                f"state of the aggregator has version {state.get('version')}, expected {AGGREGATOR_STATE}."
             )
         self._weigh.restore(state["weighting"])
 
@@ -210,7 +227,7 @@ class UpdateAggregator(ModelAggregator):
         if not self._contributions:
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
-        contributions, clipping = self._clipped([self._contributions[site] for site in sorted(self._contributions)])
+        contributions = [self._contributions[site] for site in sorted(self._contributions)]
         weights = self._weigh(contributions, self._round_of or self._round_in_context())
         direction = self.direction(weights, contributions)
         step = self._step(weights, direction.coefficients, contributions)
@@ -220,28 +237,49 @@ class UpdateAggregator(ModelAggregator):
             "coefficients": direction.coefficients.tolist(),
             **self._weigh.report(contributions),
             **direction.report,
-            **clipping,
         }
         arrays = all(contribution.arrays for contribution in contributions)
         params = {name: value.numpy() for name, value in step.items()} if arrays else step
         self.reset_stats()
         return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
 
-    def _clipped(self, contributions: Sequence[Contribution]) -> tuple[Sequence[Contribution], dict[str, Any]]:
-        """Return the contributions, long ones shortened to ``clip_to_median`` medians, and for the report the factors.
+    def clip(self) -> dict[str, Any]:
+        """Shorten long updates to ``clip_to_median`` medians of the round; return the factors for the report.
 
         Every direction is made of the updates, so that none can be dragged far by a site of which nobody knows that it
-        lies. Buffers stay as they are.
+        lies. Buffers stay as they are, and without ``clip_to_median`` so does everything.
         """
-        if self.facts.clip_to_median is None:
-            return contributions, {}
-        lengths = [math.sqrt(inner_product(self.trainable(one), self.trainable(one))) for one in contributions]
+        if self.facts.clip_to_median is None or not self._contributions:
+            return {}
+        sites = sorted(self._contributions)
+        lengths = self.lengths([self._contributions[site] for site in sites]).tolist()
         factors = clip_factors(lengths, self.facts.clip_to_median)
-        shortened = [
-            one if factor == 1.0 else self._scaled(one, factor)
-            for one, factor in zip(contributions, factors, strict=True)
-        ]
-        return shortened, {"clip_factors": factors}
+        for site, factor in zip(sites, factors, strict=True):
+            if factor != 1.0:
+                self._contributions[site] = self._scaled(self._contributions[site], factor)
+        return {"clip_factors": factors}
+
+    def lengths(self, contributions: Sequence[Contribution]) -> torch.Tensor:
+        """Return the L2 lengths of the updates' trainable parameters, float64 ``[U]``."""
+        parts = [self.trainable(contribution) for contribution in contributions]
+        return torch.tensor([math.sqrt(inner_product(part, part)) for part in parts], dtype=torch.float64)
+
+    def gram(self, contributions: Sequence[Contribution]) -> torch.Tensor:
+        """Return the Gram matrix of the updates' trainable parameters, float64 ``[U, U]``.
+
+        It is kept until the next round begins, so that what is measured of the step needs no second one.
+        """
+        found = gram_matrix([self.trainable(contribution) for contribution in contributions])
+        self._known_gram = KnownGram(tuple(map(ref, contributions)), found)
+        return found
+
+    def known_gram(self, contributions: Sequence[Contribution]) -> torch.Tensor | None:
+        """Return the Gram matrix of exactly these contributions if :meth:`gram` computed it, else None."""
+        known = self._known_gram
+        if known is None or len(known.contributions) != len(contributions):
+            return None
+        same = all(one() is other for one, other in zip(known.contributions, contributions, strict=True))
+        return known.matrix if same else None
 
     def _scaled(self, contribution: Contribution, factor: float) -> Contribution:
         scaled = {name: whole(value) * factor for name, value in self.trainable(contribution).items()}
@@ -307,32 +345,6 @@ class UpdateAggregator(ModelAggregator):
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
         return ModelLayout.of(weights) if weights else self._round_layout or None
-
-
-def check_number(name: str, value: Any, above: float | None = None, at_least: float | None = None) -> None:
-    """Raise ``SettingsError`` unless ``value`` is in the range given and no larger than ``values.LARGEST``."""
-    if not is_number(value) or (above is not None and value <= above) or (at_least is not None and value < at_least):
-        limit = f"above {above}" if above is not None else f"of at least {at_least}"
-        raise SettingsError(f"{name} is {shorten(value)}, expected a finite number {limit}{too_large(value)}.")
-
-
-def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> list[float]:
-    """Return the cosines from inner products ``[U]`` and lengths; zero where a length is zero."""
-    scale = lengths * length
-    return (
-        torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()
-    )
-
-
-def _like(name: str, value: Any, current: Any) -> Any:
-    if not isinstance(value, str) or isinstance(current, str | dict):
-        return value
-    try:
-        if isinstance(current, bool):
-            return {"true": True, "1": True, "false": False, "0": False}[value.strip().lower()]
-        return float(value)
-    except (KeyError, ValueError) as error:
-        raise SettingsError(f"{name} is {shorten(value)}, expected a {type(current).__name__}.") from error
 
 
 def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:

@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
+from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
+from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.stored import Values
 from fdg_plugins.errors import ContributionError, DataError
 from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
@@ -30,7 +32,6 @@ from fdg_plugins.messages import (
 )
 
 CHECKED_AT_A_TIME = 1 << 20  # elements of a tensor in a file that are in memory while it is checked
-LARGEST_VALUE = 1e140  # beyond it the squared length of a float64 update overflows
 
 
 class NotFiniteError(ContributionError):
@@ -110,12 +111,8 @@ def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:
 def _as_tensor(site: str, name: object, value: Any) -> Values:
     if isinstance(value, StoredTensor):
         return value
-    if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type != "meta":
-        if not (value.is_quantized or value.is_nested):
-            return value.detach().cpu()
-    elif isinstance(value, np.ndarray | np.number) and value.dtype.kind in "fiub" and value.dtype.itemsize <= 8:
-        # torch shares an array's memory, but not of one that is read-only, reversed or of foreign byte order.
-        return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), copy=True))
+    if (tensor := dense_tensor(value)) is not None:
+        return tensor
     kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise ContributionError(f"site {site}: parameter {shorten(name)} is a {kind}, expected a dense array of numbers.")
 
@@ -156,12 +153,12 @@ def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
     """
     narrow = part.dtype in (torch.float16, torch.bfloat16)
     length = float(torch.linalg.vector_norm(part, dtype=torch.float32 if narrow else None))
-    if length <= LARGEST_VALUE:  # which neither NaN nor infinity is
+    if length <= LARGEST_SQUARABLE:  # which neither NaN nor infinity is
         return length
     if count := int((~torch.isfinite(part)).sum()):
         raise NotFiniteError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
-    if bool((part.double().abs() > LARGEST_VALUE).any()):
-        raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_VALUE:g}.")
+    if bool((part.double().abs() > LARGEST_SQUARABLE).any()):
+        raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_SQUARABLE:g}.")
     return float(torch.linalg.vector_norm(part, dtype=torch.float64))
 
 

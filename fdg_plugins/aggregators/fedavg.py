@@ -16,15 +16,13 @@ Buffers: float buffers are averaged with p; integer buffers move by the largest 
 Differences: weights are numbers of training samples; FLARE's own FedAvg uses numbers of steps if sites report them.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.measures import measures
-from fdg_plugins.core.gram import gram_matrix
 
 
 class FedAvgAggregator(UpdateAggregator):
@@ -36,8 +34,8 @@ class FedAvgAggregator(UpdateAggregator):
     """
 
     reads_parts: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return p as the coefficients; report the updates' lengths and cosines with their mean."""
-        gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
-        return Direction(weights, measures(gram, weights, weights))
+        """Return p as the coefficients."""
+        return Direction(weights, {})

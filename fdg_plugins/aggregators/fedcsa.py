@@ -26,14 +26,12 @@ one-sentence description in FedDG-GA's paper. Reference weights from another met
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 
-from fdg_plugins.aggregators.base import Direction
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
-from fdg_plugins.aggregators.measures import measures
-from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.linear import combine
 from fdg_plugins.core.stored import Values, flattened, part_of
 from fdg_plugins.errors import SettingsError
@@ -48,6 +46,7 @@ class FedCSAAggregator(FedAvgAggregator):
     """
 
     needs_head = True
+    whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own
 
     def check(self, contribution: Contribution) -> None:
         """Raise ``SettingsError`` unless the workflow told the last layer and the site's images of each class.
@@ -65,29 +64,14 @@ class FedCSAAggregator(FedAvgAggregator):
                 "weights follow."
             )
 
-    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return a as the coefficients; report lengths and cosines with the mean, and with the step that is taken."""
-        updates = [self.trainable(contribution) for contribution in contributions]
-        rows = self._class_weights(weights, contributions)
-        step = {name: self._combined(name, weights, rows, [update[name] for update in updates]) for name in updates[0]}
-        # The step is no combination of whole updates, so it stands beside them.
-        mean, taken = (torch.zeros(len(updates) + 1, dtype=torch.float64) for _ in range(2))
-        mean[:-1], taken[-1] = weights, 1.0
-        return Direction(weights, measures(gram_matrix([*updates, step]), mean, taken, len(updates)))
-
     def step_of(
         self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
     ) -> torch.Tensor:
         """Return the step of one parameter: of the last layer row by row, of the others along the direction."""
-        rows = self._class_weights(weights, contributions) * self.server_lr
-        return self._combined(name, coefficients, rows, [contribution.update[name] for contribution in contributions])
-
-    def _combined(
-        self, name: str, coefficients: torch.Tensor, rows: torch.Tensor, tensors: Sequence[Values]
-    ) -> torch.Tensor:
-        if name in self.facts.last_layer:
-            return combine_rows(rows, tensors)
-        return combine(coefficients, tensors)
+        tensors = [contribution.update[name] for contribution in contributions]
+        if name not in self.facts.last_layer:
+            return combine(coefficients, tensors)
+        return combine_rows(self._class_weights(weights, contributions) * self.server_lr, tensors)
 
     def _class_weights(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor:
         counts = [self.facts.class_counts[contribution.site] for contribution in contributions]

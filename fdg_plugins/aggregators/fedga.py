@@ -23,6 +23,9 @@ Differences: see :mod:`fdg_plugins.core.adjustment`. The gaps are measured by
 :class:`~fdg_plugins.filters.GapCheckFilter` at the server.
 """
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
 
 
@@ -34,6 +37,8 @@ class FedGAAggregator(FedAvgAggregator):
         normalizer: ``"max"`` (paper) or ``"max_abs"`` (released code).
         server_lr: eta_g > 0, the factor of the mean update; one in the paper.
     """
+
+    neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
 
     def __init__(self, step_size: float = 0.05, normalizer: str = "max", server_lr: float = 1.0) -> None:
         self.step_size = step_size

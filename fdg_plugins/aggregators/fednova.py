@@ -25,15 +25,13 @@ neither.
 """
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.measures import measures
-from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.errors import ContributionError
 
 
@@ -47,6 +45,7 @@ class FedNovaAggregator(UpdateAggregator):
 
     reads_parts: ClassVar[bool] = True
     reads_effective_steps: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def check(self, contribution: Contribution) -> None:
         """Refuse a contribution that does not say how far its steps went, or says farther than any momentum takes them.
@@ -64,12 +63,9 @@ class FedNovaAggregator(UpdateAggregator):
             )
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return ``tau_eff p_u / |a_u|``; report ``|a_u|``, and lengths and cosines as under FedAvg."""
+        """Return ``tau_eff p_u / |a_u|``; report ``|a_u|``."""
         steps = effective_steps_of(contributions)
-        coefficients = normalized_coefficients(weights, steps)
-        gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
-        measured = measures(gram, weights, coefficients)
-        return Direction(coefficients, {**measured, "effective_steps": steps.tolist()})
+        return Direction(normalized_coefficients(weights, steps), {"effective_steps": steps.tolist()})
 
 
 def normalized_coefficients(weights: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:

@@ -23,18 +23,16 @@ integer buffers move by the largest update.
 Differences: see :mod:`fdg_plugins.core.matching`. The authors' code leaves BatchNorm's buffers at their initial values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.aggregators.base import Direction, UpdateAggregator, check_number
+from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.measures import measures
-from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.matching import invariant_coefficients, match
-from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.values import shorten
+from fdg_plugins.errors import FDGError
+from fdg_plugins.values import check_number, check_truth
 
 
 class FedOMGAggregator(UpdateAggregator):
@@ -51,6 +49,7 @@ class FedOMGAggregator(UpdateAggregator):
     """
 
     reads_parts: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {"kappa": 0.0}
 
     def __init__(
         self,
@@ -66,21 +65,19 @@ class FedOMGAggregator(UpdateAggregator):
     def _validate(self) -> None:
         super()._validate()
         check_number("kappa", self.kappa, at_least=0.0)
-        if not isinstance(self.rescale, bool):
-            raise SettingsError(f"rescale is {shorten(self.rescale)}, expected true or false.")
+        check_truth("rescale", self.rescale)
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return the coefficients of d (Eq. 16); report gamma, its certificate, and what the paper's Fig. 5 shows."""
+        """Return the coefficients of d (Eq. 16); report gamma and its certificate."""
         if not bool(weights.any()):
             raise FDGError("no site of the round has a weight above zero, and FedOMG needs weights that sum to one.")
         # All at once when all have arrived: rows computed on arrival would read every earlier update again.
-        gram = gram_matrix([self.trainable(contribution) for contribution in contributions])
+        gram = self.gram(contributions)
         matching = match(gram, weights, self.kappa)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale)
         report = {
             "gamma": matching.weights.tolist(),
             "duality_gap": matching.gap,
             "objective": matching.objective,
-            **measures(gram, weights, coefficients),
         }
         return Direction(coefficients, report)

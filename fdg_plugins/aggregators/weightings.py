@@ -17,10 +17,10 @@ from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.plugins.classes import ClassesOf
-from fdg_plugins.values import is_number, shorten, too_large
+from fdg_plugins.values import check_choice, check_number
 
 
 class Uniform(Weighting):
@@ -65,14 +65,8 @@ class FedDGGAWeighting(Weighting):
     needs_reports = True
 
     def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:
-        if not is_number(step_size) or step_size < 0:
-            raise SettingsError(
-                f"step_size is {shorten(step_size)}, expected a finite number of at least 0{too_large(step_size)}."
-            )
-        if not isinstance(normalizer, str) or normalizer not in NORMALIZERS:
-            raise SettingsError(
-                f"normalizer is {shorten(normalizer)}, expected one of {', '.join(sorted(NORMALIZERS))}."
-            )
+        check_number("step_size", step_size)
+        check_choice("normalizer", normalizer, NORMALIZERS)
         self.step_size = step_size
         self.normalizer = normalizer
         self._weights: dict[str, float] = {}

@@ -11,7 +11,6 @@ import logging
 import secrets
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,8 +27,8 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.filter_chain import class_path, result_filters
 from fdg_plugins.messages import HEADER_REASON
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
+from fdg_plugins.versions import OF_AUDIT, installed_versions
 
-PACKAGES = ("fdg-plugins", "nvflare", "torch")
 ID_BYTES = 8
 _PAIR = "fdg_audit_pair"  # private to the context of one task: its id, and that of the line
 
@@ -117,7 +116,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
 @cache
 def _versions() -> dict[str, str]:
     """Return the versions of the packages, which are read from files, and stay what they are while this runs."""
-    return {name: version(name) for name in PACKAGES}
+    return installed_versions(OF_AUDIT)
 
 
 def _filters(fl_ctx: FLContext) -> tuple[FilterEntry, ...] | None:

@@ -5,7 +5,6 @@ Two for every answer of our executor: when it returns the answer, and when FLARE
 filter. An answer of another executor has the second alone.
 """
 
-import fcntl
 import logging
 import math
 import os
@@ -18,6 +17,7 @@ import pydantic
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import Checked, Loss, first_problem
+from fdg_plugins.storage import locked
 
 AUDIT_FILE = "fdg_audit.jsonl"
 NOT_SENT = "not sent"
@@ -103,12 +103,8 @@ def append_line(path: Path, line: AuditLine) -> None:
     """
     try:
         # The folder is the site's own workspace; a file that is not there is made, a folder is not.
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # two jobs of one site write to the same file
+        with locked(path, private=True) as handle:  # two jobs of one site write to the same file
             _append(handle, line.model_dump_json().encode())
-        finally:
-            os.close(handle)
     except OSError as error:
         reason = f"cannot be written: {error.strerror}."
         raise DataError(f"audit file {path} {reason}", public=f"the audit {reason}") from error

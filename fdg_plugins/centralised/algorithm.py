@@ -17,9 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.values import shorten
 
 MOST_STEPS = 10_000_000
 
@@ -46,6 +44,12 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+
+    # What a class declares of itself for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    neutral: ClassVar[Mapping[str, Any] | None] = None
+    """Settings with which every step is ERM's, bit for bit; None: there are none."""
+    compares_domains: ClassVar[bool] = True
+    """Whether all that it adds compares domains, so that with one domain it is ERM."""
 
     @property
     def restarts_at(self) -> int | None:
@@ -109,11 +113,3 @@ def by_domain(values: torch.Tensor, batches: Sequence[Batch]) -> tuple[torch.Ten
 def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch]) -> torch.Tensor:
     """Return the mean cross entropy of each domain, ``[m]``."""
     return torch.stack([cross_entropy(own, labels) for own, (_, labels) in zip(logits, batches, strict=True)])
-
-
-def check_count(name: str, value: Any, at_least: int = 0) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a whole number from ``at_least`` to ``MOST_STEPS``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise SettingsError(f"{name} is {shorten(value)}, expected a whole number of at least {at_least}.")
-    if value > MOST_STEPS:
-        raise SettingsError(f"{name} is {shorten(value)}, expected at most {MOST_STEPS:,}.")

@@ -10,11 +10,16 @@ Equation: minimise ``mean_e L_e + w(t) penalty`` with ``w(t) = early_strength`` 
 Shapes: risks L ``[m]`` of the logits ``[B, Y]`` of m source domains; w and the penalty are scalars.
 """
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fdg_plugins.centralised.algorithm import Algorithm, check_count
-from fdg_plugins.objectives.objective import check_number
+import torch
+
+from fdg_plugins.centralised.algorithm import MOST_STEPS, Algorithm, Batch, Loss, State, domain_logits, domain_risks
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.values import check_count, check_number
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class AnnealedPenalty(Algorithm):
 
     def __post_init__(self) -> None:
         check_number("strength", self.strength)
-        check_count("warm_up", self.warm_up)
+        check_count("warm_up", self.warm_up, at_least=0, at_most=MOST_STEPS)
 
     @property
     def restarts_at(self) -> int | None:
@@ -44,3 +49,20 @@ class AnnealedPenalty(Algorithm):
         if not self.strength:
             return 0.0
         return self.strength if step >= self.warm_up else self.early_strength
+
+
+class LogitsPenalty(AnnealedPenalty):
+    """The mean risk and a penalty that follows from the domains' logits and risks alone."""
+
+    @abstractmethod
+    def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
+        """Return the penalty without its factor, a scalar, of logits ``[B, Y]`` of each domain and risks ``[m]``."""
+
+    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+        """Return mean risk and penalty."""
+        logits = domain_logits(model, batches)
+        risks = domain_risks(logits, batches)
+        value = risks.mean()
+        if strength := self.strength_at(step):
+            value = value + strength * self.penalty(logits, risks, batches)
+        return Loss(value, risks.detach(), state)

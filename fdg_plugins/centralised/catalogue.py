@@ -14,6 +14,8 @@ from fdg_plugins.centralised.iga import CentralisedIGA
 from fdg_plugins.centralised.irm import CentralisedIRM
 from fdg_plugins.centralised.vrex import CentralisedVREx
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import expected_one_of
+from fdg_plugins.values import check_settings_known, shorten
 
 ALGORITHMS: Mapping[str, type[Algorithm]] = {
     algorithm.name: algorithm
@@ -41,20 +43,16 @@ def make_algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
     Raises ``SettingsError`` for an unknown name, an unknown setting, and a value out of range.
     """
     defaults = algorithm_settings(name)
-    for setting in settings:
-        if setting not in defaults:
-            raise SettingsError(
-                f"algorithm {name!r} has no setting {setting!r}; it has {', '.join(defaults) or 'none'}."
-            )
-    return _algorithm(name)(**{setting: _like(value, defaults[setting]) for setting, value in settings.items()})
+    check_settings_known(f"algorithm {name!r}", settings, list(defaults))
+    return _algorithm(name)(**{setting: _pointed(value, defaults[setting]) for setting, value in settings.items()})
 
 
-def _like(value: Any, default: Any) -> Any:
+def _pointed(value: Any, default: Any) -> Any:
     """Convert an int to float if the default is a float, so that records write equal values equally."""
     return float(value) if isinstance(default, float) and type(value) is int else value
 
 
 def _algorithm(name: Any) -> type[Algorithm]:
     if not isinstance(name, str) or name not in ALGORITHMS:
-        raise SettingsError(f"algorithm is {name!r}, expected one of {', '.join(ALGORITHMS)}.")
+        raise SettingsError(f"algorithm is {shorten(name)}, {expected_one_of(name, ALGORITHMS)}")
     return ALGORITHMS[name]

@@ -13,9 +13,9 @@ Differences: DomainBed takes the mean over all images of the step, which is the 
 a domain with fewer images than a batch has the same weight as any other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
@@ -27,6 +27,7 @@ class CentralisedERM(Algorithm):
 
     name: ClassVar[str] = "erm"
     title: ClassVar[str] = "ERM"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
         """Return the mean of the domains' risks ``[m]``."""

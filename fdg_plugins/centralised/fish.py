@@ -21,16 +21,16 @@ step, as in both. The authors' warm-up with ERM is left out, as in DomainBed. Th
 DomainBed's 0.5.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from fdg_plugins.centralised.algorithm import Batch, ComputeGradients
 from fdg_plugins.centralised.erm import CentralisedERM
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.objective import check_number
+from fdg_plugins.values import check_number
 
 
 @torch.no_grad()
@@ -53,6 +53,8 @@ class CentralisedFish(CentralisedERM):
 
     name: ClassVar[str] = "fish"
     title: ClassVar[str] = "Fish"
+    neutral: ClassVar[Mapping[str, Any] | None] = None
+    compares_domains: ClassVar[bool] = False
 
     meta_step: float = 0.5
 

@@ -28,9 +28,9 @@ that they are for linear layers. FedOMG's paper restates Fishr over the whole ne
 follows the authors' own form, on the classifier only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -40,7 +40,7 @@ from fdg_plugins.centralised.algorithm import Batch, Loss, State, all_images, by
 from fdg_plugins.centralised.annealing import AnnealedPenalty
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.objective import check_number
+from fdg_plugins.values import check_number
 
 AVERAGES = "variance_averages"
 
@@ -91,6 +91,7 @@ class CentralisedFishr(AnnealedPenalty):
 
     name: ClassVar[str] = "fishr"
     title: ClassVar[str] = "Fishr"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
     early_strength: ClassVar[float] = 0.0
 
     strength: float = 1000.0

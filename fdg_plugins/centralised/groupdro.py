@@ -18,16 +18,16 @@ Differences: the paper's strong weight decay is not a default, neither in Domain
 domains through the network one after another; here they pass together (see ``algorithm``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import log_softmax
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.objective import check_number
+from fdg_plugins.values import check_number
 
 LOG_WEIGHTS = "log_weights"
 
@@ -51,6 +51,7 @@ class CentralisedGroupDRO(Algorithm):
 
     name: ClassVar[str] = "groupdro"
     title: ClassVar[str] = "GroupDRO"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
 
     step_size: float = 0.01
 

@@ -18,15 +18,15 @@ Differences: DomainBed passes the domains through the network one after another;
 ``algorithm``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.objective import check_number
+from fdg_plugins.values import check_number
 
 
 def gradient_spread(risks: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -52,6 +52,7 @@ class CentralisedIGA(Algorithm):
 
     name: ClassVar[str] = "iga"
     title: ClassVar[str] = "IGA"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
 
     strength: float = 1000.0
 

@@ -16,16 +16,15 @@ Degenerate cases: logits of zero give no penalty. A batch of one image is refuse
 Differences from DomainBed: none known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import one_hot, softmax
 
-from fdg_plugins.centralised.algorithm import Batch, Loss, State, domain_logits, domain_risks
-from fdg_plugins.centralised.annealing import AnnealedPenalty
-from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.centralised.algorithm import Batch
+from fdg_plugins.centralised.annealing import LogitsPenalty
 
 
 def scale_derivative(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -46,7 +45,7 @@ def invariance_penalty(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
 
 
 @dataclass(frozen=True)
-class CentralisedIRM(AnnealedPenalty):
+class CentralisedIRM(LogitsPenalty):
     """The mean risk plus the mean invariance penalty of the domains.
 
     Args:
@@ -56,18 +55,14 @@ class CentralisedIRM(AnnealedPenalty):
 
     name: ClassVar[str] = "irm"
     title: ClassVar[str] = "IRM"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
+    compares_domains: ClassVar[bool] = False
     early_strength: ClassVar[float] = 1.0
 
     strength: float = 100.0
     warm_up: int = 500
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return mean risk plus penalty."""
-        logits = domain_logits(model, batches)
-        risks = domain_risks(logits, batches)
-        value = risks.mean()
-        if strength := self.strength_at(step):
-            pairs = zip(logits, batches, strict=True)
-            penalties = torch.stack([invariance_penalty(own, labels) for own, (_, labels) in pairs])
-            value = value + strength * penalties.mean()
-        return Loss(value, risks.detach(), state)
+    def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
+        """Return the mean of the domains' invariance penalties."""
+        pairs = zip(logits, batches, strict=True)
+        return torch.stack([invariance_penalty(own, labels) for own, (_, labels) in pairs]).mean()

@@ -6,7 +6,6 @@ Network, images and splits are those of the federated runs on the same data (``s
 Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from fdg_plugins.centralised.schedule import (
 )
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import did_you_mean
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.named_protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
@@ -135,6 +135,5 @@ def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], algorithm:
         if name in _OPTIONS:
             raise SettingsError(f"{name} is no setting of a centralised run, expected it as {_OPTIONS[name]}.")
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+            hint = did_you_mean(name, known)
             raise SettingsError(f"a centralised run of {algorithm!r} has no setting {name!r}; {hint}")

@@ -3,10 +3,10 @@
 
 from dataclasses import dataclass, fields
 
-from fdg_plugins.centralised.algorithm import check_count
+from fdg_plugins.centralised.algorithm import MOST_STEPS
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives.objective import check_choice
 from fdg_plugins.settings.protocol import MOST_ROUNDS
+from fdg_plugins.values import check_choice, check_count
 
 ADAM, SGD = "adam", "sgd"
 OPTIMIZERS = (ADAM, SGD)
@@ -32,8 +32,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_count("steps", self.steps, at_least=1)
-        check_count("checkpoint_every", self.checkpoint_every, at_least=1)
+        check_count("steps", self.steps, at_least=1, at_most=MOST_STEPS)
+        check_count("checkpoint_every", self.checkpoint_every, at_least=1, at_most=MOST_STEPS)
         if self.checkpoints > MOST_ROUNDS:
             raise SettingsError(
                 f"checkpoint_every is {self.checkpoint_every}, expected at most {MOST_ROUNDS:,} checkpoints in "

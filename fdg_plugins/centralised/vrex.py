@@ -13,15 +13,14 @@ Degenerate cases: equal risks, or a single domain, give no penalty.
 Differences from DomainBed: none known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.centralised.algorithm import Batch, Loss, State, domain_logits, domain_risks
-from fdg_plugins.centralised.annealing import AnnealedPenalty
-from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.centralised.algorithm import Batch
+from fdg_plugins.centralised.annealing import LogitsPenalty
 
 
 def risk_variance(risks: torch.Tensor) -> torch.Tensor:
@@ -34,7 +33,7 @@ def risk_variance(risks: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class CentralisedVREx(AnnealedPenalty):
+class CentralisedVREx(LogitsPenalty):
     """The mean risk plus the variance of the risks.
 
     Args:
@@ -44,15 +43,12 @@ class CentralisedVREx(AnnealedPenalty):
 
     name: ClassVar[str] = "vrex"
     title: ClassVar[str] = "V-REx"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
     early_strength: ClassVar[float] = 1.0
 
     strength: float = 10.0
     warm_up: int = 500
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return mean risk plus penalty."""
-        risks = domain_risks(domain_logits(model, batches), batches)
-        value = risks.mean()
-        if strength := self.strength_at(step):
-            value = value + strength * risk_variance(risks)
-        return Loss(value, risks.detach(), state)
+    def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
+        """Return the variance of the risks."""
+        return risk_variance(risks)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator, take_step
 from fdg_plugins.controllers.answers import Answers, Reception
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
@@ -338,7 +338,7 @@ class Rounds:
         try:
             if len(answers.local) < needed:
                 raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")
-            result = self.aggregator.aggregate_model()
+            result = take_step(self.aggregator)
             self.guard.step(result.params, self.aggregator.server_lr, longest)
             self.model.apply(result.params)
             self.channel.commit(TASK_TRAIN)

@@ -11,9 +11,10 @@ Shapes: U updates of P values in all; panels ``[U, K]`` in float64 with K values
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,8 @@ SHORTEST_PANEL = 1 << 8
 LOADED = 1 << 20  # values that one thread loads at a time from stored updates, about
 PANELS = 8  # the fewest panels in a segment
 MOST_SEGMENTS = 64  # of one parameter; each may have to wait as a matrix [U, U]
+
+Right = Callable[[torch.Tensor], torch.Tensor]  # from a panel [U, L] to the right factor [L, V] of its product
 
 
 class _Segment(NamedTuple):
@@ -49,15 +52,34 @@ def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
     """
     rows = list(updates)
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64)
+    _add_products(total, rows, lambda panel: panel.T)
+    upper = total.triu()
+    return upper + upper.triu(1).T
+
+
+def inner_products(update: Update, others: Sequence[Update]) -> torch.Tensor:
+    """Return ``<update, other>`` for each of V others, float64 ``[V]``; each is read once.
+
+    Raises ``ValueError`` if two have different names or numbers of elements.
+    """
+    total = torch.zeros(len(others) + 1, 1, dtype=torch.float64)
+    _add_products(total, [update, *others], lambda panel: panel[:1].T)
+    return total[1:, 0]
+
+
+def _add_products(total: torch.Tensor, updates: Sequence[Update], right: Right) -> None:
+    """Add to ``total`` the products of the updates' panels ``[U, L]``, in order, each with what ``right`` makes of it.
+
+    ``total`` has the shape of such a product.
+    """
     # OpenMP keeps the number of threads per thread, so it is set in every worker too.
     with (
         _one_thread_each() as threads,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
-        for product in _in_order(pool, threads, _segments(rows)):
+        compute = partial(_product_of, right=right)
+        for product in _in_order(pool, threads, compute, _segments(updates)):
             total += product
-    upper = total.triu()
-    return upper + upper.triu(1).T
 
 
 def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
@@ -71,17 +93,17 @@ def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
             yield _Segment(values, start, min(start + step, length))
 
 
-def _gram_of(segment: _Segment) -> torch.Tensor:
+def _product_of(segment: _Segment, right: Right) -> torch.Tensor:
     count, panel = len(segment.values), panel_length(len(segment.values))
-    total = torch.zeros(count, count, dtype=torch.float64)
     widened = torch.empty(count, min(panel, segment.stop - segment.start), dtype=torch.float64)
+    total = torch.zeros(count, right(widened).shape[1], dtype=torch.float64)
     for loaded in _loaded(segment, panel):
         for start in range(0, len(loaded[0]), panel):
             parts = [values[start : start + panel] for values in loaded]
             rows = widened[:, : len(parts[0])]
             for row, part in zip(rows, parts, strict=True):
                 row.copy_(part)
-            total.addmm_(rows, rows.T)
+            total.addmm_(rows, right(rows))
     return total
 
 
@@ -99,11 +121,13 @@ def _loaded(segment: _Segment, panel: int) -> Iterator[list[torch.Tensor]]:
         yield [part_of(values, part) for values in segment.values]
 
 
-def _in_order(pool: ThreadPoolExecutor, threads: int, segments: Iterator[_Segment]) -> Iterator[torch.Tensor]:
-    """Yield the Gram matrix of each segment, in order, with at most two results per thread waiting."""
+def _in_order(
+    pool: ThreadPoolExecutor, threads: int, compute: Callable[[_Segment], torch.Tensor], segments: Iterator[_Segment]
+) -> Iterator[torch.Tensor]:
+    """Yield what is computed of each segment in their order, with no more than two for each thread waiting."""
     waiting: deque[Future[torch.Tensor]] = deque()
     for segment in segments:
-        waiting.append(pool.submit(_gram_of, segment))
+        waiting.append(pool.submit(compute, segment))
         if len(waiting) > 2 * threads:
             yield waiting.popleft().result()
     while waiting:

@@ -14,6 +14,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
+from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import (
     HEADER_REASON,
@@ -29,7 +30,6 @@ from fdg_plugins.messages import (
 )
 
 STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's, which count steps and not images
-LARGEST_VALUE = 1e140  # beyond it the squared length of an update overflows
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ARRAYS = (np.float16, np.float32, np.float64, np.int64)
 WITHHELD = {"received": None, "local": None, "training_split": None, "epoch_losses": None}
@@ -133,8 +133,8 @@ def _values(site: str, name: str, value: Any) -> torch.Tensor:
     if value.dtype in FLOATS:
         if not bool(torch.isfinite(value).all()):
             refuse(site, f"{where} has values that are NaN or infinite")
-        if value.dtype == torch.float64 and bool((value.abs() > LARGEST_VALUE).any()):
-            refuse(site, f"{where} has values beyond {LARGEST_VALUE:g}")
+        if value.dtype == torch.float64 and bool((value.abs() > LARGEST_SQUARABLE).any()):
+            refuse(site, f"{where} has values beyond {LARGEST_SQUARABLE:g}")
     elif value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS):
         refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
     return value.detach().cpu()

@@ -42,7 +42,7 @@ from fdg_plugins.state.checked_files import read_checked_json, write_checked_jso
 from fdg_plugins.state.folders import state_folder
 
 GAP_FILE = "fdg_gap.json"
-STATE_VERSION, UNCHECKED_VERSION = 3, 2
+GAP_STATE, UNCHECKED_STATE = 3, 2
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any model that is of use
 METRICS = {"loss": loss_gap, "accuracy": accuracy_gap}
 
@@ -169,7 +169,7 @@ class OwnModels:
         if not os.path.lexists(self.path):
             return {}
         try:
-            return _Kept.model_validate(read_checked_json(self.path, UNCHECKED_VERSION)).rounds
+            return _Kept.model_validate(read_checked_json(self.path, UNCHECKED_STATE)).rounds
         except pydantic.ValidationError as error:
             raise DataError(f"file {self.path} is damaged: {first_problem(error)}") from error
 
@@ -184,7 +184,7 @@ class OwnModels:
         earlier = [number for number in rounds if number < round_number]
         kept = {str(max(earlier)): rounds[max(earlier)]} if earlier else {}
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        write_checked_json(self.path, {"version": STATE_VERSION, "rounds": {**kept, str(round_number): finite}})
+        write_checked_json(self.path, {"version": GAP_STATE, "rounds": {**kept, str(round_number): finite}})
 
 
 def refuse_forbidden(fl_ctx: FLContext) -> None:

@@ -25,8 +25,9 @@ Differences: FedDG-GA's code draws from global generators and imports its shuffl
 variant in which sites exchange amplitudes (Liu et al., "FedDG", CVPR 2021) is not implemented.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -35,8 +36,9 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.randomness import torch_generator
+from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class AMObjective(Objective):
     """
 
     name: ClassVar[str] = "am"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"probability": 0}
 
     probability: float = 0.5
 

@@ -6,8 +6,9 @@ Every other objective equals this one, to the bit, if its strength is zero or be
 Shapes: images ``[B, C, H, W]``, labels ``[B]``, logits ``[B, Y]``; the loss is a scalar.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -31,6 +32,7 @@ class CrossEntropy(Objective):
     """Cross entropy alone. It has no settings, and exchanges nothing."""
 
     name: ClassVar[str] = "erm"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the cross entropy; refuse anything received, for it would go unused."""

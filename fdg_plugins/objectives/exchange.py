@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
+from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.outliers import usual_length
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import MOST_SAMPLES, shorten
@@ -24,7 +25,7 @@ from fdg_plugins.messages import MOST_SAMPLES, shorten
 Tensors = Mapping[str, torch.Tensor]
 Phase = Literal["probe", "train"]
 
-STATE_VERSION = 1
+EXCHANGE_STATE = 1
 LARGEST_VALUE = 1e15  # the sum of the squares of 1e8 such values is still finite in float32
 
 TYPICAL_ROUNDS = 5  # earlier rounds whose reports say what is usual
@@ -85,7 +86,7 @@ class Reader:
         return self._tensor(name, value, (length,), {torch.bool}, "truth values").clone().contiguous()
 
     def _tensor(self, name: str, value: Any, shape: Sequence[int], dtypes: set[torch.dtype], what: str) -> torch.Tensor:
-        tensor = _as_tensor(self._loaded(name, value))
+        tensor = dense_tensor(self._loaded(name, value))
         if tensor is None:
             self.refuse(f"{name!r} is {_kind(value)}, expected a dense array of {what}")
         if tuple(tensor.shape) != tuple(shape):
@@ -222,7 +223,7 @@ class Exchange(ABC):
     def state(self) -> dict[str, Any]:
         """Return what must survive beside :meth:`tensors`, as a value for JSON."""
         return {
-            "version": STATE_VERSION,
+            "version": EXCHANGE_STATE,
             **self.identity(),
             "tensors": sorted(self._learned),
             "typical": {name: list(values) for name, values in self._typical.items()},
@@ -237,23 +238,13 @@ class Exchange(ABC):
         reader = Reader("state of the exchange", SettingsError)
         if not isinstance(state, Mapping):
             reader.refuse(f"is {_kind(state)}, expected a mapping")
-        for name, expected in {"version": STATE_VERSION, **self.identity(), "tensors": sorted(tensors)}.items():
+        for name, expected in {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(tensors)}.items():
             if state.get(name) != expected:
                 reader.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
         self._learned = self.read_learned(reader, tensors) if tensors else {}
         # A state of version 0.1.0 has none.
         self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
         self._begun = False
-
-
-def _as_tensor(value: Any) -> torch.Tensor | None:
-    """Return a dense tensor on the CPU, None for anything that is not one and no array of numbers."""
-    if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type != "meta":
-        return None if value.is_quantized or value.is_nested else value.detach().cpu()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.dtype.itemsize <= 8:
-        # torch shares an array's memory, but not of one that is read-only, reversed or of foreign byte order.
-        return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), copy=True))
-    return None
 
 
 def _kind(value: Any) -> str:

@@ -55,11 +55,10 @@ from fdg_plugins.objectives.objective import (
     Seen,
     Shared,
     SiteRound,
-    check_choice,
-    check_number,
     evaluating,
     to_report,
 )
+from fdg_plugins.values import check_choice, check_number
 
 CLASS_MEANS = "class_means"
 CLASS_COUNTS = "class_counts"
@@ -84,6 +83,7 @@ class FedDIMObjective(Objective):
     """
 
     name: ClassVar[str] = "dim"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
     report: ClassVar[str | None] = "class_means"
     needs_shared: ClassVar[Shared] = "head"
 

@@ -45,17 +45,17 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Exchange, Phase, Reader, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
+    ComputeGradients,
     LocalObjective,
     Objective,
     Seen,
     Shared,
     SiteRound,
-    check_choice,
-    check_number,
+    Trained,
     evaluating,
     to_report,
 )
-from fdg_plugins.values import shorten
+from fdg_plugins.values import check_choice, check_number, check_truth
 
 GRADIENT = "gradient/"
 WEIGHT, BIAS = ".weight", ".bias"
@@ -81,6 +81,7 @@ class FedIIRObjective(Objective):
     """
 
     name: ClassVar[str] = "iir"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
     report: ClassVar[str | None] = "classifier_gradient"
     needs_shared: ClassVar[Shared] = "head"
 
@@ -93,8 +94,7 @@ class FedIIRObjective(Objective):
     def __post_init__(self) -> None:
         check_number("strength", self.strength)
         check_number("ema", self.ema, at_most=1.0)
-        if not isinstance(self.frozen_batchnorm, bool):
-            raise SettingsError(f"frozen_batchnorm is {shorten(self.frozen_batchnorm)}, expected true or false.")
+        check_truth("frozen_batchnorm", self.frozen_batchnorm)
         check_choice("probe", self.probe, PROBES)
         check_choice("variant", self.variant, tuple(FACTORS))
 
@@ -174,9 +174,27 @@ class WithFrozenBatchNorm(LocalObjective):
             if isinstance(module, _BatchNorm):
                 module.eval()
 
+    def parameters(self) -> Sequence[torch.nn.Parameter]:
+        """Return the objective's own parameters."""
+        return self.objective.parameters()
+
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the objective's loss."""
         return self.objective.loss(model, images, labels)
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take the objective's step."""
+        return self.objective.step(model, compute_gradients, optimizer)
+
+    def report(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return the objective's report."""
+        return self.objective.report(trained)
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return what the objective keeps."""
+        return self.objective.memory(trained)
 
 
 class GradientExchange(Exchange):

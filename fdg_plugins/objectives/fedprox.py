@@ -23,9 +23,9 @@ Differences: weight decay is left to the optimiser. Some code (FedDG benchmark) 
 the squared norm of all parameters, which is a different method and has no gradient at theta.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -34,7 +34,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
+from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class FedProxObjective(Objective):
 
     name: ClassVar[str] = "prox"
     changes_effective_steps: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
 
     strength: float = 0.1
 

@@ -23,8 +23,9 @@ Differences: in FedOMG's released code, a batch enters the running statistics th
 final gradient to norm 10; here it is not clipped.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -33,7 +34,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, check_number
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
+from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class FedSAMObjective(Objective):
     """
 
     name: ClassVar[str] = "sam"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0}
 
     radius: float = 0.05
 

@@ -49,10 +49,9 @@ from fdg_plugins.objectives.objective import (
     Objective,
     SiteRound,
     Trained,
-    check_choice,
-    check_number,
 )
 from fdg_plugins.randomness import seeded, torch_generator
+from fdg_plugins.values import check_choice, check_number
 
 NORMS = ("norm", "squared")
 SMALLEST_FACTOR = 1 / 128  # exact in float32, so that a C at the limit is still there when it is read again

@@ -26,8 +26,9 @@ Buffers: averaged with the weights p, Abar among them.
 Differences: see docs/methods/harmofl.md.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -37,15 +38,8 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
 from fdg_plugins.objectives.erm import LocalCrossEntropy
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import (
-    ComputeGradients,
-    LocalObjective,
-    Objective,
-    Shared,
-    SiteRound,
-    check_number,
-)
-from fdg_plugins.values import shorten
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Shared, SiteRound
+from fdg_plugins.values import check_number, check_truth
 
 
 @dataclass(frozen=True)
@@ -66,6 +60,7 @@ class HarmoFLObjective(Objective):
 
     name: ClassVar[str] = "harmo"
     needs_shared: ClassVar[Shared] = "everything"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "normalize": False}
 
     radius: float = 0.05
     amplitude_momentum: float = 0.1
@@ -76,8 +71,7 @@ class HarmoFLObjective(Objective):
         check_number("radius", self.radius)
         check_number("amplitude_momentum", self.amplitude_momentum, at_most=1.0)
         check_number("band", self.band, at_most=0.5)
-        if not isinstance(self.normalize, bool):
-            raise SettingsError(f"normalize is {shorten(self.normalize)}, expected true or false.")
+        check_truth("normalize", self.normalize)
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
         """Return ``model`` behind an amplitude normalization that knows nothing yet; its own parameters stay."""

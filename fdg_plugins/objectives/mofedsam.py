@@ -47,10 +47,10 @@ from fdg_plugins.objectives.objective import (
     Shared,
     SiteRound,
     Trained,
-    check_number,
     to_report,
 )
 from fdg_plugins.objectives.parameters import Shapes, parameter_shapes, read_per_parameter
+from fdg_plugins.values import check_number
 
 STEP_LENGTH = "step_length"
 FLOAT32_STEP = 2.0**-22  # relative: the length travels as float32
@@ -67,6 +67,7 @@ class MoFedSAMObjective(Objective):
     """
 
     name: ClassVar[str] = "mosam"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "beta": 1}
     report: ClassVar[str | None] = STEP_LENGTH
     needs_shared: ClassVar[Shared] = "everything"
     reports_parameters: ClassVar[bool] = True

@@ -5,7 +5,6 @@ An :class:`Objective` holds the settings of a method as one immutable value, the
 A site derives one :class:`LocalObjective` per round from it, the server one ``Exchange`` per run.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import Exchange, Tensors
-from fdg_plugins.values import is_number, shorten, too_large
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ComputeGradients = Callable[[], torch.Tensor]
@@ -113,6 +110,12 @@ class Objective(ABC):
     changes_effective_steps: ClassVar[bool] = False  # whether its steps go less far than the effective steps reported
     needs_shared: ClassVar[Shared] = "nothing"  # what must travel, for the server reads it
 
+    # What a class declares of itself for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    neutral: ClassVar[Mapping[str, Any] | None] = None
+    """Settings with which training is FedAvg's, bit for bit, before anything was received; None: there are none."""
+    neutral_when_received: ClassVar[bool] = True
+    """Whether these are neutral whatever was received; false for a method without a strength."""
+
     @property
     def probes(self) -> bool:
         """Whether a task of its own comes before each round's training, which :meth:`report_received` answers."""
@@ -192,16 +195,3 @@ def see(model: ExtractorClassifier, batches: Batches) -> Iterator[Seen]:
 def to_report(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return tensors as FLARE's encoder needs them: plain, dense, contiguous, on the CPU."""
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-
-
-def check_number(name: str, value: Any, at_most: float = math.inf) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a number from 0 to ``at_most``, and to ``values.LARGEST``."""
-    if not is_number(value) or not 0 <= value <= at_most:
-        wanted = "a finite number of at least 0" if at_most == math.inf else f"a number from 0 to {at_most}"
-        raise SettingsError(f"{name} is {shorten(value)}, expected {wanted}{too_large(value)}.")
-
-
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Raise ``SettingsError`` unless ``value`` is one of ``choices``."""
-    if not isinstance(value, str) or value not in choices:
-        raise SettingsError(f"{name} is {shorten(value)}, expected one of {', '.join(sorted(choices))}.")

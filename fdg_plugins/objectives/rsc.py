@@ -29,8 +29,9 @@ the batch that grows with the epochs). Of equal scores the first are muted, so t
 code mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -44,11 +45,10 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     SiteRound,
-    check_choice,
-    check_number,
     evaluating,
 )
 from fdg_plugins.randomness import torch_generator
+from fdg_plugins.values import check_choice, check_number
 
 VARIANTS = ("feature", "spatial_channel")
 SMALLEST_LOSS = 1e-4  # of probability; a sample that loses less is left whole, in the authors' code
@@ -70,6 +70,7 @@ class RSCObjective(Objective):
     """
 
     name: ClassVar[str] = "rsc"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"feature_fraction": 0}
 
     variant: Variant = "spatial_channel"
     feature_fraction: float = 1 / 3

@@ -62,6 +62,8 @@ class SCAFFOLDObjective(Objective):
     """Cross entropy, by steps with control variates. It has no settings."""
 
     name: ClassVar[str] = "scaffold"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
+    neutral_when_received: ClassVar[bool] = False
     report: ClassVar[str | None] = "control_variate"
     needs_shared: ClassVar[Shared] = "everything"
     reports_parameters: ClassVar[bool] = True

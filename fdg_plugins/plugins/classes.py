@@ -10,7 +10,7 @@ from fdg_plugins.naming import expected_one_of
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import load_target
-from fdg_plugins.values import check_depth, shorten
+from fdg_plugins.values import check_depth, check_settings_known, shorten
 
 Role = Literal["aggregator", "weighting", "objective"]
 C = TypeVar("C")
@@ -66,11 +66,7 @@ class ClassesOf(Mapping[str, type[C]]):
         """
         name, settings = read_spec(self.role, spec)
         class_ = self.known(name)
-        known = parameters_of(class_)
-        if unknown := sorted(str(setting) for setting in settings if setting not in known):
-            raise SettingsError(
-                f"{self.role} {name!r} has no setting {shorten(unknown[0])}; it has {', '.join(known) or 'none'}."
-            )
+        check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), parameters_of(class_))
         return class_(**settings)
 
     def known(self, name: Any) -> type[C]:

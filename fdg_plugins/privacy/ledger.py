@@ -13,7 +13,6 @@ one of version 0.1.0 has none, is read as it is, and gets one with the next rele
 """
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import first_problem
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
-from fdg_plugins.storage import make_private_folder, read_json
+from fdg_plugins.storage import locked, make_private_folder, read_json
 
 POLICY_FILE = "fdg_privacy.json"
 LEDGER_FOLDER = "fdg_privacy"
@@ -194,21 +193,15 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        try:
-            make_private_folder(self.path.parent)
-            handle = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise DataError(self._failed("locked", error)) from error
-        try:
-            with contextlib.suppress(PermissionError):  # another's, which the administrator lets the site use
-                os.fchmod(handle, 0o600)
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                make_private_folder(self.path.parent)
+                handle = stack.enter_context(locked(self.path.with_suffix(".lock"), private=True))
+                with contextlib.suppress(PermissionError):  # another's, which the administrator lets the site use
+                    os.fchmod(handle, 0o600)
             except OSError as error:
                 raise DataError(self._failed("locked", error)) from error
             yield
-        finally:
-            os.close(handle)
 
     def _failed(self, what: str, error: OSError) -> str:
         return f"site {self.site}: privacy ledger {self.path} cannot be {what}: {error.strerror}."

@@ -2,14 +2,12 @@
 """The record of a run that is about to start."""
 
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.record.census import Federation
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
-
-PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision", "numpy", "cvxpy", "clarabel")
+from fdg_plugins.versions import OF_SERVER, installed_versions
 
 
 def new_record(federation: Federation, protocol: Protocol, method: Method, weights: InitialWeights) -> RunRecord:
@@ -22,7 +20,7 @@ def new_record(federation: Federation, protocol: Protocol, method: Method, weigh
         protocol=protocol,
         method=method,
         initial_weights=weights,
-        versions={name: version(name) for name in PACKAGES},
+        versions=installed_versions(OF_SERVER),
         classes=federation.classes,
         sources=federation.sources,
         held_out=federation.held_out,

@@ -5,7 +5,6 @@ Its values come, in rising order of precedence, from the defaults below, the job
 environment of the server, where each field answers to ``FDG_<FIELD IN CAPITALS>``.
 """
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
@@ -15,6 +14,7 @@ from pydantic import Field
 
 from fdg_plugins.core.travel import Travels, check_travels
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import did_you_mean
 from fdg_plugins.values import LARGEST, check_depth, shorten
 
 PREFIX = "FDG_"
@@ -255,8 +255,7 @@ def part_settings(
 
 def _hint(name: str, settings: Iterable[str]) -> str:
     known = sorted([*settings, *(variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)])
-    near = difflib.get_close_matches(name[:LONGEST_GUESS], known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+    return did_you_mean(name[:LONGEST_GUESS], known)
 
 
 def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:

@@ -17,13 +17,12 @@ import torch
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import first_problem
 from fdg_plugins.naming import expected_one_of
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS, Allowed, is_allowed
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.reports import reports_of
 from fdg_plugins.storage import read_json, user_path
-from fdg_plugins.values import is_utf8, shorten
+from fdg_plugins.values import first_problem, is_utf8, shorten
 
 FILE_NAME = "fdg_site.json"
 

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which kind of run a method is, by its name alone."""
 
-from difflib import get_close_matches
-
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import shorten
+from fdg_plugins.naming import did_you_mean
 from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.references import ReferenceRuns
 from fdg_plugins.sweep.run_kind import RunKind
+from fdg_plugins.values import shorten
 
 KINDS: tuple[RunKind, ...] = (FederatedRuns(), ReferenceRuns())
 
@@ -18,10 +17,9 @@ def kind_of(method: str) -> RunKind:
         if kind.knows(method):
             return kind
     known = [name for kind in KINDS for name in kind.names]
-    near = get_close_matches(method.split("+")[0], known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
     raise SettingsError(
-        f"method is {shorten(method)}, which is neither a federated method nor a centralised reference; {hint}"
+        f"method is {shorten(method)}, which is neither a federated method nor a centralised reference; "
+        f"{did_you_mean(method.split('+')[0], known)}"
     )
 
 

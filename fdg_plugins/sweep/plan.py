@@ -9,10 +9,10 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import did_you_mean
 from fdg_plugins.sweep.request import Request
 from fdg_plugins.sweep.values import as_json, split_key
 
@@ -123,8 +123,7 @@ def _check_keys(request: Request, known: Mapping[str, frozenset[str]]) -> None:
         having = [owner] if owner is not None else list(known)
         everything = frozenset[str]().union(*(known[method] for method in having))
         if name not in everything:
-            near = get_close_matches(name, sorted(everything), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(everything))}."
+            hint = did_you_mean(name, sorted(everything))
             raise SettingsError(f"--set {key}: no method of {', '.join(having)} has a setting {name!r}; {hint}")
 
 

@@ -4,13 +4,11 @@
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.record.first import PACKAGES
 from fdg_plugins.settings.named_protocols import PAPER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.sweep.kinds import canonical_method, kind_of
@@ -21,6 +19,7 @@ from fdg_plugins.sweep.run_kind import Written
 from fdg_plugins.sweep.store import JOB, Store
 from fdg_plugins.sweep.values import split_key
 from fdg_plugins.sweep.work import Work
+from fdg_plugins.versions import OF_SERVER, installed_versions
 
 ALL = "all"
 
@@ -77,7 +76,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepa
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
     checked = check_runs(plan, store, data)
-    versions = {name: version(name) for name in PACKAGES}
+    versions = installed_versions(OF_SERVER)
     return Prepared(
         content=SweepFile(request=request, data=data, versions=earlier.versions if earlier else versions),
         plan=plan,

@@ -8,15 +8,14 @@ plugins/<name>.py        files at hand that bring what the runs name
 running/<name>/          where a run works; worth nothing once the sweep has ended
 """
 
-import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.storage import read_json, write_bytes, write_json
+from fdg_plugins.storage import locked, read_json, write_bytes, write_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import SweepFile, read_sweep_file
 
@@ -84,14 +83,13 @@ class Store:
 
         The lock ends with the process, however that ends: nothing is left that a person would have to remove.
         """
-        with self._writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / _LOCK_FILE).open("w")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise DataError(f"folder {self.folder} is in use by another fdg sweep.") from error
+        with ExitStack() as stack:
+            with self._writing():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(locked(self.folder / _LOCK_FILE, wait=False))
+                except BlockingIOError as error:
+                    raise DataError(f"folder {self.folder} is in use by another fdg sweep.") from error
             yield
 
     def is_finished(self, name: str) -> bool:

@@ -4,7 +4,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -48,9 +47,9 @@ from fdg_plugins.training.loop import (
     placed,
     train_locally,
 )
+from fdg_plugins.versions import OF_SITE, installed_versions
 
 EVALUATION_BATCH = 64
-PACKAGES = ("fdg-plugins", "nvflare", "torch", "torchvision")
 
 
 class TrainResult(NamedTuple):
@@ -121,7 +120,7 @@ class SiteSession:
             allowed_reports=self.config.allowed_reports,
             device=str(self.arithmetic.device),
             compiled=self.config.compile,
-            versions={name: version(name) for name in PACKAGES},
+            versions=installed_versions(OF_SITE),
         )
 
     def _open(self, left_out: frozenset[str]) -> DomainData:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small global model, updates of it as FLARE delivers them, and every way in which one can be unusable."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,32 +14,35 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
+from trained_sites import training_report
 
-import fdg_plugins.aggregators
-from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators import AGGREGATORS, RunFacts, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import META_SAMPLES
 
 Params = dict[str, Any]
 
-AGGREGATORS = [
-    value
-    for value in (getattr(fdg_plugins.aggregators, name) for name in fdg_plugins.aggregators.__all__)
-    if inspect.isclass(value)
-    and issubclass(value, UpdateAggregator)
-    and not inspect.isabstract(value)
-    # One without the setting is another one with its weighting fixed, and has tests of its own.
-    and "weighting" in value.setting_names()
-    # These need what sites say of their training, or a workflow of the federation, and have tests of their own.
-    and value.__name__ not in ("FedNovaAggregator", "FedCSAAggregator")
-]
+# With class counts of every site that the tests name, FedCSA's weights are those of all classes alike.
+FACTS = RunFacts(dict.fromkeys(("a", "b", "c", "art", "photo", "sketch", "stranger", "cartoon"), (5, 5)), ("none",))
 
 
-@pytest.fixture(params=AGGREGATORS, ids=lambda value: value.__name__)
-def aggregator_class(request: pytest.FixtureRequest) -> type[UpdateAggregator]:
-    """Every aggregator that the package offers: a new one goes through the contract without being named."""
-    chosen: type[UpdateAggregator] = request.param
-    return chosen
+class AnyAggregator:
+    """Makes an aggregator as its class would, at the begin of a run, with those of the settings that it has."""
+
+    def __init__(self, kind: type[UpdateAggregator]) -> None:
+        self.kind = kind
+
+    def __call__(self, **settings: Any) -> UpdateAggregator:
+        known = self.kind.setting_names()
+        aggregator = self.kind(**{name: value for name, value in settings.items() if name in known})
+        aggregator.begin_run(FACTS)
+        return aggregator
+
+
+@pytest.fixture(params=list(AGGREGATORS))
+def aggregator_class(request: pytest.FixtureRequest) -> AnyAggregator:
+    """Every registered aggregator: a new one goes through the tests without being named."""
+    return AnyAggregator(AGGREGATORS[request.param])
 
 
 @pytest.fixture
@@ -108,7 +110,8 @@ def make_message() -> Callable[..., Shareable]:
         sent_for: Any = 0,
     ) -> Shareable:
         with_samples = {} if samples is None else {META_SAMPLES: samples}
-        message = DXO(kind, data=params, meta={**with_samples, **(meta or {})}).to_shareable()
+        told = {**training_report(4.0, losses=(1.0, 0.5)), **with_samples}
+        message = DXO(kind, data=params, meta={**told, **(meta or {})}).to_shareable()
         if site is not None:
             message.set_peer_props({ReservedKey.IDENTITY_NAME: site})
         if sent_for is not None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import FedAvgAggregator
+from fdg_plugins.aggregators import FedAvgAggregator, take_step
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
 
 REPEATABLE = settings(derandomize=True, deadline=None)
@@ -24,7 +24,7 @@ def contribution(site: str, update: Any, samples: int = 1) -> FLModel:
 def step(aggregator: FedAvgAggregator, *contributions: FLModel) -> FLModel:
     for model in contributions:
         aggregator.accept_model(model)
-    return aggregator.aggregate_model()
+    return take_step(aggregator)
 
 
 def test_two_sites_by_hand() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator, take_step
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
 
 
@@ -41,10 +41,10 @@ def contribution(site: str, params: Any, samples: int | None = 10, said: bool = 
 
 
 def aggregate(aggregator: UpdateAggregator, contributions: Iterable[FLModel]) -> FLModel:
-    """Return the step of a round."""
+    """Return the step of a round, measured."""
     for model in contributions:
         aggregator.accept_model(model)
-    return aggregator.aggregate_model()
+    return take_step(aggregator)
 
 
 def report_of(result: FLModel) -> dict[str, Any]:

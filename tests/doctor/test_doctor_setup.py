@@ -46,7 +46,7 @@ def test_a_variable_that_a_job_takes_is_ok(name: str, value: str) -> None:
         ("FDG_XYZZY", "1", "there is no setting 'xyzzy'; known are"),
         ("FDG_ROUNDS", "x", "setting rounds (FDG_ROUNDS) is 'x'"),
         ("FDG_KAPPA", "-1", "kappa is -1.0, expected a finite number of at least 0.0"),
-        ("FDG_RESCALE", "maybe", "rescale is 'maybe', expected a bool"),
+        ("FDG_RESCALE", "maybe", "rescale is 'maybe', expected true or false"),
         ("FDG_STRENGTH", "-1", "strength is -1.0, expected a finite number of at least 0"),
         ("FDG_PROBE", "never", "probe is 'never', expected one of extra_task, previous_round"),
         ("FDG_OBJECTIVE", "dum", "objective is 'dum', did you mean 'dim'"),

@@ -189,7 +189,7 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
         ({"model": "vgg"}, "model 'vgg' is unknown"),
         ({"dataset": "rotatedmnist", "model": "resnet18"}, "which takes 3 channels"),
         ({"kappa": -1}, "kappa is -1, expected a finite number of at least 0"),
-        ({"kappa": "much"}, "kappa is 'much', expected a float"),
+        ({"kappa": "much"}, "kappa is 'much', expected a number"),
         ({"weighting": "foo"}, "weighting is 'foo', expected one of arfl, ga, samples, uniform"),
         ({"weighting": 3}, "weighting is 3, expected a name or a mapping with a name"),
         (

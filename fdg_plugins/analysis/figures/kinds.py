@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of figures by name, and what each needs."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from fdg_plugins.analysis.figures.surface import Track, surface
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.naming import nearest
 
 ALL = "all"
 SURFACE_POINTS = 15
@@ -99,7 +99,7 @@ def kinds_of(word: str) -> tuple[str, ...]:
     if word == ALL:
         return tuple(KINDS)
     if word not in KINDS:
-        near = difflib.get_close_matches(word, [*KINDS, ALL], n=1)
+        near = nearest(word, [*KINDS, ALL])
         hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(KINDS)}, or {ALL}."
         raise SettingsError(f"there is no kind of figure {word!r}; {hint}")
     return (word,)

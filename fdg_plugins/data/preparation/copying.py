@@ -4,14 +4,13 @@
 A file has its final name only when it is complete. What is there with the same content is left alone.
 """
 
-import fcntl
 import gzip
 import io
 import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -20,6 +19,7 @@ from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.preparation.layouts import Item, Plan
 from fdg_plugins.data.preparation.sources import Source, read_bounded
 from fdg_plugins.errors import DataError
+from fdg_plugins.storage import locked
 
 LOCK = ".fdg_prepare.lock"
 
@@ -75,16 +75,14 @@ def copy_files(plan: Plan, source: Source, target: Path, *, link: bool = False, 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
     """Keep others from preparing the same folder at the same time; DataError if another is at it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / LOCK).open("w")
-    except OSError as error:
-        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
-    with handle:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder / LOCK, wait=False))
+        except BlockingIOError as error:
             raise DataError(f"folder {folder} is being prepared by another process; expected one at a time.") from error
+        except OSError as error:
+            raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
         yield
 
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a round's record says of its updates and of the step that was made of them: lengths and cosines.
+
+Shapes: U sites; their Gram matrix ``[U, U]`` and weights ``[U]``; inner products of the step with the updates ``[U]``.
+All float64; lengths are L2 norms over the trainable parameters.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fdg_plugins.core.gram import gram_matrix, inner_products
+from fdg_plugins.core.linear import Update
+
+
+def measure_step(
+    updates: Sequence[Update], step: Update, weights: torch.Tensor, scale: float, gram: torch.Tensor | None = None
+) -> dict[str, Any]:
+    """Return lengths of the updates, of their mean and of the direction, and the updates' cosines with these two.
+
+    ``step``: what the model was moved by, ``scale`` > 0 times the direction. ``weights`` ``[U]``: of the mean.
+    ``gram``: the Gram matrix of the updates ``[U, U]`` where it is known; else it is computed with the step, at once.
+    """
+    count = len(updates)
+    if gram is None:
+        extended = gram_matrix([*updates, step])
+        gram, products = extended[:count, :count], extended[count]
+    else:
+        products = inner_products(step, [*updates, step])
+    lengths = gram.diagonal().clamp_min(0).sqrt()
+    mean_norm = float((weights @ gram @ weights).clamp_min(0).sqrt())
+    step_norm = float(products[count].clamp_min(0).sqrt())
+    return {
+        "update_norms": lengths.tolist(),
+        "mean_norm": mean_norm,
+        "direction_norm": step_norm / scale,
+        "cosines_with_mean": cosines(gram @ weights, lengths, mean_norm),
+        "cosines_with_direction": cosines(products[:count], lengths, step_norm),
+    }
+
+
+def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> list[float]:
+    """Return the cosines from inner products ``[U]`` and lengths ``[U]``, ``length``; zero where a length is zero."""
+    scale = lengths * length
+    return (
+        torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()
+    )

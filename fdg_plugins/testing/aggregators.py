@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every aggregator promises. Each function takes a class and raises ``AssertionError`` where it is broken."""
+
+import inspect
+import itertools
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from fdg_plugins.aggregators import FedAvgAggregator, RunFacts, UpdateAggregator
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.messages import META_REPORT
+from fdg_plugins.testing.inputs import (
+    COUNTER,
+    EQUAL_CLASSES,
+    FLOAT_BUFFER,
+    ROUNDS,
+    SITES,
+    TRAINABLE,
+    UNEQUAL_CLASSES,
+    families,
+    flat,
+    layout_of,
+    message,
+    random_update,
+    random_updates,
+    refusal_of,
+    run_round,
+    same_bits,
+    scaled,
+)
+
+AggregatorClass = type[UpdateAggregator]
+LR = 0.3
+SCALES = (1e-10, 2.0, 1e10)
+
+
+def made(class_: AggregatorClass, facts: RunFacts = UNEQUAL_CLASSES, **settings: Any) -> UpdateAggregator:
+    """Return an aggregator at the begin of a run, with those of ``settings`` that it has."""
+    known = class_.setting_names()
+    aggregator = class_(**{name: value for name, value in settings.items() if name in known})
+    aggregator.begin_run(facts)
+    return aggregator
+
+
+def weightings_of(class_: AggregatorClass) -> tuple[str, ...]:
+    """Return the plain weightings to try; one that counts nowhere for a class that has a weighting built in."""
+    return ("samples", "uniform") if "weighting" in class_.setting_names() else ("uniform",)
+
+
+def every_setting_has_a_default_and_a_line(class_: AggregatorClass) -> None:
+    """Settings are those of the constructor, make the aggregator again, and are documented."""
+    for name, parameter in inspect.signature(class_).parameters.items():
+        assert parameter.default is not inspect.Parameter.empty, name
+        assert f"{name}: " in (inspect.getdoc(class_) or ""), name
+    settings = made(class_, server_lr=LR).settings()
+    assert list(settings) == class_.setting_names()
+    assert class_(**settings).settings() == settings
+
+
+def weights_lie_on_the_simplex(class_: AggregatorClass) -> None:
+    """The weights of a round are its sites' own, non-negative, and sum to one."""
+    for weighting in weightings_of(class_):
+        report = run_round(made(class_, weighting=weighting), random_updates()).meta[META_REPORT]
+        assert report["sites"] == sorted(SITES)
+        assert min(report["weights"]) >= 0
+        assert abs(sum(report["weights"]) - 1) < 1e-9
+
+
+def any_order_of_arrival_gives_the_same_bits(class_: AggregatorClass) -> None:
+    """Whoever comes first changes no bit."""
+    updates = random_updates()
+    steps = [run_round(made(class_), updates, order=order).params for order in itertools.permutations(SITES)]
+    assert all(same_bits(step, steps[0]) for step in steps)
+
+
+def names_of_sites_make_no_difference(class_: AggregatorClass) -> None:
+    """What a site contributes counts, and not what it is called: permuted sites leave the step."""
+    one = random_updates()
+    names = dict(zip(SITES, ("c", "b", "a"), strict=True))
+    counts = {names[site]: found for site, found in UNEQUAL_CLASSES.class_counts.items()}
+    first, second = made(class_), made(class_, RunFacts(counts, UNEQUAL_CLASSES.last_layer))
+    first.begin_round(layout_of(one), SITES, 0, ROUNDS)
+    second.begin_round(layout_of(one), names.values(), 0, ROUNDS)
+    for site, update in one.items():
+        told = message(site, update)
+        first.accept_model(told)
+        renamed = message(names[site], update)
+        renamed.meta = {**told.meta, "client_name": names[site]}
+        second.accept_model(renamed)
+    torch.testing.assert_close(
+        flat(first.aggregate_model().params), flat(second.aggregate_model().params), rtol=1e-4, atol=1e-5
+    )
+
+
+def equal_updates_are_stepped_along(class_: AggregatorClass) -> None:
+    """Equal updates, and one site alone, are stepped along, by the same multiple of the update."""
+    update = random_update(5)
+    for facts in (EQUAL_CLASSES, UNEQUAL_CLASSES):
+        alone = flat(run_round(made(class_, facts), {"photo": update}, steps=3).params)
+        together = flat(run_round(made(class_, facts), dict.fromkeys(SITES, update), steps=3).params)
+        factor = float(alone @ flat(update)) / float(flat(update) @ flat(update))
+        assert factor > 0
+        torch.testing.assert_close(alone, factor * flat(update), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-4)
+
+
+def neutral_settings_are_fedavg_to_the_bit(class_: AggregatorClass) -> None:
+    """With ``neutral`` settings, and sites that are alike in steps and classes, the step is FedAvg's."""
+    if class_.neutral is None:
+        return
+    for weighting in weightings_of(class_):
+        own = made(class_, EQUAL_CLASSES, **{"weighting": weighting, "server_lr": LR, **class_.neutral})
+        plain = made(FedAvgAggregator, weighting=own.weighting, server_lr=LR)
+        for updates in (random_updates(), families()["nearly equal"], families()["opposite"]):
+            steps = [run_round(one, updates, steps=4).params for one in (own, plain)]
+            assert same_bits(*steps), weighting
+
+
+def scaled_updates_scale_the_step(class_: AggregatorClass) -> None:
+    """All updates times a factor move the model by that factor times as much (``scales_with_updates``)."""
+    if not class_.scales_with_updates:
+        return
+    updates = random_updates(dtype=torch.float64)
+    step = flat(run_round(made(class_), updates).params)
+    for factor in SCALES:
+        moved = flat(run_round(made(class_), scaled(updates, (factor,) * len(updates))).params)
+        torch.testing.assert_close(moved / factor, step, rtol=1e-4, atol=1e-5)
+
+
+def the_step_is_the_combination_that_is_reported(class_: AggregatorClass) -> None:
+    """The step is ``server_lr`` times the sum of coefficients times updates, where these are ``whole_updates``."""
+    if not class_.whole_updates:
+        return
+    updates = random_updates()
+    result = run_round(made(class_, server_lr=LR), updates)
+    coefficients = result.meta[META_REPORT]["coefficients"]
+    expected = sum(c * flat(updates[site]) for c, site in zip(coefficients, sorted(SITES), strict=True))
+    assert isinstance(expected, torch.Tensor)
+    torch.testing.assert_close(flat(result.params), LR * expected, rtol=1e-5, atol=1e-6)
+
+
+def buffers_follow_their_own_rule(class_: AggregatorClass) -> None:
+    """Float buffers are averaged with the weights, whatever ``server_lr`` is; counters move by the largest update."""
+    updates = random_updates()
+    result = run_round(made(class_, server_lr=LR), updates)
+    weights = result.meta[META_REPORT]["weights"]
+    mean = sum(w * updates[site][FLOAT_BUFFER].double() for w, site in zip(weights, sorted(SITES), strict=True))
+    assert isinstance(mean, torch.Tensor)
+    torch.testing.assert_close(torch.as_tensor(result.params[FLOAT_BUFFER]), mean.float())
+    assert int(result.params[COUNTER]) == max(int(update[COUNTER]) for update in updates.values())
+
+
+def inputs_stay_as_they_were(class_: AggregatorClass) -> None:
+    """No update is changed, nor does the step share memory with one."""
+    for updates in (random_updates(), {"photo": random_update(1)}):
+        before = {site: {name: value.clone() for name, value in update.items()} for site, update in updates.items()}
+        for value in run_round(made(class_), updates).params.values():
+            value += 1
+        assert all(same_bits(updates[site], before[site]) for site in updates)
+
+
+def dtypes_shapes_and_kinds_are_kept(class_: AggregatorClass) -> None:
+    """A step has the dtypes and shapes of the updates, and arrays give arrays with the same bits as tensors."""
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        updates = random_updates(dtype=dtype)
+        step = run_round(made(class_), updates).params
+        assert {n: (v.dtype, v.shape) for n, v in step.items()} == {
+            n: (v.dtype, v.shape) for n, v in updates["photo"].items()
+        }
+    arrays: Any = {
+        site: {name: value.numpy() for name, value in update.items()} for site, update in random_updates().items()
+    }
+    found = run_round(made(class_), arrays).params
+    assert not any(isinstance(value, torch.Tensor) for value in found.values())
+    assert same_bits(found, run_round(made(class_), random_updates()).params)
+
+
+def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AggregatorClass) -> None:
+    """Saved as JSON between two rounds and taken back by a new aggregator, a run has the bits of an unbroken one."""
+    unbroken = made(class_)
+    expected = [run_round(unbroken, random_updates(number), number=number).params for number in range(3)]
+    for broken_before in (1, 2):
+        aggregator = made(class_)
+        for number in range(3):
+            if number == broken_before:
+                state = json.loads(json.dumps(aggregator.state(), allow_nan=False))
+                aggregator = made(class_)
+                aggregator.restore(state)
+            assert same_bits(run_round(aggregator, random_updates(number), number=number).params, expected[number])
+
+
+def a_refused_update_is_named_and_leaves_no_trace(class_: AggregatorClass) -> None:
+    """NaN, infinities, other shapes and missing parameters are refused by site and parameter; the round goes on."""
+    name, good = TRAINABLE[0], random_update(9)
+    broken: dict[str, dict[str, Any]] = {
+        "NaN": {**good, name: torch.full_like(good[name], float("nan"))},
+        "infinite": {**good, name: torch.full_like(good[name], float("inf"))},
+        "shape": {**good, name: good[name].t()},
+        "missing": {key: value for key, value in good.items() if key != name},
+    }
+    expected = _with_two_good_sites(class_).aggregate_model().params
+    for what, params in broken.items():
+        aggregator = _with_two_good_sites(class_)
+        told = message("sketch", params)
+        refused = refusal_of(partial(aggregator.accept_model, told), ContributionError)
+        assert refused.startswith("site sketch: "), what
+        assert repr(name) in refused, what
+        assert same_bits(aggregator.aggregate_model().params, expected), what
+
+
+def _with_two_good_sites(class_: AggregatorClass) -> UpdateAggregator:
+    """Return an aggregator in a round of three sites of which two have sent usable updates."""
+    aggregator, updates = made(class_), random_updates()
+    aggregator.begin_round(layout_of(updates), updates, 0, ROUNDS)
+    for site in ("art", "photo"):
+        aggregator.accept_model(message(site, updates[site]))
+    return aggregator
+
+
+def every_family_of_updates_gives_a_usable_step(class_: AggregatorClass) -> None:
+    """Whatever the updates, the step is finite, cosines lie in [-1, 1], and updates of zero give no step."""
+    for what, updates in families().items():
+        result = run_round(made(class_), updates)
+        step, report = flat(result.params), result.meta[META_REPORT]
+        assert bool(step.isfinite().all()), what
+        for key in ("cosines_with_mean", "cosines_with_direction"):
+            assert all(-1 <= cosine <= 1 for cosine in report[key]), what
+        assert what != "zero" or not bool(step.any())
+
+
+def figures_are_those_of_the_step(class_: AggregatorClass) -> None:
+    """Lengths and cosines in the report are those of the updates and of the step really made."""
+    updates = random_updates()
+    result = run_round(made(class_, server_lr=LR), updates)
+    report, step = result.meta[META_REPORT], flat(result.params)
+    rows = torch.stack([flat(updates[site]) for site in sorted(SITES)])
+    mean = torch.tensor(report["weights"], dtype=torch.float64) @ rows
+    expected = {
+        "update_norms": rows.norm(dim=1).tolist(),
+        "mean_norm": float(mean.norm()),
+        "direction_norm": float(step.norm()) / LR,
+        "cosines_with_mean": torch.cosine_similarity(rows, mean[None]).tolist(),
+        "cosines_with_direction": torch.cosine_similarity(rows, step[None]).tolist(),
+    }
+    for name, value in expected.items():
+        torch.testing.assert_close(report[name], value, rtol=1e-9, atol=1e-12, msg=name)
+
+
+AGGREGATOR_CONTRACT: tuple[Callable[[AggregatorClass], None], ...] = (
+    every_setting_has_a_default_and_a_line,
+    weights_lie_on_the_simplex,
+    any_order_of_arrival_gives_the_same_bits,
+    names_of_sites_make_no_difference,
+    equal_updates_are_stepped_along,
+    neutral_settings_are_fedavg_to_the_bit,
+    scaled_updates_scale_the_step,
+    the_step_is_the_combination_that_is_reported,
+    buffers_follow_their_own_rule,
+    inputs_stay_as_they_were,
+    dtypes_shapes_and_kinds_are_kept,
+    a_state_that_was_saved_goes_on_as_if_unbroken,
+    a_refused_update_is_named_and_leaves_no_trace,
+    every_family_of_updates_gives_a_usable_step,
+    figures_are_those_of_the_step,
+)
+"""All promises of an aggregator."""

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every centralised algorithm promises. Each function takes a class and raises ``AssertionError`` if broken."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.centralised import Algorithm, CentralisedERM
+from fdg_plugins.centralised.algorithm import Batch
+from fdg_plugins.centralised.training import PooledTraining
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.training.loop import Arithmetic
+
+AlgorithmClass = type[Algorithm]
+CLASSES, STEPS = 3, 4
+CPU = torch.device("cpu")
+
+
+def small_network(*, two_layer: bool = False) -> ExtractorClassifier:
+    """Return a smooth network for images of ``[1, 3, 4]``, 5 features and three classes, without any buffer."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        extractor = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh())
+        head = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES)) if two_layer else nn.Linear(5, CLASSES)
+    return ExtractorClassifier(extractor, head)
+
+
+def small_batches(domains: int = 3, size: int = 6, seed: int = 0) -> list[Batch]:
+    """Return a batch for each domain, whose images differ in their mean."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(size, 1, 3, 4, generator=generator) + domain, torch.randint(CLASSES, (size,), generator=generator))
+        for domain in range(domains)
+    ]
+
+
+def trained(
+    algorithm: Algorithm, domains: int = 3, *, bfloat16: bool = False, two_layer: bool = False
+) -> PooledTraining:
+    """Train a small network by some steps of Adam on batches of their own; return the training."""
+    model = small_network(two_layer=two_layer)
+    streams = [_own_batches(domain, domains) for domain in range(domains)]
+    training = PooledTraining(model, algorithm, streams, partial(_adam, model), Arithmetic(CPU, bfloat16=bfloat16))
+    training.train(STEPS, lambda: False, lambda _: None)
+    return training
+
+
+def _adam(model: ExtractorClassifier) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-2)
+
+
+def _own_batches(domain: int, domains: int) -> Iterator[Batch]:
+    for number in count():
+        yield small_batches(domains, seed=number)[domain]
+
+
+def in_force(class_: AlgorithmClass, **settings: Any) -> Algorithm:
+    """Return the algorithm with what it adds in force from the first step on."""
+    waits = {"warm_up": 0} if "warm_up" in {field.name for field in fields(class_)} else {}
+    return class_(**{**waits, **settings})
+
+
+def its_settings_make_it_again(class_: AlgorithmClass) -> None:
+    """Settings say all of it, and it has a name and a title."""
+    algorithm = class_()
+    assert class_(**algorithm.settings()) == algorithm
+    assert class_.name
+    assert class_.title
+
+
+def neutral_settings_are_erm_to_the_bit(class_: AlgorithmClass) -> None:
+    """With ``neutral`` settings the steps are ERM's, whatever else is set."""
+    if class_.neutral is None:
+        return
+    own, plain = trained(in_force(class_, **class_.neutral)), trained(CentralisedERM())
+    assert same_bits(own.model.state_dict(), plain.model.state_dict())
+
+
+def what_is_not_neutral_is_not_erm(class_: AlgorithmClass) -> None:
+    """With its own settings in force it is another algorithm, and its steps stay finite."""
+    own, plain = trained(in_force(class_)), trained(CentralisedERM())
+    assert same_bits(own.model.state_dict(), plain.model.state_dict()) == (class_.neutral == {})
+
+
+def with_one_domain_it_is_erm(class_: AlgorithmClass) -> None:
+    """Where one domain leaves nothing to compare (``compares_domains``), the steps are ERM's."""
+    if not class_.compares_domains:
+        return
+    own, plain = trained(in_force(class_), domains=1), trained(CentralisedERM(), domains=1)
+    assert same_bits(own.model.state_dict(), plain.model.state_dict())
+
+
+def the_order_of_the_domains_leaves_the_loss(class_: AlgorithmClass) -> None:
+    """Domains turned round have the same loss, and their risks turned round."""
+    model, batches, algorithm = small_network(), small_batches(4), in_force(class_)
+    state = algorithm.begin(model, 4)
+    loss, turned = (algorithm.loss(model, found, 0, state) for found in (batches, batches[::-1]))
+    torch.testing.assert_close(loss.value, turned.value)
+    torch.testing.assert_close(loss.risks, turned.risks.flip(0))
+
+
+def risks_are_the_domains_cross_entropies(class_: AlgorithmClass) -> None:
+    """Risks are ``[m]``, each domain's own, and neither they nor the state carry a graph."""
+    model, batches, algorithm = small_network(), small_batches(), in_force(class_)
+    loss = algorithm.loss(model, batches, 0, algorithm.begin(model, 3))
+    expected = torch.stack([cross_entropy(model(images), labels) for images, labels in batches])
+    torch.testing.assert_close(loss.risks, expected.detach())
+    assert loss.value.shape == ()
+    assert loss.value.requires_grad
+    assert not loss.risks.requires_grad
+    assert not any(value.requires_grad for value in loss.state.values())
+
+
+def inputs_stay_as_they_were(class_: AlgorithmClass) -> None:
+    """Neither batches nor the state of the step before are changed by a loss."""
+    model, batches, algorithm = small_network(), small_batches(), in_force(class_)
+    state = algorithm.begin(model, 3)
+    kept = {name: value.clone() for name, value in state.items()}
+    algorithm.loss(model, batches, 0, state).value.backward()
+    assert same_bits(state, kept)
+    for (images, labels), (expected, own) in zip(batches, small_batches(), strict=True):
+        assert torch.equal(images, expected)
+        assert torch.equal(labels, own)
+
+
+def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AlgorithmClass) -> None:
+    """What is kept from step to step is tensors alone: saved and read, the next loss has the same bits."""
+    model, algorithm = small_network(), in_force(class_)
+    state = algorithm.loss(model, small_batches(), 0, algorithm.begin(model, 3)).state
+    read = load(save({name: value.contiguous() for name, value in state.items()}))
+    assert same_bits(state, read)
+    losses = [algorithm.loss(model, small_batches(seed=1), 1, one).value for one in (state, read)]
+    assert torch.equal(*losses)
+
+
+def it_trains_a_head_of_two_layers_under_bfloat16(class_: AlgorithmClass) -> None:
+    """Under autocast too it moves the parameters, and its state stays in full precision."""
+    training = trained(in_force(class_), bfloat16=True, two_layer=True)
+    assert not same_bits(training.model.state_dict(), small_network(two_layer=True).state_dict())
+    assert all(value.dtype in (torch.float32, torch.float64) for value in training.state.values())
+
+
+ALGORITHM_CONTRACT: tuple[Callable[[AlgorithmClass], None], ...] = (
+    its_settings_make_it_again,
+    neutral_settings_are_erm_to_the_bit,
+    what_is_not_neutral_is_not_erm,
+    with_one_domain_it_is_erm,
+    the_order_of_the_domains_leaves_the_loss,
+    risks_are_the_domains_cross_entropies,
+    inputs_stay_as_they_were,
+    a_state_that_was_saved_goes_on_as_if_unbroken,
+    it_trains_a_head_of_two_layers_under_bfloat16,
+)
+"""All promises of a centralised algorithm."""

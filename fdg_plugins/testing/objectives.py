@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every local objective promises. Each function takes a class and raises ``AssertionError`` where it is broken."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives import Exchange, LocalObjective, Objective, SiteRound, Trained, make_objective, see
+from fdg_plugins.testing.inputs import refusal_of, same_bits
+
+ObjectiveClass = type[Objective]
+Batch = tuple[torch.Tensor, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
+
+CLASSES, SIZE, RATE, EPOCHS = 3, 16, 0.05, 2
+NETWORKS = (("convnet", "linear"), ("groupnorm_convnet", "two_layer"))
+
+
+def network(objective: Objective, name: str = "convnet", head: str = "linear") -> ExtractorClassifier:
+    """Return a small network as the objective trains it, in training mode."""
+    model = build_model(name, CLASSES, seed=1, head=head)
+    return objective.adapt(model, (channels_of(model), SIZE, SIZE), 1).train()
+
+
+def channels_of(model: ExtractorClassifier) -> int:
+    """Return the channels of the images that a network takes."""
+    return int(next(model.extractor.parameters()).shape[1])
+
+
+def make_batches(channels: int = 3, seed: int = 0, sizes: Sequence[int] = (4, 5)) -> list[Batch]:
+    """Return batches of random images; the first labels count up, so that every class is in the first batch."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(size, channels, SIZE, SIZE, generator=generator), torch.arange(size) % CLASSES) for size in sizes
+    ]
+
+
+def train(
+    model: ExtractorClassifier, local: LocalObjective, batches: Sequence[Batch], momentum: float = 0.0
+) -> Trained:
+    """Train ``model`` in place as a site does; return what became of it."""
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    own = [*model.parameters(), *local.parameters()]
+    optimizer = torch.optim.SGD(own, lr=RATE, momentum=momentum, weight_decay=5e-4)
+    for images, labels in _epochs(model, local, batches):
+
+        def compute_gradients(images: torch.Tensor = images, labels: torch.Tensor = labels) -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss = local.loss(model, images, labels)
+            loss.backward()
+            return loss.detach()
+
+        local.step(model, compute_gradients, optimizer)
+    update = {name: value.detach() - before[name] for name, value in model.state_dict().items()}
+    steps = EPOCHS * len(batches)
+    return Trained(update, steps, effective_steps(steps, momentum))
+
+
+def _epochs(model: ExtractorClassifier, local: LocalObjective, batches: Sequence[Batch]) -> Iterator[Batch]:
+    for _ in range(EPOCHS):
+        model.train()
+        local.prepare(model)
+        yield from batches
+
+
+def by_hand(model: ExtractorClassifier, batches: Sequence[Batch]) -> Tensors:
+    """Return the state dict after FedAvg's local training, written out."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, weight_decay=5e-4)
+    model.train()
+    for images, labels in [*batches] * EPOCHS:
+        optimizer.zero_grad(set_to_none=True)
+        cross_entropy(model(images).float(), labels).backward()
+        optimizer.step()
+    return dict(model.state_dict())
+
+
+def site_round(site: str = "photo", number: int = 0) -> SiteRound:
+    """Return where a site stands."""
+    return SiteRound(site, number, seed=1, learning_rate=RATE)
+
+
+def report_of(objective: Objective, received: Tensors, seed: int) -> tuple[Tensors, Tensors]:
+    """Return what a site with images of its own reports of a round, and its update."""
+    model = network(objective)
+    batches = make_batches(channels_of(model), seed)
+    report = objective.report_received(model, see(model, batches), CLASSES)
+    local = objective.local(received, model, site_round(f"site-{seed}"))
+    trained = train(model, local, batches)
+    if not objective.probes:
+        report |= objective.report_trained(model, see(model, batches), CLASSES) | local.report(trained)
+    return report, dict(trained.update)
+
+
+def begun(objective: Objective) -> Exchange | None:
+    """Return the server's half in a round that has begun; None if there is none."""
+    model = network(objective)
+    exchange = objective.exchange(model, CLASSES, num_sites=2)
+    if exchange is not None:
+        exchange.begin_round(model.state_dict())
+    return exchange
+
+
+def learned(objective: Objective) -> Exchange | None:
+    """Return the server's half after a round of two sites; None if there is none."""
+    exchange = begun(objective)
+    if exchange is not None:
+        sites = {f"site-{seed}": report_of(objective, {}, seed) for seed in (7, 8)}
+        exchange.finish({site: exchange.read(site, *report) for site, report in sites.items()})
+    return exchange
+
+
+def received_by(objective: Objective) -> Tensors:
+    """Return what the server sends after a round of two sites; empty for a method that exchanges nothing."""
+    exchange = learned(objective)
+    return {} if exchange is None else exchange.down()
+
+
+# --- promises -------------------------------------------------------------------------------------------------------
+
+
+def its_settings_make_it_again(class_: ObjectiveClass) -> None:
+    """Name and settings say all of it."""
+    objective = class_()
+    assert objective.settings()["name"] == class_.name
+    assert class_(**{name: value for name, value in objective.settings().items() if name != "name"}) == objective
+    assert make_objective(objective.settings()) == objective
+
+
+def neutral_settings_are_fedavg_to_the_bit(class_: ObjectiveClass) -> None:
+    """With ``neutral`` settings training is FedAvg's; also whatever was received, where ``neutral_when_received``."""
+    if class_.neutral is None:
+        return
+    objective = class_(**class_.neutral)
+    sent = received_by(objective) if class_.neutral_when_received else {}
+    for name, head in NETWORKS:
+        model = network(objective, name, head)
+        batches = make_batches(channels_of(model))
+        expected = by_hand(copy.deepcopy(model), batches)
+        for received in [{}, sent] if name == NETWORKS[0][0] else [{}]:
+            own = copy.deepcopy(model)
+            train(own, objective.local(received, own, site_round()), batches)
+            assert same_bits(own.state_dict(), expected)
+
+
+def what_is_not_neutral_is_not_fedavg(class_: ObjectiveClass) -> None:
+    """With its own settings, and what a round of others made, training differs and stays finite."""
+    objective = class_()
+    if class_.neutral == {} and objective.exchange(network(objective), CLASSES) is None:
+        return
+    model = network(objective)
+    batches = make_batches(channels_of(model))
+    expected = by_hand(copy.deepcopy(model), batches)
+    train(model, objective.local(received_by(objective), model, site_round()), batches)
+    assert not same_bits(model.state_dict(), expected)
+    assert all(bool(value.isfinite().all()) for value in model.state_dict().values())
+
+
+def the_loss_is_a_finite_scalar_that_trains(class_: ObjectiveClass) -> None:
+    """The loss is a scalar, leaves no gradient behind, and has one for the parameters; also under autocast."""
+    objective = class_()
+    sent = received_by(objective)
+    for dtype in (torch.float32, torch.bfloat16):
+        model = network(objective)
+        images, labels = make_batches(channels_of(model))[0]
+        local = objective.local(sent, model, site_round())
+        local.prepare(model)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
+            loss = local.loss(model, images, labels)
+        assert loss.shape == ()
+        assert loss.dtype == torch.float32
+        assert all(parameter.grad is None for parameter in model.parameters())
+        loss.backward()
+        assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def reports_change_nothing_and_are_plain_tensors(class_: ObjectiveClass) -> None:
+    """A report changes no parameter, buffer, mode or gradient; it is dense, and the same under autocast."""
+    objective = class_()
+    model = network(objective)
+    batches = make_batches(channels_of(model))
+    model.extractor.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    reports = []
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            seen = [see(model, batches) for _ in range(2)]
+            reports.append(
+                objective.report_received(model, seen[0], CLASSES) | objective.report_trained(model, seen[1], CLASSES)
+            )
+    assert same_bits(*reports)
+    assert same_bits(model.state_dict(), before)
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+    for value in reports[0].values():
+        assert type(value) is torch.Tensor
+        assert value.is_contiguous()
+        assert not value.requires_grad
+
+
+def what_leaves_is_declared(class_: ObjectiveClass) -> None:
+    """A site reports something exactly if the class names it (``report``) and there is a server's half to read it."""
+    objective = class_()
+    report, _ = report_of(objective, {}, 7)
+    assert bool(report) == (class_.report is not None) == (begun(objective) is not None)
+
+
+def what_was_not_asked_for_is_refused_by_the_site(class_: ObjectiveClass) -> None:
+    """What a server sends that does not fit ends in one sentence, also with neutral settings."""
+    for settings in ({}, class_.neutral or {}):
+        objective = class_(**settings)
+        model, sent = network(objective), received_by(objective)
+        for what, tensors in damaged(sent).items():
+            refused = refusal_of(partial(objective.local, tensors, model, site_round()), SettingsError)
+            assert refused.startswith(f"sent for objective {class_.name!r}: "), what
+            assert refused.endswith("."), what
+
+
+def damaged(sent: Tensors) -> dict[str, dict[str, Any]]:
+    """Return ways in which tensors do not fit, of tensors that do."""
+    ways: dict[str, dict[str, Any]] = {"more": {**sent, "more": torch.zeros(2)}}
+    if sent:
+        name = min(name for name in sent if sent[name].is_floating_point())
+        value = sent[name]
+        ways |= {
+            "missing": {key: other for key, other in sent.items() if key != name},
+            "another shape": {**sent, name: value[:-1]},
+            "another dtype": {**sent, name: value.int()},
+            "NaN": {**sent, name: torch.full_like(value, float("nan"))},
+            "too large": {**sent, name: torch.full_like(value, 1e16)},
+            "text": {**sent, name: "0.0"},
+        }
+    return ways
+
+
+def a_broken_report_is_refused_by_its_site(class_: ObjectiveClass) -> None:
+    """What a site reports that does not fit is refused by the site's name, and nothing of it is kept."""
+    objective = class_()
+    exchange = begun(objective)
+    if exchange is None:
+        return
+    report, update = report_of(objective, {}, 7)
+    for what, tensors in damaged(report).items():
+        refused = refusal_of(partial(exchange.read, "site-7", tensors, update), ContributionError)
+        assert refused.startswith("site site-7: "), what
+    exchange.finish({})
+    assert exchange.tensors() == {}
+
+
+def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
+    """Whoever reports first, the server learns the same; a report that was read and not used leaves no trace."""
+    objective = class_()
+    found = []
+    reports = {f"site-{seed}": report_of(objective, {}, seed) for seed in (7, 8, 9)}
+    for order in (("site-7", "site-8"), ("site-8", "site-9", "site-7")):
+        exchange = begun(objective)
+        if exchange is None:
+            return
+        read = {site: exchange.read(site, *reports[site]) for site in order}
+        exchange.finish({site: report for site, report in read.items() if site != "site-9"})
+        found.append(exchange.down())
+    assert found[0]
+    assert same_bits(*found)
+
+
+def a_state_that_was_saved_goes_on_as_if_unbroken(class_: ObjectiveClass) -> None:
+    """What the server learned, saved and taken back by a new server's half, sends the same, and learns the same."""
+    objective = class_()
+    unbroken, other = learned(objective), begun(objective)
+    if unbroken is None or other is None:
+        return
+    other.restore(json.loads(json.dumps(unbroken.state(), allow_nan=False)), unbroken.tensors())
+    assert same_bits(other.down(), unbroken.down())
+    report, update = report_of(objective, unbroken.down(), 9)
+    for exchange in (unbroken, other):
+        exchange.begin_round(network(objective).state_dict())
+        exchange.finish({"site-9": exchange.read("site-9", report, update)})
+    assert same_bits(other.down(), unbroken.down())
+    assert other.state() == unbroken.state()
+
+
+def a_repeated_round_has_the_same_bits(class_: ObjectiveClass) -> None:
+    """The same site in the same round draws the same, and keeps the same."""
+    objective = class_()
+    sent, states, kept = received_by(objective), [], []
+    for _ in range(2):
+        model = network(objective)
+        local = objective.local(sent, model, site_round(number=3))
+        trained = train(model, local, make_batches(channels_of(model)))
+        states.append({name: value.clone() for name, value in model.state_dict().items()})
+        kept.append(local.memory(trained))
+    assert same_bits(*states)
+    assert same_bits(*kept)
+
+
+OBJECTIVE_CONTRACT: tuple[Callable[[ObjectiveClass], None], ...] = (
+    its_settings_make_it_again,
+    neutral_settings_are_fedavg_to_the_bit,
+    what_is_not_neutral_is_not_fedavg,
+    the_loss_is_a_finite_scalar_that_trains,
+    reports_change_nothing_and_are_plain_tensors,
+    what_leaves_is_declared,
+    what_was_not_asked_for_is_refused_by_the_site,
+    a_broken_report_is_refused_by_its_site,
+    the_order_of_reports_changes_no_bit,
+    a_state_that_was_saved_goes_on_as_if_unbroken,
+    a_repeated_round_has_the_same_bits,
+)
+"""All promises of a local objective."""

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured of a step follows from the step really made, whoever wrote the aggregator and whatever it says."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fdg_plugins.aggregators import Contribution, FedAvgAggregator, FedOMGAggregator, UpdateAggregator, take_step
+from fdg_plugins.aggregators import base as base_module
+from fdg_plugins.aggregators.base import Direction
+from fdg_plugins.core import measures as measures_module
+from fdg_plugins.errors import FDGError
+from fdg_plugins.messages import META_REPORT
+from fdg_plugins.record.run_record import AggregationRecord
+from fdg_plugins.testing.inputs import SITES, TRAINABLE, UNEQUAL_CLASSES, flat, random_updates, run_round, same_bits
+
+Params = dict[str, torch.Tensor]
+OTHER = {name: torch.full_like(random_updates()["art"][name], 0.5) for name in TRAINABLE}
+
+
+class OwnStep(FedOMGAggregator):
+    """One that makes another step of each parameter, beside its parent's direction."""
+
+    def step_of(
+        self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
+    ) -> torch.Tensor:
+        return OTHER[name]
+
+
+class OwnModel(FedAvgAggregator):
+    """One that aggregates as it likes, and repeats its parent's report."""
+
+    def aggregate_model(self) -> FLModel:
+        result = super().aggregate_model()
+        result.params = {**result.params, **OTHER}
+        return result
+
+
+class Silent(FedAvgAggregator):
+    """One that aggregates as it likes, and reports nothing."""
+
+    def aggregate_model(self) -> FLModel:
+        params = {**super().aggregate_model().params, **OTHER}
+        return FLModel(params_type=ParamsType.DIFF, params=params)
+
+
+class Halved(FedOMGAggregator):
+    """One that asks its parent for the direction of other updates, and boasts."""
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        half = [self._scaled(one, 0.5) for one in contributions]
+        found = super().direction(weights, half)
+        return found._replace(report={**found.report, "direction_norm": -1.0, "update_norms": [0.0] * len(half)})
+
+
+@pytest.mark.parametrize("kind", [OwnStep, OwnModel, Silent, Halved])
+def test_an_aggregator_of_somebody_elses_is_measured_by_its_step(kind: type[UpdateAggregator]) -> None:
+    updates = random_updates()
+    result = run_round(kind(server_lr=0.5), updates)
+    record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
+    for site, update in updates.items():
+        own = flat(update)
+        assert record.update_norms[site] == pytest.approx(float(own.norm()))
+        cosine = float(own @ step / own.norm() / step.norm())
+        assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
+    assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
+
+
+def test_without_weights_of_its_own_the_mean_is_the_plain_one() -> None:
+    updates = random_updates()
+    report = run_round(Silent(), updates).meta[META_REPORT]
+    mean = sum(flat(update) for update in updates.values()) / len(updates)
+    assert isinstance(mean, torch.Tensor)
+    assert report["weights"] == report["coefficients"] == {}
+    assert report["mean_norm"] == pytest.approx(float(mean.norm()))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, r"^the step of Odd lacks parameter 'bn.weight', expected all of them\.$"),
+        ({**OTHER, "conv.weight": torch.ones(3, 2)}, r"parameter 'conv.weight' of shape \[3, 2\], expected \[2, 3\]"),
+    ],
+)
+def test_a_step_that_does_not_fit_the_model_is_refused(params: Mapping[str, Any], message: str) -> None:
+    class Odd(FedAvgAggregator):
+        def aggregate_model(self) -> FLModel:
+            return FLModel(params_type=ParamsType.DIFF, params=dict(params))
+
+    with pytest.raises(FDGError, match=message):
+        run_round(Odd(), random_updates())
+
+
+def test_the_gram_matrix_of_fedomg_is_used_again_and_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(updates: Sequence[Any]) -> torch.Tensor:
+            calls.append(len(updates))
+            return compute(updates)
+
+        return call
+
+    for module in (base_module, measures_module):
+        monkeypatch.setattr(module, "gram_matrix", counted(module.gram_matrix))
+    run_round(FedOMGAggregator(), random_updates())
+    assert calls == [3]
+    run_round(FedAvgAggregator(), random_updates())
+    assert calls == [3, 4]
+
+
+def test_measuring_changes_no_bit_of_a_step_and_nothing_is_measured_without_updates() -> None:
+    updates = random_updates()
+    for kind in (FedAvgAggregator, FedOMGAggregator):
+        aggregator = kind()
+        measured = run_round(aggregator, updates).params
+        monkey = kind()
+        assert take_step(monkey).meta[META_REPORT] == {"sites": []}
+        assert same_bits(measured, run_round(monkey, updates).params)
+
+
+def test_updates_are_measured_as_they_were_shortened() -> None:
+    aggregator = FedAvgAggregator(weighting="uniform")
+    aggregator.begin_run(UNEQUAL_CLASSES._replace(clip_to_median=1.0))
+    updates = random_updates()
+    report = run_round(aggregator, updates).meta[META_REPORT]
+    lengths = [float(flat(updates[site]).norm()) for site in sorted(SITES)]
+    expected = [min(length, sorted(lengths)[1]) for length in lengths]
+    assert report["update_norms"] == pytest.approx(expected, rel=1e-6)
+    assert report["clip_factors"] == pytest.approx([one / other for one, other in zip(expected, lengths, strict=True)])

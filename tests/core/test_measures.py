@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lengths and cosines of a round: by hand, with and without a Gram matrix that is known, and beside zero."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from fdg_plugins.core.gram import gram_matrix, inner_products
+from fdg_plugins.core.measures import cosines, measure_step
+
+UPDATES = [{"a": torch.tensor([7.0]), "b": torch.tensor([0.0])}, {"a": torch.tensor([0.0]), "b": torch.tensor([7.0])}]
+P = torch.tensor([3 / 7, 4 / 7], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("gram", [None, gram_matrix(UPDATES)])
+def test_two_updates_and_a_step_by_hand(gram: Any) -> None:
+    # The mean of (7, 0) and (0, 7) with p = (3, 4) / 7 is (3, 4), of length 5; the step (4, 3) is half the direction.
+    step = {"a": torch.tensor([4.0]), "b": torch.tensor([3.0])}
+    found = measure_step(UPDATES, step, P, 0.5, gram)
+    assert found["update_norms"] == pytest.approx([7.0, 7.0])
+    assert found["mean_norm"] == pytest.approx(5.0)
+    assert found["direction_norm"] == pytest.approx(10.0)
+    assert found["cosines_with_mean"] == pytest.approx([0.6, 0.8])
+    assert found["cosines_with_direction"] == pytest.approx([0.8, 0.6])
+
+
+def test_inner_products_are_those_of_the_gram_matrix() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(4, 300_001, generator=generator)
+    products = inner_products(rows[0], list(rows))
+    torch.testing.assert_close(products, rows.double() @ rows[0].double())
+    assert inner_products(rows[0], []).tolist() == []
+
+
+def test_inner_products_have_the_same_bits_for_any_number_of_threads() -> None:
+    rows = torch.randn(3, 700_001, generator=torch.Generator().manual_seed(1))
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            found.append(inner_products(rows[0], list(rows)))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
+def test_cosines_are_clamped_and_zero_where_a_length_is_zero() -> None:
+    values = cosines(
+        torch.tensor([6.0, -6.1, 0.0, 3.0], dtype=torch.float64), torch.tensor([3.0, 3.0, 0.0, 3.0]).double(), 2.0
+    )
+    assert values == [1.0, -1.0, 0.0, 0.5]
+    assert cosines(torch.zeros(2).double(), torch.ones(2).double(), 0.0) == [0.0, 0.0]
