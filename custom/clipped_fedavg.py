@@ -7,6 +7,7 @@ import torch
 
 from fdg_plugins.aggregators import Contribution, FedAvgAggregator
 from fdg_plugins.aggregators.base import Direction
+from fdg_plugins.plugins.method import Equation, Method, Reference
 
 
 class ClippedFedAvgAggregator(FedAvgAggregator):
@@ -18,3 +19,16 @@ class ClippedFedAvgAggregator(FedAvgAggregator):
         lengths = torch.tensor(report["update_norms"], dtype=torch.float64)
         factors = (lengths.median() / lengths.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
         return Direction(weights * factors, report)
+
+
+METHOD = Method(
+    key="clipped_fedavg",
+    title="Clipped FedAvg",
+    line="no update counts for more than the median length of the round's",
+    reference=Reference(authors="fdg_plugins", title="an example", venue="custom/README.md", year=2026),
+    acts=("direction",),
+    aggregator=ClippedFedAvgAggregator,
+    equations=(
+        Equation(formula="Σᵤ pᵤ min(1, median ‖g‖ / ‖gᵤ‖) gᵤ", meaning="the step, of updates g with weights p"),
+    ),
+)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedProto's two halves: a penalty and a report at the sites, prototypes at the server.
+
+Equations: the loss is the paper's Eq. 7; :meth:`PrototypeExchange.learn` is its Eq. 6, with each site's mean weighed by
+its number of images, so that a prototype is the mean over all images of the class.
+Shapes: ``B`` batch, ``Y`` classes, ``K`` of them at a site, ``D`` features.
+Participation: a prototype to which no site of a round contributes stays as it was.
+Buffers: as in FedAvg.
+Differences: the paper's sites share prototypes alone; here the model is averaged too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch.nn.functional import cross_entropy, mse_loss
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import Exchange, LocalObjective, Objective, Seen, SiteFacts
+from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.objective import SiteRound, check_number, evaluating, to_report
+
+MEANS, COUNTS = "means", "counts"
+PROTOTYPES, PRESENT = "prototypes", "present"
+
+
+@dataclass(frozen=True)
+class FedProtoObjective(Objective):
+    """Cross entropy, and the squared distance of features from the prototype of their class.
+
+    Args:
+        strength: lambda >= 0, the factor of the penalty; zero is FedAvg, bit for bit.
+    """
+
+    name: ClassVar[str] = "proto"
+    report: ClassVar[str | None] = "prototypes"
+
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss of the round, for the prototypes received; without any it is the cross entropy."""
+        weight = model.last_layer.weight
+        if not received or self.strength == 0:
+            return LocalPrototypes(0.0, weight.new_zeros(weight.shape), weight.new_zeros(len(weight)).bool())
+        found = read_prototypes(Reader("sent for objective 'proto'", SettingsError), received, *weight.shape)
+        return LocalPrototypes(self.strength, found[PROTOTYPES].to(weight.device), found[PRESENT].to(weight.device))
+
+    def report_trained(
+        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+    ) -> dict[str, torch.Tensor]:
+        """Return mean features ``[K, D]`` of the classes that the site has, in their order, and counts ``[Y]``."""
+        weight = model.last_layer.weight
+        sums = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64, device=weight.device)
+        counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
+        with evaluating(model), torch.no_grad():
+            for batch in seen:
+                sums.index_add_(0, batch.labels, model.penultimate_of(batch.features).double())
+                counts += torch.bincount(batch.labels, minlength=num_classes)
+        held = counts > 0
+        return to_report({MEANS: (sums[held] / counts[held, None]).float(), COUNTS: counts})
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server's half."""
+        return PrototypeExchange(num_classes, model.last_layer.in_features)
+
+
+@dataclass(frozen=True)
+class LocalPrototypes(LocalObjective):
+    """The loss with the prototypes ``[Y, D]`` fixed for the round; ``present: [Y]`` says which of them there are."""
+
+    strength: float
+    prototypes: torch.Tensor
+    present: torch.Tensor
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` with labels ``[B]``."""
+        features = model.penultimate(images)
+        loss = cross_entropy(model.last_layer(features).float(), labels)
+        known = self.present[labels]
+        if self.strength == 0 or not bool(known.any()):
+            return loss
+        return loss + self.strength * mse_loss(features[known].float(), self.prototypes[labels[known]])
+
+
+class SiteMeans(NamedTuple):
+    """A checked report: means ``[Y, D]``, zero where the count is, and counts ``[Y]``."""
+
+    means: torch.Tensor
+    counts: torch.Tensor
+
+
+class PrototypeExchange(Exchange):
+    """Keeps the prototypes ``[Y, D]``, and learns them from the sites' reports beside their updates."""
+
+    def __init__(self, num_classes: int, feature_size: int) -> None:
+        super().__init__("train")
+        self.num_classes, self.feature_size = num_classes, feature_size
+
+    def identity(self) -> dict[str, Any]:
+        """Return the shape of the prototypes."""
+        return {"num_classes": self.num_classes, "feature_size": self.feature_size}
+
+    def read_report(
+        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> SiteMeans:
+        """Return a site's means; refuse counts that its census does not allow."""
+        sent = reader.fields(report, (MEANS, COUNTS))
+        counts = reader.counts(COUNTS, sent[COUNTS], self.num_classes)
+        if facts is not None and bool((counts > torch.tensor(facts.class_counts)).any()):
+            reader.refuse(f"{COUNTS!r} has more images of a class than the site counted in the census")
+        held = counts > 0
+        means = torch.zeros(self.num_classes, self.feature_size)
+        means[held] = reader.numbers(MEANS, sent[MEANS], (int(held.sum()), self.feature_size))
+        return SiteMeans(means, counts)
+
+    def sizes(self, report: SiteMeans) -> dict[str, float]:
+        """Return the largest length of a class's mean features."""
+        return {MEANS: float(torch.linalg.norm(report.means.double(), dim=1).max())}
+
+    def learn(self, reports: Mapping[str, SiteMeans]) -> dict[str, torch.Tensor]:
+        """Return the prototypes after a round (Eq. 6), summed in float64."""
+        counts = torch.stack([site.counts for site in reports.values()]).double()
+        means = torch.stack([site.means for site in reports.values()]).double()
+        totals = counts.sum(dim=0)
+        seen = totals > 0
+        prototypes = self._learned.get(PROTOTYPES, torch.zeros(self.num_classes, self.feature_size)).clone()
+        prototypes[seen] = ((counts[:, :, None] * means).sum(dim=0)[seen] / totals[seen, None]).float()
+        return {PROTOTYPES: prototypes, PRESENT: seen | self._learned.get(PRESENT, torch.zeros_like(seen))}
+
+    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return the prototypes as they were learned."""
+        return read_prototypes(reader, tensors, self.num_classes, self.feature_size)
+
+
+def read_prototypes(reader: Reader, tensors: Any, num_classes: int, feature_size: int) -> dict[str, torch.Tensor]:
+    """Return prototypes ``[Y, D]`` and which of them there are ``[Y]``; refuse what does not fit."""
+    found = reader.fields(tensors, (PROTOTYPES, PRESENT))
+    return {
+        PROTOTYPES: reader.numbers(PROTOTYPES, found[PROTOTYPES], (num_classes, feature_size)),
+        PRESENT: reader.flags(PRESENT, found[PRESENT], num_classes),
+    }

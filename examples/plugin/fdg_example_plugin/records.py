@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this plug-in brings: one record each. Reading them loads neither torch nor the code that they name."""
+
+from fdg_plugins.data.catalogue import ImageFolderSpec
+from fdg_plugins.models.network import Network
+from fdg_plugins.plugins.method import (
+    Default,
+    Difference,
+    Differences,
+    Equation,
+    Leaving,
+    Method,
+    Reference,
+    SettingSource,
+)
+
+FEDPROTO = Method(
+    key="fedproto",
+    title="FedProto",
+    part="proto",
+    part_title="Proto",
+    line="features are held near the mean features that all sites have of the same class",
+    reference=Reference(
+        authors="Tan, Long, Liu, Zhou, Lu, Jiang, Zhang",
+        title="FedProto: Federated Prototype Learning across Heterogeneous Clients",
+        venue="AAAI",
+        year=2022,
+    ),
+    acts=("objective",),
+    objective="fdg_example_plugin.fedproto:FedProtoObjective",
+    defaults=(Default(objective={"strength": 1.0}, source="the paper's code"),),
+    in_composition="The sites minimise the loss with the term; weights and direction see no more than the updates.",
+    letters="h(x) features of an image; C_y prototype of its class: mean features over all sites; λ strength",
+    equations=(Equation(formula="CE + λ mean ‖h(x) - C_y‖² / D", meaning="what a site minimises, C being fixed"),),
+    settings=(SettingSource(name="strength", symbol="λ", remark="0 is FedAvg, bit for bit"),),
+    exact=("strength 0 is FedAvg, bit for bit.", "In round 1, when there are no prototypes yet, it is FedAvg."),
+    differences=Differences(
+        compared="",
+        rows=(
+            Difference(point="what travels", paper="prototypes alone", ours="prototypes and the model, as in FedAvg"),
+        ),
+    ),
+    leaves=(
+        Leaving(
+            what="mean features by class, and how many images each is of",
+            shape="[K, D] float32 and [Y] int64",
+            reveals="how many images of each class the site trains on, and what is common to the features of a class",
+            report="prototypes",
+        ),
+    ),
+)
+
+PATCHNET = Network(name="patchnet", build="fdg_example_plugin.network:patchnet", head="head", small=True)
+
+BLOCKS = ImageFolderSpec(
+    name="blocks",
+    folder="blocks",
+    title="Blocks",
+    reference="drawn by this plug-in's tests",
+    domains=("blue", "green", "red"),
+    classes=("bar", "square"),
+)
