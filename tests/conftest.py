@@ -2,7 +2,10 @@
 """Fixtures for all tests: a small data set in the layout of PACS, and a process that owes nothing to its user."""
 
 import os
-from collections.abc import Callable, Mapping
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from PIL import Image
 from safetensors.torch import save
 
 from fdg_plugins.data import PACS
+from fdg_plugins.plugins.kinds import registries
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
 LONGEST = ("test_many_sites.py", "test_bare_command.py", "test_methods.py", "test_faults.py")
@@ -95,6 +99,47 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     for domain in PACS.domains:
         write_domain(root, domain)
+    return root
+
+
+@pytest.fixture(scope="session")
+def example_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which ``examples/plugin`` is installed; it counts where it is on Python's path."""
+    folder = tmp_path_factory.mktemp("plugin")
+    source = Path(__file__).parents[1] / "examples" / "plugin"
+    copy = shutil.copytree(source, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(folder / "site"), str(copy)], check=True, timeout=300)
+    return folder / "site"
+
+
+@pytest.fixture
+def installed(example_plugin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The example plug-in, installed for this process and those that it starts."""
+    monkeypatch.syspath_prepend(str(example_plugin))
+    monkeypatch.setenv("PYTHONPATH", str(example_plugin))
+    for registry in registries():
+        registry.refresh()
+    yield example_plugin
+    monkeypatch.undo()
+    for registry in registries():
+        registry.refresh()
+
+
+@pytest.fixture(scope="session")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the example plug-in's data set: bars and squares of three colours, 8 images of each."""
+    root = tmp_path_factory.mktemp("blocks")
+    shades = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
+    generator = np.random.default_rng(0)
+    for domain, colour in shades.items():
+        for shape, height in (("bar", 4), ("square", 12)):
+            folder = root / "blocks" / domain / shape
+            folder.mkdir(parents=True)
+            for number in range(8):
+                pixels = generator.integers(0, 40, (16, 16, 3), dtype=np.uint8)
+                pixels[2 : 2 + height, 2:14] = colour
+                Image.fromarray(pixels).save(folder / f"{number}.png")
     return root
 
 

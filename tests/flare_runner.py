@@ -40,6 +40,9 @@ class SiteWorkspace:
     def get_file_path_in_site_config(self, name: str) -> str:
         return str(self.local / name)
 
+    def get_app_custom_dir(self, job_id: str) -> str:
+        return str(self.folder / "custom")
+
     def get_client_app_config_file_path(self, job_id: str) -> str:
         return str(self.folder / job_id / "app" / "config" / "config_fed_client.json")
 

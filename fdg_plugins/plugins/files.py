@@ -144,5 +144,5 @@ def _forget(module_name: str) -> None:
         return
     for registry in registries():
         for record in _new_records(registry, module):
-            if registry.origin(record.name) == FILE:
+            if registry.find(record.name) is record:
                 registry.remove(record.name)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example plug-in by name, in whole runs of one process: its method, its network and its data set."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_methods_in_rounds import MethodJob, same
+
+from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.recipes import FDGRecipe, make_recipe
+
+pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+
+COLOURS = ("blue", "green", "red")
+CUSTOM = Path(__file__).parents[2] / "custom"
+TINY = {"image_size": 16, "rounds": 2, "local_epochs": 1, "learning_rate": 0.05, "batch_size": 4}
+
+
+class BlocksJob(MethodJob):
+    """A job of the sites of the example plug-in's data set."""
+
+    def __init__(self, folder: Path, **arguments: Any) -> None:
+        super().__init__(folder, **arguments)
+        self.sites = {colour: SiteExecutor() for colour in COLOURS}
+        self.engine.sites = COLOURS
+
+    def allow(self, site: str, *plugins: str) -> None:
+        """Let a site's operator, or the server's, allow these plug-ins alone."""
+        folder = self.folder / "local" if site == "server" else self.folder / "sites" / site
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "fdg_site.json").write_text(json.dumps({site: {"allowed_plugins": plugins}}), encoding="utf-8")
+
+
+def arguments(method: str, folder: Path) -> dict[str, Any]:
+    """Return what the exported job says, made smaller."""
+    recipe = make_recipe(method, "blocks", model="patchnet", pretrained="none", **TINY)
+    recipe.export(str(folder))
+    config = folder / recipe.name / "app_server" / "config" / "config_fed_server.json"
+    said = json.loads(config.read_text(encoding="utf-8"))["workflows"][0]["args"]
+    protocol = dict(said["protocol"])
+    return {
+        "objective": protocol.pop("objective", "erm"),
+        "aggregator": said["aggregator"],
+        "settings": protocol | WHOLE,
+    }
+
+
+WHOLE = {"max_samples_per_domain": None}
+
+
+@pytest.fixture
+def blocks_root(blocks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FDG_DATA_ROOT", str(blocks))
+
+
+@pytest.mark.usefixtures("installed", "blocks_root")
+@pytest.mark.parametrize("method", ["fedproto", "fedomg+proto"])
+def test_a_plug_ins_method_network_and_data_set_run_by_name(method: str, tmp_path: Path) -> None:
+    job = BlocksJob(tmp_path / "run", **arguments(method, tmp_path)).finished()
+    record = job.record
+    assert (record.status, record.classes) == ("finished", ("bar", "square"))
+    assert record.method.objective == {"name": "proto", "strength": 1.0}
+    assert all(not finished.failures and not finished.refused_reports for finished in record.rounds)
+    assert any("patches" in name for name in job.model)
+
+
+@pytest.mark.usefixtures("installed", "blocks_root")
+def test_its_two_halves_matter_and_no_strength_is_fedavg(tmp_path: Path) -> None:
+    said = arguments("fedproto", tmp_path)
+    plain = BlocksJob(tmp_path / "plain", **{**said, "objective": "erm"}).finished()
+    off = BlocksJob(tmp_path / "off", **{**said, "objective": {"name": "proto", "strength": 0.0}}).finished()
+    on = BlocksJob(tmp_path / "on", **said).finished()
+    assert same(plain, off)
+    assert not same(plain, on)
+
+
+@pytest.mark.usefixtures("installed", "blocks_root")
+@pytest.mark.parametrize(
+    ("who", "stopped"),
+    [
+        ("server", "aggregator|dataset 'blocks' comes from fdg-example-plugin, which the operator does not allow here"),
+        ("red", "site red cannot take part: dataset 'blocks' comes from a plug-in that the operator does not allow"),
+    ],
+)
+def test_an_operator_refuses_before_the_plug_in_is_loaded(who: str, stopped: str, tmp_path: Path) -> None:
+    said = arguments("fedproto", tmp_path)
+    job = BlocksJob(tmp_path / "run", **said)
+    job.allow(who, "another-plugin")
+    job.run()
+    (panic,) = job.panics
+    assert any(one in panic for one in stopped.split("|")), panic
+    allowed = BlocksJob(tmp_path / "allowed", **said)
+    allowed.allow(who, "FDG_example-plugin")
+    allowed.finished()
+
+
+@pytest.mark.usefixtures("blocks_root")
+def test_a_plug_in_that_is_not_installed_ends_the_job_in_one_sentence(tmp_path: Path) -> None:
+    job = BlocksJob(tmp_path / "run", settings={**TINY, **WHOLE, "model": "patchnet"})
+    job.run()
+    assert job.panics == [
+        "model 'patchnet' is unknown, and no installed plug-in brings it; "
+        "expected one of convnet, groupnorm_convnet, resnet18, resnet50."
+    ]
+
+
+# --- a file at hand ---
+
+
+class FileJob(MethodJob):
+    """A job whose apps hold a file of one's own at the server and at the sites, as FLARE unpacks it."""
+
+    def __init__(self, folder: Path, file: Path, **arguments: Any) -> None:
+        super().__init__(folder, **arguments)
+        for place in (folder, *(folder / "sites" / site for site in self.sites)):
+            (place / "custom").mkdir(parents=True)
+            shutil.copy(file, place / "custom" / file.name)
+        workspace = self.engine.get_workspace()
+        workspace.get_app_custom_dir = lambda job: str(folder / "custom")
+        self.engine.get_workspace = lambda: workspace  # type: ignore[method-assign]
+
+
+def file_job(folder: Path) -> dict[str, Any]:
+    recipe = FDGRecipe("clipped_fedavg", "rotateddigits", plugins=[CUSTOM / "clipped_fedavg.py"])
+    recipe.export(str(folder))
+    app = folder / recipe.name / "app_server"
+    assert [path.name for path in (app / "custom").iterdir()] == ["clipped_fedavg.py"]
+    said = json.loads((app / "config" / "config_fed_server.json").read_text(encoding="utf-8"))["workflows"][0]["args"]
+    return {"aggregator": said["aggregator"], "settings": {"plugins": said["protocol"]["plugins"]}}
+
+
+def test_a_file_at_hand_runs_by_the_name_of_its_method(tmp_path: Path) -> None:
+    said = file_job(tmp_path / "job")
+    job = FileJob(tmp_path / "run", CUSTOM / "clipped_fedavg.py", **said).finished()
+    assert job.record.method.aggregator == "ClippedFedAvgAggregator"
+    assert job.record.protocol.plugins == ("clipped_fedavg",)
+    assert "clipped_fedavg" not in sys.modules
+
+
+def test_a_site_with_a_list_refuses_files_unless_it_has_custom(tmp_path: Path) -> None:
+    said = file_job(tmp_path / "job")
+    job = FileJob(tmp_path / "run", CUSTOM / "clipped_fedavg.py", **said)
+    path = tmp_path / "run" / "sites" / "angle_15" / "fdg_site.json"
+    path.write_text(json.dumps({"angle_15": {"allowed_plugins": []}}), encoding="utf-8")
+    job.run()
+    (panic,) = job.panics
+    assert panic.startswith("site angle_15 cannot take part: the job brings plug-in files")
+    path.write_text(json.dumps({"angle_15": {"allowed_plugins": ["custom"]}}), encoding="utf-8")
+    again = FileJob(tmp_path / "again", CUSTOM / "clipped_fedavg.py", **said)
+    (tmp_path / "again" / "sites" / "angle_15" / "fdg_site.json").write_bytes(path.read_bytes())
+    again.finished()
+
+
+def test_a_job_without_the_file_that_it_names_ends_in_one_sentence(tmp_path: Path) -> None:
+    job = FileJob(tmp_path / "run", CUSTOM / "clipped_fedavg.py", settings={"plugins": ["absent"]})
+    job.run()
+    (panic,) = job.panics
+    assert panic.startswith("plug-in file absent.py is not in the job's folder custom/")
