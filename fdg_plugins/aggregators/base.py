@@ -63,6 +63,7 @@ class UpdateAggregator(ModelAggregator):
     """
 
     excludes: ClassVar[Mapping[str, str]] = {}  # objectives that contradict the direction, and why
+    reads_step_lengths: ClassVar[bool] = False  # whether it follows from how far steps go, which SGD's rate tells
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files: ``core``'s functions alone read them
 
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:

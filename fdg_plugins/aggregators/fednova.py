@@ -38,6 +38,7 @@ class FedNovaAggregator(UpdateAggregator):
     """
 
     reads_parts: ClassVar[bool] = True
+    reads_step_lengths: ClassVar[bool] = True
     excludes: ClassVar[Mapping[str, str]] = {
         "prox": "the proximal term shortens the steps, which the effective steps that the sites report leave out"
     }

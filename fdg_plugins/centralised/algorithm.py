@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of a centralised algorithm: settings, a loss of one batch per source domain, and how it takes a step.
 
-Shapes: m source domains; images ``[B, C, H, W]`` and labels ``[B]`` of one domain's batch, B the same for all domains
-unless one has fewer images; Y classes; risks ``[m]``, the mean cross entropy L_e of each domain's batch. Steps count
-from 0.
+Shapes: m source domains; images ``[B, C, H, W]`` and the task's targets of one domain's batch, B the same for all
+domains unless one has fewer images; Y classes; risks ``[m]``, the task's mean loss L_e of each domain's batch. Steps
+count from 0.
 
 All batches of a step go through the network as one, so that BatchNorm sees all domains at once, in every algorithm that
 looks at them together. So their neutral settings are ERM to the bit.
@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import shorten
 
 MOST_STEPS = 10_000_000
@@ -41,11 +41,13 @@ class Loss(NamedTuple):
 class Algorithm(ABC):
     """The settings of an algorithm, and what it does with a step. A subclass checks its settings on construction.
 
-    ``name`` is what commands call it, ``title`` what people do.
+    ``name`` is what commands call it, ``title`` what people do; ``needs_labelled_images``: whether it is defined for
+    one class per image alone.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    needs_labelled_images: ClassVar[bool] = False
 
     @property
     def restarts_at(self) -> int | None:
@@ -68,7 +70,14 @@ class Algorithm(ABC):
         return 1.0
 
     @abstractmethod
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return the loss of one batch per source domain, in the domains' order, on the model's device.
 
         Called inside the run's autocast context. ``state`` is that after the step before, and is not changed.
@@ -106,9 +115,9 @@ def by_domain(values: torch.Tensor, batches: Sequence[Batch]) -> tuple[torch.Ten
     return values.split([len(labels) for _, labels in batches])
 
 
-def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch]) -> torch.Tensor:
-    """Return the mean cross entropy of each domain, ``[m]``."""
-    return torch.stack([cross_entropy(own, labels) for own, (_, labels) in zip(logits, batches, strict=True)])
+def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch], task: Task = DEFAULT_TASK) -> torch.Tensor:
+    """Return the task's mean loss of each domain, ``[m]``."""
+    return torch.stack([task.loss(own, targets) for own, (_, targets) in zip(logits, batches, strict=True)])
 
 
 def check_count(name: str, value: Any, at_least: int = 0) -> None:

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,14 @@ class CentralisedERM(Algorithm):
     name: ClassVar[str] = "erm"
     title: ClassVar[str] = "ERM"
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return the mean of the domains' risks."""
-        risks = domain_risks(domain_logits(model, batches), batches)
+        risks = domain_risks(domain_logits(model, batches), batches, task)
         return Loss(risks.mean(), risks.detach(), state)

@@ -24,6 +24,7 @@ from torch.nn.functional import one_hot, softmax
 from fdg_plugins.centralised.algorithm import Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.centralised.annealing import AnnealedPenalty
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 
 def scale_derivative(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -51,15 +52,23 @@ class CentralisedIRM(AnnealedPenalty):
 
     name: ClassVar[str] = "irm"
     title: ClassVar[str] = "IRM"
+    needs_labelled_images: ClassVar[bool] = True
     early_strength: ClassVar[float] = 1.0
 
     strength: float = 100.0
     warm_up: int = 500
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return mean risk and penalty."""
         logits = domain_logits(model, batches)
-        risks = domain_risks(logits, batches)
+        risks = domain_risks(logits, batches, task)
         value = risks.mean()
         if strength := self.strength_at(step):
             pairs = zip(logits, batches, strict=True)

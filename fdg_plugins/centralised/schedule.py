@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from fdg_plugins.centralised.algorithm import check_count
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives.objective import check_choice
-from fdg_plugins.settings.protocol import MOST_ROUNDS
+from fdg_plugins.settings.protocol import MOST_ROUNDS, SGD
 
-ADAM, SGD = "adam", "sgd"
-OPTIMIZERS = (ADAM, SGD)
+ADAM = "adam"
+OPTIMIZERS = (ADAM, "adamw", SGD)
 DOMAINBED_STEPS = 5001
 
 # What of a protocol says what is trained on which images: the same for both kinds of runs. The rest says how.
@@ -21,7 +21,8 @@ class Schedule:
     """Optimizer, steps and checkpoints.
 
     Args:
-        optimizer: ``"adam"`` (DomainBed), or ``"sgd"``, with rate, momentum and weight decay of the federated runs.
+        optimizer: ``"adam"`` (DomainBed), ``"adamw"``, or ``"sgd"``, with rate, momentum and weight decay of the
+            federated runs.
         steps: steps in all, one batch of each source domain in each; DomainBed: 5001.
         checkpoint_every: steps between two evaluations; the last may come sooner. DomainBed: 300 on PACS.
     """

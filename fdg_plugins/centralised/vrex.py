@@ -21,6 +21,7 @@ import torch
 from fdg_plugins.centralised.algorithm import Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.centralised.annealing import AnnealedPenalty
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 
 def risk_variance(risks: torch.Tensor) -> torch.Tensor:
@@ -44,9 +45,16 @@ class CentralisedVREx(AnnealedPenalty):
     strength: float = 10.0
     warm_up: int = 500
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return mean risk and penalty."""
-        risks = domain_risks(domain_logits(model, batches), batches)
+        risks = domain_risks(domain_logits(model, batches), batches, task)
         value = risks.mean()
         if strength := self.strength_at(step):
             value = value + strength * risk_variance(risks)

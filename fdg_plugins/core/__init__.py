@@ -16,10 +16,10 @@ tensor([0.7500, 0.7500])
 
 from fdg_plugins.core.adjustment import (
     RELEASED_STEP_FRACTION,
-    accuracy_gap,
     adjust_weights,
     decayed_step,
     loss_gap,
+    score_gap,
     weights_of_round,
     with_new_sites,
 )
@@ -53,7 +53,6 @@ __all__ = [
     "RELEASED_STEP_FRACTION",
     "GlobalInsight",
     "Matching",
-    "accuracy_gap",
     "adjust_weights",
     "allot_sites",
     "check_weights",
@@ -77,6 +76,7 @@ __all__ = [
     "match",
     "matching_objective",
     "sample_weights",
+    "score_gap",
     "split_indices",
     "squared_norms",
     "uniform_weights",

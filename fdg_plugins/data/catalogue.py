@@ -15,7 +15,8 @@ class DatasetSpec:
     """What every data set has: the position of a class in ``classes`` is its label at every site.
 
     ``channels`` is 3 for colour and 1 for grey images. ``folder`` holds the files below a data root; it is empty
-    where ``needs_data_root`` is false, because the images come with an installed package.
+    where ``needs_data_root`` is false, because the images come with an installed package. ``task`` names what its
+    labels are for (``fdg_plugins.tasks``).
     """
 
     name: str
@@ -26,6 +27,7 @@ class DatasetSpec:
     channels: int
     folder: str
     needs_data_root: bool = True
+    task: str = "classification"
 
 
 @dataclass(frozen=True, kw_only=True)

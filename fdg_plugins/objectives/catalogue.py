@@ -6,12 +6,12 @@ from dataclasses import fields
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives.erm import CrossEntropy
+from fdg_plugins.objectives.erm import ERMObjective
 from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.values import shorten
 
-OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {CrossEntropy.name: CrossEntropy})
+OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {ERMObjective.name: ERMObjective})
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
