@@ -150,7 +150,8 @@ class ScoreSum(Checked):
 class Evaluation(Checked):
     """One model on one split of one domain: mean loss over ``count`` images, and the scores of the run's task by name.
 
-    Scores are sums and counts, which add up; a record has each score itself beside them, by its name.
+    Scores are sums and counts, which add up. A record has each score itself beside them by its name, such as
+    ``accuracy``: a number from 0 to 1.
     """
 
     split: Literal["train", "validation", "test"]

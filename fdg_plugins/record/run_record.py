@@ -27,7 +27,8 @@ def _with_scores(evaluation: Evaluation, write: pydantic.SerializerFunctionWrapH
 
 
 # In a record, an evaluation of classification still has its ``accuracy``.
-Judgement = Annotated[Evaluation, pydantic.WrapSerializer(_with_scores)]
+# The lambda has no return type, so that the schema stays that of an evaluation.
+Judgement = Annotated[Evaluation, pydantic.WrapSerializer(lambda found, write: _with_scores(found, write))]
 
 
 class Recorded(Checked):
