@@ -25,7 +25,7 @@ from cases.plain_loop import evaluate_plainly, train_plainly
 from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.training.compiling import BACKEND
 from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
 
@@ -81,7 +81,7 @@ def our_round(size: Size, way: Way, device: torch.device) -> Callable[[], object
 
     def compute() -> None:
         evaluate(model, validation, arithmetic, _never)
-        train_locally(model, LocalCrossEntropy(), [training], optimizer, arithmetic, _never, lambda *_: None)
+        train_locally(model, LocalRisk(), [training], optimizer, arithmetic, _never, lambda *_: None)
         evaluate(model, validation, arithmetic, _never)
 
     return compute

@@ -163,6 +163,8 @@ def _type(schema: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
+    if isinstance(by_name := schema.get("patternProperties"), dict):
+        return f"mapping to {', '.join(map(_type, by_name.values()))}"
     if isinstance(schema.get("additionalProperties"), dict):
         return f"mapping to {_type(schema['additionalProperties'])}"
     return str(schema.get("type", "any"))

@@ -6,6 +6,7 @@ model on arrival: the receiver never trusts the sender.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
@@ -18,6 +19,7 @@ from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
 from fdg_plugins.values import LONGEST_QUOTE as LONGEST_QUOTE
 from fdg_plugins.values import LONGEST_REASON as LONGEST_REASON
 from fdg_plugins.values import first_problem as first_problem
+from fdg_plugins.values import is_number
 from fdg_plugins.values import one_line as one_line
 from fdg_plugins.values import shorten as shorten
 
@@ -134,13 +136,57 @@ class TaskRequest(Checked):
     last: bool = False
 
 
+class ScoreSum(Checked):
+    """A score before the division: its sum over ``count`` samples."""
+
+    sum: float = pydantic.Field(allow_inf_nan=False)
+    count: Count
+
+    @property
+    def mean(self) -> float:
+        """The score; NaN over no samples."""
+        return self.sum / self.count if self.count else math.nan
+
+
 class Evaluation(Checked):
-    """One model on one split of one domain: mean cross entropy, fraction of correct predictions, examples."""
+    """One model on one split of one domain: mean loss over ``count`` images, and the scores of the run's task by name.
+
+    Scores are sums and counts, which add up. A record has each score itself beside them by its name, such as
+    ``accuracy``: a number from 0 to 1.
+    """
 
     split: Literal["train", "validation", "test"]
     loss: Loss
-    accuracy: float = pydantic.Field(ge=0, le=1)
     count: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
+    sums: dict[Name, ScoreSum] = pydantic.Field(min_length=1, max_length=MOST_NAMES)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _sums_of_earlier_versions(cls, value: Any) -> Any:
+        """Read a score that a record has beside its sum, and alone where its version knew no sums."""
+        if not isinstance(value, dict):
+            return value
+        if isinstance(value.get("sums"), dict):
+            return {name: one for name, one in value.items() if not _repeats(name, one, value["sums"])}
+        count: Any = value.get("count")
+        score: Any = value.get("accuracy")
+        if not is_number(score) or not 0 <= score <= 1 or type(count) is not int:
+            return value
+        rest = {name: one for name, one in value.items() if name != "accuracy"}
+        return {**rest, "sums": {"accuracy": {"sum": _sum_of(score, count), "count": count}}}
+
+    def value(self, name: str) -> float:
+        """Return the score of that name."""
+        return self.sums[name].mean
+
+    def values(self) -> dict[str, float]:
+        """Return all scores by name."""
+        return {name: one.mean for name, one in self.sums.items()}
+
+    @property
+    def accuracy(self) -> float:
+        """The score of classification, for whoever reads records by its old name."""
+        return self.value("accuracy")
 
 
 class TrainReport(Checked):
@@ -160,3 +206,17 @@ class TrainReport(Checked):
     effective_steps: float = pydantic.Field(ge=1, allow_inf_nan=False)
     learning_rate: float = pydantic.Field(gt=0, allow_inf_nan=False)
     seconds: float = pydantic.Field(ge=0, le=LONGEST_S)
+
+
+def _repeats(name: str, value: Any, sums: Mapping[str, Any]) -> bool:
+    """Return whether a field is the score of that name, as it follows from its sum."""
+    try:
+        return bool(ScoreSum.model_validate(sums[name]).mean == value)
+    except (KeyError, pydantic.ValidationError):
+        return False
+
+
+def _sum_of(score: float, count: int) -> float:
+    """Return how many of ``count`` images a fraction of them is: exactly where it is one."""
+    whole = float(round(score * count))
+    return whole if count and whole / count == score else score * count

@@ -115,7 +115,7 @@ def test_a_missing_field_of_a_report_is_refused_by_name(field: str) -> None:
         ({"epoch_losses": ()}, "epoch_losses is (), but tuple should have at least 1 item"),
         ({"epoch_losses": (1.0, "x")}, "epoch_losses.1 is 'x', but input should be a valid number"),
         ({"received": 3}, "received is 3, but input should be a valid dictionary"),
-        ({"received": {**EVALUATION.model_dump(), "accuracy": 2}}, "received.accuracy is 2, but input should be less"),
+        ({"received": {**EVALUATION.model_dump(), "sums": {}}}, "received.sums is a mapping of 0 keys, but dictionary"),
         ({"domain": 3}, "domain is 3, but input should be a valid string"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0, but input should be greater than 0"),
     ],
@@ -129,9 +129,36 @@ def test_something_that_is_no_message_is_refused(value: Any) -> None:
     assert refusal(TrainReport, value).startswith(f"value is {value!r}, but input should be a valid dictionary")
 
 
-@pytest.mark.parametrize("accuracy", [-0.01, 1.01, math.nan, math.inf])
-def test_an_accuracy_outside_zero_and_one_is_refused(accuracy: float) -> None:
-    assert refusal(Evaluation, changed(EVALUATION, accuracy=accuracy)).startswith(f"accuracy is {accuracy!r}, but ")
+@pytest.mark.parametrize("accuracy", [-0.01, 1.01, math.nan, math.inf, "0.5"])
+def test_a_score_without_a_sum_is_refused_outside_zero_and_one(accuracy: Any) -> None:
+    earlier = {"split": "validation", "loss": 1.25, "accuracy": accuracy, "count": 8}
+    assert refusal(Evaluation, earlier) == "field 'sums' is missing."
+
+
+@pytest.mark.parametrize(("total", "count"), [(math.nan, 8), (math.inf, 8), (4.0, -1), ("many", 8)])
+def test_a_sum_that_is_no_finite_number_over_a_count_is_refused(total: Any, count: int) -> None:
+    broken = changed(EVALUATION, sums={"accuracy": {"sum": total, "count": count}})
+    assert refusal(Evaluation, broken).startswith("sums.accuracy.")
+
+
+@pytest.mark.parametrize(("accuracy", "total"), [(0.5, 4.0), (1 / 3, 8 / 3), (0.0, 0.0), (1, 8.0)])
+def test_a_score_of_a_record_without_sums_is_read_as_one(accuracy: float, total: float) -> None:
+    read = Evaluation.model_validate({"split": "validation", "loss": 1.25, "accuracy": accuracy, "count": 8})
+    assert (read.sums["accuracy"].sum, read.sums["accuracy"].count) == (total, 8)
+    assert read.accuracy == accuracy
+
+
+def test_a_score_that_contradicts_its_sum_is_refused() -> None:
+    beside = {**EVALUATION.model_dump(), **EVALUATION.values()}
+    assert Evaluation.model_validate(beside) == EVALUATION
+    assert refusal(Evaluation, {**beside, "accuracy": 0.75}) == "unknown field 'accuracy'."
+
+
+def test_every_fraction_of_images_is_read_as_the_number_of_images_that_it_was() -> None:
+    for count in (7, 49, 103):
+        for right in range(count + 1):
+            earlier = {"split": "test", "loss": 0.0, "accuracy": right / count, "count": count}
+            assert Evaluation.model_validate(earlier).sums["accuracy"].sum == right
 
 
 @pytest.mark.parametrize(

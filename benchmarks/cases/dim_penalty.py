@@ -10,7 +10,7 @@ from cases.measure import Goal, Row, interleave, lap, tensor_peak
 from cases.training import random_batch, training_step
 from fdg_plugins.core import GlobalInsight, insight_matrix, insight_penalty
 from fdg_plugins.models import build_model
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.feddim import local_insight
 
 Penalty = Callable[..., torch.Tensor]
@@ -36,7 +36,7 @@ def rows(quick: bool = False) -> list[Row]:
     batch = random_features(samples, features, classes)
     penalty = penalty_of_a_round(batch)
     model = build_model(network, classes, seed=0)
-    step = training_step(model, LocalCrossEntropy(), *random_batch(samples, pixels, classes))
+    step = training_step(model, LocalRisk(), *random_batch(samples, pixels, classes))
     seconds = interleave(
         [
             lambda: lap("penalty", lambda: gradients(penalty, batch)),

@@ -7,7 +7,7 @@ from cases.measure import Goal, Row, interleave, lap
 from cases.training import random_batch, training_step
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import LocalObjective
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.fediir import GRADIENT, FedIIRObjective, classifier_parameters
 
 CLASSES = 7  # PACS
@@ -19,7 +19,7 @@ def rows(quick: bool = False) -> list[Row]:
     batch = random_batch(samples, pixels, CLASSES)
     aligned, plain = two_layer_network(), two_layer_network()
     ours = training_step(aligned, alignment(aligned), *batch)
-    reference = training_step(plain, LocalCrossEntropy(), *batch)
+    reference = training_step(plain, LocalRisk(), *batch)
     seconds = interleave([lambda: lap("ours", ours), lambda: lap("reference", reference)], repetitions, warm_ups=2)
     return [
         Row(

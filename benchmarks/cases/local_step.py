@@ -9,7 +9,7 @@ from cases.measure import Goal, Row, interleave, lap
 from cases.plain_loop import Batches, evaluate_plainly, train_plainly
 from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
 
 CLASSES = 7  # PACS
@@ -45,7 +45,7 @@ def our_training(model: ExtractorClassifier, batches: Batches) -> Callable[[], o
     """Return one pass of a site's own loop over ``batches``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     arithmetic = Arithmetic(torch.device("cpu"))
-    return lambda: train_locally(model, LocalCrossEntropy(), [batches], optimizer, arithmetic, _never, lambda *_: None)
+    return lambda: train_locally(model, LocalRisk(), [batches], optimizer, arithmetic, _never, lambda *_: None)
 
 
 def plain_training(model: ExtractorClassifier, batches: Batches) -> Callable[[], object]:

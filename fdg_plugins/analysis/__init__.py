@@ -2,7 +2,7 @@
 """What follows from finished runs: which of them may stand in one table, and the table beside the papers' numbers.
 
 :func:`find_runs` reads records; :func:`method_name` says what a method is called; :func:`check_comparable` refuses to
-mix; :func:`target_accuracy` applies a selection rule; :func:`build_table` makes the table that ``fdg report`` prints.
+mix; :func:`target_score` applies a selection rule; :func:`build_table` makes the table that ``fdg report`` prints.
 """
 
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
@@ -10,7 +10,7 @@ from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.names import method_name, method_order, method_settings, method_title
 from fdg_plugins.analysis.render_text import render_text
 from fdg_plugins.analysis.runs import FoundRuns, Run, find_runs
-from fdg_plugins.analysis.selection import RULES, target_accuracy
+from fdg_plugins.analysis.selection import RULES, target_score
 from fdg_plugins.analysis.table import Table, build_table
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "method_settings",
     "method_title",
     "render_text",
-    "target_accuracy",
+    "target_score",
     "to_grid",
     "without_repeats",
 ]

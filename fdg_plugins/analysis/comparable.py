@@ -78,7 +78,7 @@ def _facts(run: Run) -> Iterator[tuple[str, Any]]:
     yield "data set", run.dataset
     free, centralised = {*_FREE_FIELDS, *method_fields(record)}, is_centralised(run.method)
     for name, value in record.protocol.model_dump().items():
-        if name not in free:
+        if name not in free and not (centralised and name in SCHEDULE_SETTINGS):
             own = centralised and name not in SHARED_SETTINGS
             yield f"{name} of the {'centralised runs' if own else 'protocol'}", value
     for name in SCHEDULE_SETTINGS if centralised else ():

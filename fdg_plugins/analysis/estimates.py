@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means over seeds, and the difference of two of them. Accuracies are fractions in [0, 1]."""
+"""Means over seeds, and the difference of two of them. Accuracies, and scores like them, are fractions in [0, 1]."""
 
 import math
 import statistics

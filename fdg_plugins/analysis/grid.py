@@ -54,7 +54,7 @@ class Grid:
 
 
 def to_grid(table: Table, digits: int = 1) -> Grid:
-    """Return ``table`` as text, accuracies in percent with ``digits`` decimals."""
+    """Return ``table`` as text, scores, fractions in percent, with ``digits`` decimals."""
     writer = _Writer(table, digits)
     groups = tuple(tuple(writer.rows_of(method)) for method in table.methods if not method.is_reference)
     references = tuple(tuple(writer.rows_of(method)) for method in table.methods if method.is_reference)
@@ -67,6 +67,7 @@ class _Writer:
     def __init__(self, table: Table, digits: int) -> None:
         self.table = table
         self.digits = digits
+        self.factor = table.facts.score.factor
         self.compared = table.against is not None
         self.words = 1 + (len(table.rules) > 1) + self.compared
         results = [result for method in table.methods for result in method.results]
@@ -85,7 +86,7 @@ class _Writer:
         facts, rules = self.table.facts, self.table.rules
         selection = RULES[rules[0]] if len(rules) == 1 else "by several rules"
         parts = [", ".join(_described(facts)), f"selection: {selection}", f"fdg-plugins {', '.join(facts.versions)}"]
-        return f"Accuracy on the held-out domain, percent, {self._over_seeds()}: {'; '.join(parts)}."
+        return f"{facts.score.heading}{facts.score.unit}, {self._over_seeds()}: {'; '.join(parts)}."
 
     def _over_seeds(self) -> str:
         seeds = ", ".join(map(str, self.table.facts.seeds))
@@ -153,7 +154,7 @@ class _Writer:
                 cells.append(Cell(NOT_PRINTED if theirs is None else MISSING))
                 continue
             found = difference(ours, theirs)
-            cells.append(Cell(f"{100 * found.value:+.{self.digits}f} {_WITHIN[found.within_two]}"))
+            cells.append(Cell(f"{self.factor * found.value:+.{self.digits}f} {_WITHIN[found.within_two]}"))
         whose = f"ours minus {row.paper.title} paper, within 2 SE"
         return (*self._cells(method.label, RULES[result.rule], whose), *cells)
 
@@ -167,16 +168,16 @@ class _Writer:
         return (method, *selections, *((whose,) if self.compared else ()))
 
     def _mean(self, cell: Estimate) -> str:
-        return f"{100 * cell.mean:.{self.digits}f}"
+        return f"{self.factor * cell.mean:.{self.digits}f}"
 
     def _estimate(self, cell: Estimate, counted: bool = False) -> str:
         text = self._mean(cell)
         if cell.std is not None:
-            text += f" ± {100 * cell.std:.{self.digits}f}"
+            text += f" ± {self.factor * cell.std:.{self.digits}f}"
         return f"{text} ({cell.count})" if counted and len(self.counts) > 1 else text
 
     def _best(self, references: bool, rule: str) -> dict[str, str]:
-        """Return the highest mean of each column of a block as it is printed: of the methods, or of the references.
+        """Return the best mean of each column of a block as it is printed: of the methods, or of the references.
 
         None where nothing is compared, or by the oracle.
         """
@@ -186,10 +187,13 @@ class _Writer:
         results = [result for method in methods for result in method.results if result.rule == rule]
         present = Counter(column for result in results for column in result.cells)
         return {
-            column: max((self._mean(result.cells[column]) for result in results if column in result.cells), key=float)
+            column: self._best_of([self._mean(result.cells[column]) for result in results if column in result.cells])
             for column, count in present.items()
             if count > 1
         }
+
+    def _best_of(self, printed: list[str]) -> str:
+        return max(printed, key=lambda text: self.table.facts.score.goodness(float(text)))
 
     def _marked(self, notes: Sequence[str]) -> str:
         """Return the marks of footnotes, new ones numbered as they come."""

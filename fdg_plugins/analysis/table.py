@@ -13,9 +13,10 @@ from fdg_plugins.analysis.estimates import Estimate, average, estimate
 from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, method_title
 from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_accuracy
+from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.tasks import ScoreKind
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,12 @@ class Facts:
     sources: tuple[int, ...]
     seeds: tuple[int, ...]
     versions: tuple[str, ...]
+    score: ScoreKind
 
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracies under one selection rule by column, fractions; a column that is not there is missing."""
+    """Scores under one selection rule by column, not in percent; a column that is not there is missing."""
 
     rule: str
     cells: Mapping[str, Estimate]
@@ -125,6 +127,7 @@ def _facts(runs: Sequence[Run]) -> Facts:
         sources=_distinct(len(run.record.sources) for run in runs),
         seeds=_distinct(run.seed for run in runs),
         versions=_distinct(run.record.versions.get("fdg-plugins", "unknown") for run in runs),
+        score=record.score,
     )
 
 
@@ -143,20 +146,20 @@ def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
 def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str]) -> dict[str, Estimate]:
     values: dict[str, dict[int, float]] = {domain: {} for domain in domains}
     for run in runs:
-        accuracy = target_accuracy(run.record, rule)
-        if accuracy is not None:
-            values[run.target][run.seed] = accuracy
+        score = target_score(run.record, rule)
+        if score is not None:
+            values[run.target][run.seed] = score
     found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}
     return {column: cell for column, cell in found.items() if cell is not None}
 
 
 def _unjudged(runs: Sequence[Run], rules: Sequence[str]) -> list[str]:
-    """Return a note for each run that has no accuracy under a rule."""
+    """Return a note for each run that has no score under a rule."""
     return [
-        f"{run.folder} has no accuracy on {run.target} for the rule {rule}, and is missing there."
+        f"{run.folder} has no {run.record.score.name} on {run.target} for the rule {rule}, and is missing there."
         for run in runs
         for rule in rules
-        if target_accuracy(run.record, rule) is None
+        if target_score(run.record, rule) is None
     ]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of a centralised algorithm: its settings, its loss on one batch per source domain, and its step.
 
-Shapes: m source domains; images ``[B, C, H, W]`` and labels ``[B]`` of one domain's batch, with the same B for all
-domains unless one has fewer images; Y classes; risks ``[m]``, the mean cross entropy L_e of each domain's batch. Steps
+Shapes: m source domains; images ``[B, C, H, W]`` and the task's targets of one domain's batch, B the same for all
+domains unless one has fewer images; Y classes; risks ``[m]``, the task's mean loss L_e of each domain's batch. Steps
 count from 0.
 
 Buffers: all batches of a step pass through the network together, so BatchNorm sees all domains at once. This holds for
@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 MOST_STEPS = 10_000_000
 
@@ -39,11 +39,13 @@ class Loss(NamedTuple):
 class Algorithm(ABC):
     """The settings of an algorithm and its step. A subclass checks its settings on construction.
 
-    ``name`` is used in commands and records, ``title`` in tables and figures.
+    ``name`` is used in commands and records, ``title`` in tables and figures; ``needs_labelled_images``: whether it is
+    defined for one class per image alone.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    needs_labelled_images: ClassVar[bool] = False
 
     # What a class declares of itself for the contract suite (``fdg_plugins.testing``); nothing else reads it.
     neutral: ClassVar[Mapping[str, Any] | None] = None
@@ -72,8 +74,15 @@ class Algorithm(ABC):
         return 1.0
 
     @abstractmethod
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return the loss on one batch per source domain, in the domains' order, on the model's device.
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
+        """Return the loss of one batch per source domain, in the domains' order, on the model's device.
 
         Called inside the run's autocast context. ``state`` is that after the previous step and must not be modified.
         """
@@ -110,6 +119,6 @@ def by_domain(values: torch.Tensor, batches: Sequence[Batch]) -> tuple[torch.Ten
     return values.split([len(labels) for _, labels in batches])
 
 
-def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch]) -> torch.Tensor:
-    """Return the mean cross entropy of each domain, ``[m]``."""
-    return torch.stack([cross_entropy(own, labels) for own, (_, labels) in zip(logits, batches, strict=True)])
+def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch], task: Task = DEFAULT_TASK) -> torch.Tensor:
+    """Return the task's mean loss of each domain, ``[m]``."""
+    return torch.stack([task.loss(own, targets) for own, (_, targets) in zip(logits, batches, strict=True)])

@@ -19,6 +19,7 @@ import torch
 
 from fdg_plugins.centralised.algorithm import MOST_STEPS, Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_count, check_number
 
 
@@ -58,10 +59,17 @@ class LogitsPenalty(AnnealedPenalty):
     def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
         """Return the penalty without its factor, a scalar, of logits ``[B, Y]`` of each domain and risks ``[m]``."""
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
-        """Return mean risk and penalty."""
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
+        """Return mean risk plus penalty."""
         logits = domain_logits(model, batches)
-        risks = domain_risks(logits, batches)
+        risks = domain_risks(logits, batches, task)
         value = risks.mean()
         if strength := self.strength_at(step):
             value = value + strength * self.penalty(logits, risks, batches)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,14 @@ class CentralisedERM(Algorithm):
     title: ClassVar[str] = "ERM"
     neutral: ClassVar[Mapping[str, Any] | None] = {}
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return the mean of the domains' risks ``[m]``."""
-        risks = domain_risks(domain_logits(model, batches), batches)
+        risks = domain_risks(domain_logits(model, batches), batches, task)
         return Loss(risks.mean(), risks.detach(), state)

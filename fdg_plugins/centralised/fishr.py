@@ -34,18 +34,20 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.centralised.algorithm import Batch, Loss, State, all_images, by_domain, domain_risks
 from fdg_plugins.centralised.annealing import AnnealedPenalty
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_number
 
 AVERAGES = "variance_averages"
 
 
-def head_gradients(head: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def head_gradients(
+    head: nn.Module, features: torch.Tensor, labels: torch.Tensor, task: Task = DEFAULT_TASK
+) -> torch.Tensor:
     """Return the gradient of each image's cross entropy with respect to the parameters of ``head``, ``[B, P]``.
 
     ``head`` is a linear layer, or a sequence of linear layers and layers without parameters; ``features [B, D]``,
@@ -59,7 +61,7 @@ def head_gradients(head: nn.Module, features: torch.Tensor, labels: torch.Tensor
         if isinstance(layer, nn.Linear):
             seen.append((inputs, values))
     # The head treats images independently, so a row of the sum's gradient, at a layer's outputs, is one image's.
-    total = cross_entropy(values, labels, reduction="sum")
+    total = task.summed_loss(values, labels)
     errors = torch.autograd.grad(total, [outputs for _, outputs in seen], create_graph=True)
     # For W x + b with the gradient d at its output, the gradients are d x' for W and d for b.
     parts = [
@@ -92,6 +94,7 @@ class CentralisedFishr(AnnealedPenalty):
     name: ClassVar[str] = "fishr"
     title: ClassVar[str] = "Fishr"
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
+    needs_labelled_images: ClassVar[bool] = True
     early_strength: ClassVar[float] = 0.0
 
     strength: float = 1000.0
@@ -110,21 +113,28 @@ class CentralisedFishr(AnnealedPenalty):
         size = sum(parameter.numel() for parameter in parameters)
         return {AVERAGES: torch.zeros(num_domains, size, device=parameters[0].device)}
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return mean risk plus penalty; during the warm-up only the averages change."""
         features = model.features(all_images(batches))
-        risks = domain_risks(by_domain(model.classifier(features).float(), batches), batches)
+        risks = domain_risks(by_domain(model.classifier(features).float(), batches), batches, task)
         if not self.strength:
             return Loss(risks.mean(), risks.detach(), state)
         strength = self.strength_at(step)
-        variances = self._variances(model.classifier, features if strength else features.detach(), batches)
+        variances = self._variances(model.classifier, features if strength else features.detach(), batches, task)
         averages = self.ema * state[AVERAGES] + (1 - self.ema) * variances
         value = risks.mean()
         if strength:
             value = value + strength * variance_spread(averages / (1 - self.ema))
         return Loss(value, risks.detach(), {AVERAGES: averages.detach()})
 
-    def _variances(self, head: nn.Module, features: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
+    def _variances(self, head: nn.Module, features: torch.Tensor, batches: Sequence[Batch], task: Task) -> torch.Tensor:
         labels = torch.cat([labels for _, labels in batches])
         with torch.autocast(features.device.type, enabled=False):
-            return gradient_variances(head_gradients(head, features.float(), labels), batches)
+            return gradient_variances(head_gradients(head, features.float(), labels, task), batches)

@@ -27,6 +27,7 @@ from torch.nn.functional import log_softmax
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_number
 
 LOG_WEIGHTS = "log_weights"
@@ -63,9 +64,16 @@ class CentralisedGroupDRO(Algorithm):
         zeros = torch.zeros(num_domains, dtype=torch.float64, device=model.last_layer.weight.device)
         return {LOG_WEIGHTS: log_softmax(zeros, dim=0)}
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return the risk weighted with the weights after this step's update."""
-        risks = domain_risks(domain_logits(model, batches), batches)
+        risks = domain_risks(domain_logits(model, batches), batches, task)
         if not self.step_size:
             return Loss(risks.mean(), risks.detach(), state)
         log_weights = reweigh(state[LOG_WEIGHTS], risks.detach(), self.step_size)

@@ -26,6 +26,7 @@ import torch
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_number
 
 
@@ -68,9 +69,16 @@ class CentralisedIGA(Algorithm):
         """
         return 1.0 + 2.0 * num_domains if self.strength else 1.0
 
-    def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
+    def loss(
+        self,
+        model: ExtractorClassifier,
+        batches: Sequence[Batch],
+        step: int,
+        state: State,
+        task: Task = DEFAULT_TASK,
+    ) -> Loss:
         """Return mean risk plus penalty."""
-        risks = domain_risks(domain_logits(model, batches), batches)
+        risks = domain_risks(domain_logits(model, batches), batches, task)
         value = risks.mean()
         if self.strength:
             value = value + self.strength * gradient_spread(risks, tuple(model.parameters()))

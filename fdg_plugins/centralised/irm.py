@@ -57,6 +57,7 @@ class CentralisedIRM(LogitsPenalty):
     title: ClassVar[str] = "IRM"
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
     compares_domains: ClassVar[bool] = False
+    needs_labelled_images: ClassVar[bool] = True
     early_strength: ClassVar[float] = 1.0
 
     strength: float = 100.0

@@ -28,6 +28,7 @@ from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.named_protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import TASKS
 
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
 
@@ -88,7 +89,8 @@ def make_plan(
     if "warm_up" in own and "warm_up" not in chosen:
         values["warm_up"] = round(own["warm_up"] * schedule.steps / DOMAINBED_STEPS)
     made = make_algorithm(algorithm, _only(values, own))
-    fixed = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
+    fixed: dict[str, Any] = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
+    fixed |= {"optimizer": schedule.optimizer, "task": spec.task}
     where = {"dataset": dataset, "target": target, "seed": seed}
     checked = make_plans({**where, **fixed, **_only(values, _SETTINGS)}, {}, {}, []).real.protocol
     _check(made, schedule, checked)
@@ -119,9 +121,14 @@ def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None
     """Raise ``SettingsError`` for values that are each in range and together make no sense."""
     if protocol.batch_size < LEAST_BATCH:
         raise SettingsError(f"batch_size is {protocol.batch_size}, expected at least {LEAST_BATCH} images per domain.")
-    if schedule.optimizer == ADAM and protocol.momentum:
+    if schedule.optimizer != SGD and protocol.momentum:
         raise SettingsError(
-            f"momentum is {protocol.momentum:g}, expected 0: it is a setting of the optimizer {SGD!r}, not of {ADAM!r}."
+            f"momentum is {protocol.momentum:g}, expected 0: it is a setting of the optimizer {SGD!r}, not of "
+            f"{schedule.optimizer!r}."
+        )
+    if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
+        raise SettingsError(
+            f"algorithm {algorithm.name!r} needs one class per image, which the task {protocol.task!r} has not."
         )
     if isinstance(algorithm, AnnealedPenalty) and algorithm.strength and algorithm.warm_up >= schedule.steps:
         raise SettingsError(

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fdg_plugins.centralised.plan import Plan
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
-from fdg_plugins.record.text import duration, marks, percent
+from fdg_plugins.record.text import duration, marks
 
 Say = Callable[[str], None]
 
@@ -88,5 +88,5 @@ def watching(plan: Plan, console: Console) -> Iterator[Lines]:
 
 
 def _scores(record: RunRecord, evaluation: EvaluationRecord) -> list[str]:
-    target = record.protocol.target
-    return [f"source val {percent(evaluation.source_mean)}", f"target {target} {percent(evaluation.target)}"]
+    target, text = record.protocol.target, record.score.text
+    return [f"source val {text(evaluation.source_mean)}", f"target {target} {text(evaluation.target)}"]

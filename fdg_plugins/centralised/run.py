@@ -15,7 +15,6 @@ from typing import Protocol as Interface
 import torch
 
 from fdg_plugins.centralised.plan import LEAST_BATCH, Plan
-from fdg_plugins.centralised.schedule import SGD
 from fdg_plugins.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.controllers.rounds import FILES
 from fdg_plugins.data import dataset_spec
@@ -35,8 +34,10 @@ from fdg_plugins.record.run_record import (
 )
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.storage import save_tensors, write_bytes
+from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import Start, initial_model
 from fdg_plugins.training.loop import ShouldStop, Stopped
+from fdg_plugins.training.optimizers import make_optimizer
 from fdg_plugins.training.session import SiteSession
 
 Sessions = Mapping[str, SiteSession]
@@ -66,7 +67,12 @@ def run_centralised(
     """
     check_new(folder)
     sessions = _open_domains(plan, config, cache, should_stop)
-    federation = take_census({name: session.census() for name, session in sessions.items()}, {}, plan.protocol.target)
+    federation = take_census(
+        {name: session.census() for name, session in sessions.items()},
+        {},
+        plan.protocol.target,
+        TASKS.get(plan.protocol.task),
+    )
     _check_sizes(federation)
     start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
@@ -128,6 +134,7 @@ class _Run:
             ],
             self._make_optimizer,
             first.arithmetic,
+            first.task,
         )
 
     def carry_out(self) -> RunRecord:
@@ -151,11 +158,8 @@ class _Run:
         return self._record
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
-        protocol, parameters = self._plan.protocol, self._model.parameters()
-        rate, decay = protocol.learning_rate, protocol.weight_decay
-        if self._plan.schedule.optimizer == SGD:
-            return torch.optim.SGD(parameters, lr=rate, momentum=protocol.momentum, weight_decay=decay)
-        return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+        # Not fused: it would round in another order than the runs of earlier versions.
+        return make_optimizer(self._model.parameters(), self._plan.protocol, self._plan.protocol.learning_rate, None)
 
     def _train(self, checkpoint: int) -> RoundRecord:
         """Take the steps up to a checkpoint; return their record, without aggregation and traffic."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 
 from fdg_plugins.centralised.algorithm import MOST_STEPS
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.settings.protocol import MOST_ROUNDS
+from fdg_plugins.settings.protocol import MOST_ROUNDS, SGD
 from fdg_plugins.values import check_choice, check_count
 
-ADAM, SGD = "adam", "sgd"
-OPTIMIZERS = (ADAM, SGD)
+ADAM = "adam"
+OPTIMIZERS = (ADAM, "adamw", SGD)
 DOMAINBED_STEPS = 5001
 
 # The settings of a protocol that determine model and images are shared by both kinds of runs; the others are not.
@@ -21,7 +21,8 @@ class Schedule:
     """Optimizer, steps and checkpoints.
 
     Args:
-        optimizer: ``"adam"`` (DomainBed), or ``"sgd"``, with rate, momentum and weight decay of the federated runs.
+        optimizer: ``"adam"`` (DomainBed), ``"adamw"``, or ``"sgd"``, with rate, momentum and weight decay of the
+            federated runs.
         steps: total number of steps, each with one batch of every source domain; DomainBed: 5001.
         checkpoint_every: steps between two evaluations; the last interval may be shorter. DomainBed: 300 on PACS.
     """

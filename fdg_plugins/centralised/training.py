@@ -15,6 +15,7 @@ from fdg_plugins.data import DomainData, training_batches
 from fdg_plugins.errors import FDGError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.loop import Arithmetic, ShouldStop, Stopped
 
 CPU = torch.device("cpu")
@@ -55,6 +56,7 @@ class PooledTraining:
         domains: endless batches of each source domain.
         make_optimizer: creates the optimizer of the model's parameters; called again if the algorithm restarts it.
         arithmetic: device and precision.
+        task: what is learned.
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class PooledTraining:
         domains: Sequence[Iterator[Batch]],
         make_optimizer: MakeOptimizer,
         arithmetic: Arithmetic,
+        task: Task = DEFAULT_TASK,
     ) -> None:
+        self.task = task
         self.model = model
         self.algorithm = algorithm
         self.state = algorithm.begin(model, len(domains))
@@ -102,7 +106,7 @@ class PooledTraining:
     def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
         self._optimizer.zero_grad(set_to_none=True)
         with self._arithmetic.autocast():
-            loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state)
+            loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state, self.task)
         loss.value.backward()
         self.state = loss.state
         return loss.risks

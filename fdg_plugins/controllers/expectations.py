@@ -16,6 +16,7 @@ from fdg_plugins.messages import CensusReply, Evaluation, TrainReport, shorten
 from fdg_plugins.objectives import SiteFacts
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Expected:
     epochs: int
     facts: SiteFacts
     judges_training: bool
+    task: Task = DEFAULT_TASK
 
     def check_training(self, report: TrainReport, samples: Any) -> None:
         """Raise ``ContributionError`` naming the first thing of a site's training that is not as it must be."""
@@ -53,6 +55,9 @@ class Expected:
         counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
         self._same("split of an evaluation", score.split, split, "asked for")
         self._same("count of an evaluation", score.count, counts[split], "counted in the census")
+        sums = {name: (one.sum, one.count) for name, one in score.sums.items()}
+        if (wrong := self.task.complaint(sums, score.count, len(self.facts.class_counts))) is not None:
+            self._refuse(wrong)
 
     def _same(self, name: str, came: Any, expected: Any, why: str) -> None:
         if came != expected or isinstance(came, bool):
@@ -69,6 +74,8 @@ class Expected:
 def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number: int) -> Expected:
     """Return what ``site`` must say in a round, counted from 0, by its answer to the census."""
     steps = protocol.local_epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
+    task = TASKS.get(protocol.task)
+    samples = task.samples_per_image(protocol.image_size)
     return Expected(
         site=site,
         domain=reply.domain,
@@ -80,10 +87,11 @@ def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number:
             steps=steps,
             effective_steps=effective_steps(steps, protocol.momentum),
             learning_rate=protocol.learning_rate_at(round_number),
-            num_train=reply.num_train,
-            class_counts=reply.class_counts,
+            num_train=reply.num_train * samples,
+            class_counts=tuple(count * samples for count in reply.class_counts),
         ),
         judges_training=protocol.gap_split == "train",
+        task=task,
     )
 
 

@@ -37,9 +37,10 @@ from fdg_plugins.record.census import Federation, check_min_sites, check_reports
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins
 from fdg_plugins.state.folders import state_folder
+from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
 
 MAX_IDLE_ROUNDS = 3
@@ -189,7 +190,8 @@ class FederationController(Messenger):
         data = FLModel(params_type=ParamsType.FULL, params={}, current_round=0, meta=meta)
         self.say(f"census of {len(sites)} sites: {', '.join(sites)}")
         failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
-        return take_census(replies, failures, plans.real.protocol.target)
+        protocol = plans.real.protocol
+        return take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
 
     def _warn_of_wide_lists(self, federation: Federation) -> None:
         """Name each participant whose operator allows classes that these jobs do not need, and how to mend it."""
@@ -202,7 +204,7 @@ class FederationController(Messenger):
                 self.warning(text)
 
     def _train(self, rounds: Rounds, record: RunRecord) -> None:
-        tracker = Tracker(self, prefix="STAND-IN/" if record.stand_in else "")
+        tracker = Tracker(self, record.score.name, prefix="STAND-IN/" if record.stand_in else "")
         first = len(record.rounds) + 1
         for number in range(first, record.protocol.rounds + 1):
             self._tell_widgets(number, rounds)
@@ -248,6 +250,7 @@ class FederationController(Messenger):
         self.say(
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {protocol.rounds} rounds of "
             f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
+            f"{'' if protocol.optimizer == SGD else f', {protocol.optimizer}'}"
         )
         if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
             self.warning(

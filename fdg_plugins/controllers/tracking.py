@@ -29,22 +29,29 @@ def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
             yield f"server/{name}", value
 
 
-def evaluation_scalars(evaluation: EvaluationRecord) -> Iterator[Scalar]:
-    """Yield tag and value of one evaluation of the global model."""
+def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterator[Scalar]:
+    """Yield tag and value of one evaluation of the global model, which is judged by the score of that name."""
     for site, score in evaluation.sites.items():
-        yield f"{score.split}_accuracy/{site}", score.accuracy
+        yield from ((f"{score.split}_{name}/{site}", value) for name, value in score.values().items())
         yield f"{score.split}_loss/{site}", score.loss
     for name in ("source_mean", "source_worst", "target"):
         value = getattr(evaluation, name)
         if value is not None:
-            yield f"accuracy/{name}", value
+            yield f"{score_name}/{name}", value
 
 
 class Tracker:
-    """Fires one analytics event per number on behalf of a component; ``prefix`` marks every tag."""
+    """Fires one analytics event per number on behalf of a component.
 
-    def __init__(self, component: FLComponent, prefix: str = "") -> None:
+    Args:
+        component: whose events they are.
+        score_name: the name of the score by which the run's models are judged.
+        prefix: marks every tag.
+    """
+
+    def __init__(self, component: FLComponent, score_name: str, prefix: str = "") -> None:
         self.component = component
+        self.score_name = score_name
         self.prefix = prefix
 
     def round(self, finished: RoundRecord, fl_ctx: FLContext) -> None:
@@ -53,7 +60,7 @@ class Tracker:
 
     def evaluation(self, evaluation: EvaluationRecord, fl_ctx: FLContext) -> None:
         """Send an evaluation, at step ``after_round``."""
-        self._send(evaluation_scalars(evaluation), evaluation.after_round, fl_ctx)
+        self._send(evaluation_scalars(evaluation, self.score_name), evaluation.after_round, fl_ctx)
 
     def _send(self, scalars: Iterator[Scalar], step: int, fl_ctx: FLContext) -> None:
         for tag, value in scalars:

@@ -21,10 +21,10 @@ tensor([0.7500, 0.7500])
 
 from fdg_plugins.core.adjustment import (
     RELEASED_STEP_FRACTION,
-    accuracy_gap,
     adjust_weights,
     decayed_step,
     loss_gap,
+    score_gap,
     weights_of_round,
     with_new_sites,
 )
@@ -58,7 +58,6 @@ __all__ = [
     "RELEASED_STEP_FRACTION",
     "GlobalInsight",
     "Matching",
-    "accuracy_gap",
     "adjust_weights",
     "allot_sites",
     "check_weights",
@@ -82,6 +81,7 @@ __all__ = [
     "match",
     "matching_objective",
     "sample_weights",
+    "score_gap",
     "split_indices",
     "squared_norms",
     "uniform_weights",

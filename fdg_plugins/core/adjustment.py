@@ -5,8 +5,8 @@ Reference: Zhang, Xu, Yao, Zhang, Tian, Wang, "Federated Domain Generalization w
 Adjustment" (FedDG-GA), CVPR 2023.
 
 Equations. A site's gap is what averaging costs it, positive if the global model is worse than the site's own:
-``loss(global, round r) - loss(local, round r - 1)`` -> :func:`loss_gap`, with the opposite sign for accuracies
--> :func:`accuracy_gap`. With ``a`` the weights before the round:
+``loss(global, round r) - loss(local, round r - 1)`` -> :func:`loss_gap`, with the opposite sign for scores
+-> :func:`score_gap`. With ``a`` the weights before the round:
 
 - Eq. 3, ``a'_u = a_u + d_r (gap_u - mean) / max_v (gap_v - mean)``, clipped at 0, ``a = a' / sum a'``
   -> :func:`adjust_weights`
@@ -50,9 +50,12 @@ def loss_gap(global_loss: float, local_loss: float) -> float:
     return global_loss - local_loss
 
 
-def accuracy_gap(global_accuracy: float, local_accuracy: float) -> float:
-    """Return ``local_accuracy - global_accuracy``: as for losses, positive if the global model is worse."""
-    return local_accuracy - global_accuracy
+def score_gap(global_score: float, local_score: float) -> float:
+    """Return ``local_score - global_score``, of a score that is better the higher it is, such as the accuracy.
+
+    As with losses, it is positive if the global model is worse.
+    """
+    return local_score - global_score
 
 
 def decayed_step(step_size: float, round_number: int, total_rounds: int) -> float:

@@ -21,6 +21,7 @@ class DatasetSpec:
     ``channels`` is 3 for colour and 1 for grey images. ``folder`` holds the files below a data root; it is empty
     where ``needs_data_root`` is false, because the images come with an installed package. Protocol and settings of the
     methods are those of the data set's ``families``; ``protocol`` and ``stand_in_protocol`` replace some of them.
+    ``task`` names what its labels are for (``fdg_plugins.tasks``).
     """
 
     name: str
@@ -31,6 +32,7 @@ class DatasetSpec:
     channels: int
     folder: str
     needs_data_root: bool = True
+    task: str = "classification"
     family: str | None = None
     protocol: Mapping[str, Any] = field(default_factory=dict)
     stand_in_protocol: Mapping[str, Any] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.rotated import ImageArray, rotated_domain
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
 
 __all__ = ["DomainData", "Sample", "open_domain"]
 
@@ -27,7 +28,8 @@ class DomainData:
 
     ``images`` is where they come from: files below a folder, by the ``file`` of each sample, or an array. ``test`` is
     what a held-out domain is judged on: all of the domain, or what its official test list names. ``skipped`` are the
-    files left out because they are known to be bad, ``left_out`` those that the site found damaged.
+    files left out because they are known to be bad, ``left_out`` those that the site found damaged. ``task`` says what
+    a sample's target is.
     """
 
     dataset: str
@@ -41,6 +43,7 @@ class DomainData:
     split_hash: str
     skipped: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    task: Task = DEFAULT_TASK
 
 
 def open_domain(
@@ -101,6 +104,7 @@ def open_domain(
         split_hash=split.digest,
         skipped=skipped,
         left_out=omitted,
+        task=TASKS.get(spec.task),
     )
 
 
@@ -136,12 +140,13 @@ def _found(data_root: Path | None, spec: ImageFolderSpec, domain: str, left_out:
 
 def _check_enough(listed: Collection[Sample], kept: Collection[Sample], spec: ImageFolderSpec, domain: str) -> None:
     """Refuse a class of which damage leaves no image, or one where there were two: each part of a split needs one."""
-    before, after = (Counter(sample.label for sample in samples) for samples in (listed, kept))
-    for label, name in enumerate(spec.classes):
-        if after[label] < min(before[label], 2):
+    task = TASKS.get(spec.task)
+    before, after = (Counter(map(task.stratum, samples)) for samples in (listed, kept))
+    for number, name in enumerate(task.strata(spec.classes)):
+        if after[number] < min(before[number], 2):
             raise DataError(
-                f"of the {before[label]:,} images of class {name!r} in domain {domain!r}, {after[label]} can be used; "
-                "expected at least 2, one for training and one for validation.",
+                f"of the {before[number]:,} images of class {name!r} in domain {domain!r}, {after[number]} can be "
+                "used; expected at least 2, one for training and one for validation.",
                 public=True,
             )
 

@@ -24,21 +24,25 @@ from fdg_plugins.data.rotated import ImageArray
 from fdg_plugins.data.transforms import TrainingView, WholeView, checked_size, normalised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import torch_generator
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 Scope = tuple[str | int, ...]
 View = Callable[[np.ndarray, int], np.ndarray]
 CPU = torch.device("cpu")
 
 
-class DomainImages(Dataset[tuple[torch.Tensor, int]]):
-    """Samples as ``(image uint8 [3, S, S], label)``: all by the first of ``views``, all by the second, and so on.
+class DomainImages(Dataset[tuple[torch.Tensor, Any]]):
+    """Samples as ``(image uint8 [3, S, S], target)``: all by the first of ``views``, all by the second, and so on.
 
     A view turns the pixels uint8 ``[H, W, 3]`` of the sample at position ``i``, and ``i``, into the image.
     Raises DataError naming the file when an image cannot be read.
     """
 
-    def __init__(self, images: ImageFiles, samples: Sequence[Sample], views: Sequence[View]) -> None:
+    def __init__(
+        self, images: ImageFiles, samples: Sequence[Sample], views: Sequence[View], task: Task = DEFAULT_TASK
+    ) -> None:
         images.reserve(sample.file for sample in samples)
+        self.task = task
         self.images = images
         self.samples = tuple(samples)
         self.views = views
@@ -46,22 +50,23 @@ class DomainImages(Dataset[tuple[torch.Tensor, int]]):
     def __len__(self) -> int:
         return len(self.samples) * len(self.views)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, Any]:
         number, position = divmod(index, len(self.samples))
         sample = self.samples[position]
-        image = self.views[number](self.images.read(sample.file), position)
-        return torch.from_numpy(np.ascontiguousarray(image)), sample.label
+        target = self.task.target_of(sample, self.images.read)
+        image, target = self.task.view(self.views[number], self.images.read(sample.file), target, position)
+        return torch.from_numpy(np.ascontiguousarray(image)), target
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
-        """Return a whole batch, images ``[B, 3, S, S]`` and labels ``[B]``, or the error as a value.
+        """Return a whole batch, images ``[B, 3, S, S]`` and the task's targets, or the error as a value.
 
         Raised in a worker, the error would come out with the worker's whole traceback as its text.
         """
         try:
-            images, labels = zip(*(self[index] for index in indices), strict=True)
+            images, targets = zip(*(self[index] for index in indices), strict=True)
         except DataError as error:
             return DataError(str(error), public=error.public)
-        return torch.stack(images), torch.tensor(labels)
+        return torch.stack(images), self.task.collate(targets)
 
 
 class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -94,7 +99,7 @@ class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 class ImageBatches(DataLoader[Any]):
-    """A DataLoader of ``(images float32 [B, C, S, S], labels int64 [B])`` on a device, from a dataset of whole batches.
+    """A DataLoader of ``(images float32 [B, C, S, S], targets)`` on a device, from a dataset of whole batches.
 
     Views of files cross to the device as they are, 8-bit values, and are normalised there. A DataError that the dataset
     returns is raised here, with its own text.
@@ -118,8 +123,8 @@ class ImageBatches(DataLoader[Any]):
         for batch in super().__iter__():
             if isinstance(batch, DataError):
                 raise batch
-            images, labels = (tensor.to(self.device, non_blocking=True) for tensor in batch)
-            yield normalised(images) if images.dtype == torch.uint8 else images, labels
+            images, targets = (tensor.to(self.device, non_blocking=True) for tensor in batch)
+            yield normalised(images) if images.dtype == torch.uint8 else images, targets
 
 
 class ShuffledBatches(Sampler[list[int]]):
@@ -269,7 +274,7 @@ def evaluation_batches(
     if isinstance(data.images, ImageArray):
         dataset = ArrayImages(data.images, samples, image_size)
     else:
-        dataset = DomainImages(data.images, samples, [WholeView(image_size)])
+        dataset = DomainImages(data.images, samples, [WholeView(image_size)], data.task)
     generator = torch_generator(0, "evaluation", "workers")
     return ImageBatches(dataset, workers, device, batch_size=batch_size, generator=generator)
 
@@ -286,7 +291,7 @@ def _training_images(
         views = [TrainingView(image_size, count, seed=seed, scope=scope)]
     else:
         views = EpochViews(image_size, count, seed=seed, scope=scope, epochs=epochs)
-    return DomainImages(data.images, data.train, views)
+    return DomainImages(data.images, data.train, views, data.task)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -18,6 +18,7 @@ from fdg_plugins.data.catalogue import DatasetSpec, ImageFolderSpec, Sample, wit
 from fdg_plugins.data.folders import is_file
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.tasks import TASKS, Task
 from fdg_plugins.values import shorten
 
 # Where the official lists may lie, below the data set's folder; the last is the official download's own name.
@@ -48,16 +49,16 @@ class Split:
 def seeded_split(
     samples: Sequence[Sample], spec: DatasetSpec, domain: str, *, seed: int, max_samples: int | None = None
 ) -> Split:
-    """Split at random into 90 % training and 10 % validation images, class by class.
+    """Split at random into 90 % training and 10 % validation images, stratum by stratum: for labels, class by class.
 
-    The share of validation images is rounded per class, but is at least one image where the class has
-    two or more; a class of one image goes to training. ``max_samples`` thins the domain first.
+    The share of validation images is rounded per stratum, but is at least one image where that has
+    two or more; a stratum of one image goes to training. ``max_samples`` thins the domain first.
     """
     kept = _thinned((samples,), spec, domain, seed, max_samples)
     train: list[Sample] = []
     validation: list[Sample] = []
-    for label, name in enumerate(spec.classes):
-        members = _of_class(kept, label)
+    for number, name in enumerate(_task(spec).strata(spec.classes)):
+        members = _of_stratum(kept, spec, number)
         count = max(1, (len(members) + 5) // 10) if len(members) > 1 else 0
         order = numpy_generator(seed, "split", spec.name, domain, name).permutation(len(members))
         validation += [members[i] for i in order[:count]]
@@ -148,21 +149,21 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
 def _thinned(
     parts: Sequence[Sequence[Sample]], spec: DatasetSpec, domain: str, seed: int, max_samples: int | None
 ) -> list[Sample]:
-    """Return at most ``max_samples`` of all parts: proportional by class, within a class proportional by part."""
+    """Return at most ``max_samples`` of all parts: proportional by stratum, within one proportional by part."""
     everything = [sample for part in parts for sample in part]
     if max_samples is None:
         return everything
-    if max_samples < len(spec.classes):
+    strata = _task(spec).strata(spec.classes)
+    if max_samples < len(strata):
         raise SettingsError(
-            f"max_samples is {max_samples} for domain {domain!r}; expected at least {len(spec.classes)}, one per "
-            "class.",
+            f"max_samples is {max_samples} for domain {domain!r}; expected at least {len(strata)}, one per class.",
             public=True,
         )
-    quotas = shares([len(_of_class(everything, label)) for label in range(len(spec.classes))], max_samples, 2)
+    quotas = shares([len(_of_stratum(everything, spec, number)) for number in range(len(strata))], max_samples, 2)
     kept: list[Sample] = []
-    for label, (name, quota) in enumerate(zip(spec.classes, quotas, strict=True)):
+    for number, (name, quota) in enumerate(zip(strata, quotas, strict=True)):
         generator = numpy_generator(seed, "subsample", spec.name, domain, name)
-        members = [_of_class(part, label) for part in parts]
+        members = [_of_stratum(part, spec, number) for part in parts]
         for group, count in zip(members, shares([len(group) for group in members], quota, 1), strict=True):
             kept += [group[i] for i in generator.permutation(len(group))[:count]]
     return kept
@@ -172,8 +173,13 @@ def _thinning_suffix(count: int, max_samples: int | None) -> str:
     return f"/max{max_samples}" if max_samples is not None and max_samples < count else ""
 
 
-def _of_class(samples: Iterable[Sample], label: int) -> list[Sample]:
-    return sorted((sample for sample in samples if sample.label == label), key=lambda sample: sample.file)
+def _task(spec: DatasetSpec) -> Task:
+    return TASKS.get(spec.task)
+
+
+def _of_stratum(samples: Iterable[Sample], spec: DatasetSpec, number: int) -> list[Sample]:
+    stratum = _task(spec).stratum
+    return sorted((sample for sample in samples if stratum(sample) == number), key=lambda sample: sample.file)
 
 
 def _in_order(samples: Iterable[Sample]) -> tuple[Sample, ...]:

@@ -56,7 +56,7 @@ def make_answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:
     report = TrainReport.read(value["report"], "report of the training", ContributionError)
     meta: dict[str, Any] = {META_SAMPLES: value["samples"], META_REPORT: report.model_dump(mode="python")}
     if report.received is not None:
-        meta[MetaKey.INITIAL_METRICS] = {"val_accuracy": report.received.accuracy}
+        meta[MetaKey.INITIAL_METRICS] = {f"val_{name}": value for name, value in report.received.values().items()}
     if tensors["report"]:
         meta[META_SITE_REPORT] = tensors["report"]
     return _labelled(DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=meta), task)

@@ -196,7 +196,12 @@ def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
 
     Raises ``SettingsError`` for others, before anything of them is loaded.
     """
-    uses = [("dataset", protocol.dataset), ("model", protocol.model), ("objective", str(protocol.objective["name"]))]
+    uses = [
+        ("dataset", protocol.dataset),
+        ("task", protocol.task),
+        ("model", protocol.model),
+        ("objective", str(protocol.objective["name"])),
+    ]
     admit(uses, protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
 
 

@@ -21,7 +21,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.core.adjustment import accuracy_gap, loss_gap
+from fdg_plugins.core.adjustment import loss_gap, score_gap
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.messages import (
@@ -31,6 +31,7 @@ from fdg_plugins.messages import (
     META_GAP,
     META_REPORT,
     REPORT_GAP,
+    Evaluation,
     TrainReport,
     first_problem,
     shorten,
@@ -40,11 +41,17 @@ from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.settings.site_config import site_config_of
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.state.folders import state_folder
+from fdg_plugins.tasks import TASKS, ScoreKind
 
 GAP_FILE = "fdg_gap.json"
 GAP_STATE, UNCHECKED_STATE = 3, 2
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any model that is of use
-METRICS = {"loss": loss_gap, "accuracy": accuracy_gap}
+LOSS = "loss"
+
+
+def score_kinds() -> dict[str, ScoreKind]:
+    """Return the scores of this package's tasks by name, any of which a gap can be a difference of."""
+    return {task.score.name: task.score for task in TASKS.own().values()}
 
 
 class GapReportFilter(Filter):
@@ -54,13 +61,14 @@ class GapReportFilter(Filter):
     site, a process that is torn down between rounds, and a job that ends before the run does.
 
     Args:
-        metric: ``"loss"`` (paper) or ``"accuracy"`` (released code; the sign is turned).
+        metric: ``"loss"`` (paper), or the name of the task's score, such as ``"accuracy"`` (released code; the sign is
+            turned).
     """
 
     def __init__(self, metric: str = "loss") -> None:
         super().__init__()
-        if metric not in METRICS:
-            raise SettingsError(f"metric is {metric!r}, expected one of {', '.join(sorted(METRICS))}.")
+        if metric not in (known := sorted([LOSS, *score_kinds()])):
+            raise SettingsError(f"metric is {metric!r}, expected one of {', '.join(known)}.")
         self.metric = metric
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -88,11 +96,25 @@ class GapReportFilter(Filter):
         memory = OwnModels(state_folder(fl_ctx.get_engine().get_workspace(), run) / GAP_FILE)
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
         previous = memory.before(round_number).get(self.metric)
-        gap = METRICS[self.metric](getattr(received, self.metric), previous) if previous is not None else None
-        memory.keep(round_number, {name: getattr(local, name) for name in METRICS})
+        gap = self._gap(_values(received), previous) if previous is not None else None
+        memory.keep(round_number, _values(local))
         if gap is not None and math.isfinite(gap):
             dxo.set_meta_prop(META_GAP, gap)
         return dxo.update_shareable(shareable)
+
+    def _gap(self, received: Mapping[str, float], previous: float) -> float:
+        if self.metric not in received:
+            raise SettingsError(
+                f"metric is {self.metric!r}, which the run's task has not, expected one of {', '.join(received)}.",
+                public=True,
+            )
+        is_lower_better = self.metric == LOSS or not score_kinds()[self.metric].higher_is_better
+        return (loss_gap if is_lower_better else score_gap)(received[self.metric], previous)
+
+
+def _values(evaluation: Evaluation) -> dict[str, float]:
+    """Return loss and scores by name."""
+    return {LOSS: evaluation.loss, **evaluation.values()}
 
 
 class GapCheckFilter(Filter):
@@ -135,7 +157,8 @@ def _sender(shareable: Shareable, fl_ctx: FLContext) -> str:
 def highest_gap(report: Any) -> float:
     """Return the largest gap that goes with what a site reports of its training.
 
-    No loss is below zero, so a gap of losses is at most the loss of the model received; one of accuracies is at most 1.
+    No loss is below zero, so a gap of losses is at most the loss of the model received; one of scores that are
+    fractions is at most 1.
     """
     try:
         told = TrainReport.read(report, "report", DataError)

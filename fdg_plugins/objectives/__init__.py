@@ -15,7 +15,7 @@ At the server, the objective's exchange says what goes to every site, and learns
     >>> exchange.down()
     {}
 
-At a site, it gives the loss of a batch, which without anything received is the cross entropy:
+At a site, it gives the loss of a batch, which without anything received is the task's, here the cross entropy:
 
     >>> import torch
     >>> images, labels = torch.zeros(2, 3, 16, 16), torch.tensor([0, 1])
@@ -38,7 +38,7 @@ An objective goes under any weighting and any direction of ``fdg_plugins.aggrega
 """
 
 from fdg_plugins.objectives.catalogue import OBJECTIVES, make_objective, objective_settings, read_settings
-from fdg_plugins.objectives.erm import CrossEntropy
+from fdg_plugins.objectives.erm import ERMObjective
 from fdg_plugins.objectives.exchange import Exchange, SiteFacts
 from fdg_plugins.objectives.feddim import FedDIMObjective, InsightExchange
 from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
@@ -47,7 +47,7 @@ from fdg_plugins.objectives.objective import LocalObjective, Objective, Seen, Si
 
 __all__ = [
     "OBJECTIVES",
-    "CrossEntropy",
+    "ERMObjective",
     "Exchange",
     "FedDIMObjective",
     "FedIIRObjective",

@@ -34,7 +34,7 @@ import torch
 from fdg_plugins.core.spectrum import mix_amplitudes
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Reader, Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.randomness import torch_generator
@@ -61,25 +61,25 @@ class AMObjective(Objective):
         """Return the cross entropy of mixed batches, drawn for this site and round; the plain one if none is mixed."""
         Reader("sent for objective 'am'", SettingsError).fields(received, ())
         if self.probability == 0:
-            return LocalCrossEntropy()
+            return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, "amplitude mix")
-        return LocalAmplitudeMix(self.probability, generator)
+        return LocalAmplitudeMix(self.probability, generator, task=site.task)
 
 
-class LocalAmplitudeMix(LocalCrossEntropy):
-    """The cross entropy of batches of which some are mixed.
+@dataclass(frozen=True)
+class LocalAmplitudeMix(LocalRisk):
+    """The loss of batches of which some are mixed.
 
     Each call of :meth:`loss` draws anew, from ``generator`` on the CPU, so that every device mixes alike. A step that
     asks for the loss of one batch twice (SAM) would see two mixtures; no method here does both.
     """
 
-    def __init__(self, probability: float, generator: torch.Generator) -> None:
-        self.probability = probability
-        self.generator = generator
+    probability: float
+    generator: torch.Generator
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross entropy of images ``[B, C, H, W]``, perhaps mixed, with labels ``[B]``."""
-        return super().loss(model, self.augmented(images), labels)
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of images ``[B, C, H, W]``, perhaps mixed, with the task's targets."""
+        return super().loss(model, self.augmented(images), targets)
 
     def augmented(self, images: torch.Tensor) -> torch.Tensor:
         """Return a batch as it is trained on: as it came, or mixed."""

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fdg_plugins.objectives.erm import CrossEntropy
+from fdg_plugins.objectives.erm import ERMObjective
 from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.values import check_settings_known, read_like
 
-OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {CrossEntropy.name: CrossEntropy})
+OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {ERMObjective.name: ERMObjective})
 
 
 def make_objective(spec: str | Mapping[str, Any]) -> Objective:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Empirical risk minimisation: the mean cross entropy of the batch, as under FedAvg. Nothing is reported.
+"""Empirical risk minimisation: the mean loss of the batch by the task, as under FedAvg. Nothing is reported.
 
 Every other objective equals this one, to the bit, if its strength is zero or before the server has sent anything.
 
@@ -7,34 +7,37 @@ Shapes: images ``[B, C, H, W]``, labels ``[B]``, logits ``[B, Y]``; the loss is 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import Reader, Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
-
-
-class LocalCrossEntropy(LocalObjective):
-    """Mean cross entropy of the batch."""
-
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross entropy of images ``[B, C, H, W]`` with labels ``[B]``."""
-        return cross_entropy(model(images).float(), labels)
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 
 @dataclass(frozen=True)
-class CrossEntropy(Objective):
-    """Cross entropy alone. It has no settings, and exchanges nothing."""
+class LocalRisk(LocalObjective):
+    """Mean loss of the batch by ``task``, such as the cross entropy of labels."""
+
+    task: Task = field(default=DEFAULT_TASK, kw_only=True)
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of images ``[B, C, H, W]`` with the task's targets."""
+        return self.task.loss(model(images).float(), targets)
+
+
+@dataclass(frozen=True)
+class ERMObjective(Objective):
+    """The task's loss alone. It has no settings, and exchanges nothing."""
 
     name: ClassVar[str] = "erm"
     neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the cross entropy; refuse anything received, for it would go unused."""
+        """Return the mean loss; refuse anything received, for it would go unused."""
         Reader("sent for objective 'erm'", SettingsError).fields(received, ())
-        return LocalCrossEntropy()
+        return LocalRisk(task=site.task)

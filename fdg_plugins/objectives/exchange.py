@@ -107,7 +107,8 @@ class Reader:
 
 class SiteFacts(NamedTuple):
     """What the server knows of a site in a round without its word: how it steps, by the protocol (how often, how far,
-    which is FedNova's ``||a||_1``, at which rate), and what data it has, by the census."""
+    which is FedNova's ``||a||_1``, at which rate), and by the census how many training samples it has, and at most how
+    many of each class."""
 
     steps: int
     effective_steps: float

@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.insight import (
     GlobalInsight,
@@ -47,7 +46,7 @@ from fdg_plugins.core.insight import (
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
     LocalObjective,
@@ -58,6 +57,7 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_choice, check_number
 
 CLASS_MEANS = "class_means"
@@ -102,9 +102,9 @@ class FedDIMObjective(Objective):
         reader = Reader("sent for objective 'dim'", SettingsError)
         insight = read_insight(reader, received, self.target, *weight.shape) if received else None
         if insight is None or self.strength == 0:
-            return LocalCrossEntropy()
+            return LocalRisk(task=site.task)
         on_device = GlobalInsight(insight.values.to(weight.device), insight.present.to(weight.device))
-        return local_insight(self.strength, self.target, on_device)
+        return local_insight(self.strength, self.target, on_device, site.task)
 
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
@@ -118,8 +118,8 @@ class FedDIMObjective(Objective):
         counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
         with evaluating(model), torch.no_grad():
             for batch in seen:
-                read = model.penultimate_of(batch.features)
-                batch_sums, batch_counts = class_sums(read, batch.labels, num_classes)
+                read, classes = batch.samples(model.penultimate_of(batch.features))
+                batch_sums, batch_counts = class_sums(read, classes, num_classes)
                 sums += batch_sums
                 counts += batch_counts
         held = counts > 0
@@ -132,7 +132,7 @@ class FedDIMObjective(Objective):
 
 
 @dataclass(frozen=True)
-class LocalInsight(LocalObjective):
+class LocalInsight(LocalRisk):
     """Eq. 7 with the global insight fixed for the round, on the model's device, and its squared norms ``[Y]``.
 
     The penalty is computed in float32 also under autocast, from the features as the extractor returned them.
@@ -143,12 +143,12 @@ class LocalInsight(LocalObjective):
     insight: GlobalInsight
     norms: torch.Tensor | None = None
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` with labels ``[B]``."""
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` with the task's targets."""
         features = model.penultimate(images)
         logits = model.last_layer(features)
-        penalty = self._penalty(features, labels, model.last_layer.weight)
-        return cross_entropy(logits.float(), labels) + self.strength * penalty
+        penalty = self._penalty(*self.task.samples_of(features, targets), model.last_layer.weight)
+        return self.task.loss(logits.float(), targets) + self.strength * penalty
 
     def _penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         values, present = self.insight.values, self.insight.present
@@ -161,12 +161,13 @@ class LocalInsight(LocalObjective):
         return logit_penalty(logits, labels, values, present)
 
 
-def local_insight(strength: float, target: Target, insight: GlobalInsight) -> LocalInsight:
+def local_insight(strength: float, target: Target, insight: GlobalInsight, task: Task = DEFAULT_TASK) -> LocalInsight:
     """Return Eq. 7, with what stays the same in all steps computed, and laid out as they read it, once."""
     if target != "insight":
-        return LocalInsight(strength, target, insight)
+        return LocalInsight(strength, target, insight, task=task)
     laid_out = insight.values.transpose(1, 2).contiguous().transpose(1, 2)
-    return LocalInsight(strength, target, GlobalInsight(laid_out, insight.present), squared_norms(laid_out))
+    fixed = GlobalInsight(laid_out, insight.present)
+    return LocalInsight(strength, target, fixed, squared_norms(laid_out), task=task)
 
 
 class SiteMeans(NamedTuple):

@@ -36,13 +36,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Exchange, Phase, Reader, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -109,10 +108,10 @@ class FedIIRObjective(Objective):
         reader = Reader("sent for objective 'iir'", SettingsError)
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
         gradient = read_gradient(reader, received, shapes) if received else {}
-        objective: LocalObjective = LocalCrossEntropy()
+        objective: LocalObjective = LocalRisk(task=site.task)
         if gradient and self.strength > 0:
             mean = {name: gradient[GRADIENT + name].to(parameter.device) for name, parameter in parameters.items()}
-            objective = LocalAlignment(FACTORS[self.variant] * self.strength, mean)
+            objective = LocalAlignment(FACTORS[self.variant] * self.strength, mean, task=site.task)
         return WithFrozenBatchNorm(objective) if self.frozen_batchnorm else objective
 
     def report_received(
@@ -127,11 +126,11 @@ class FedIIRObjective(Objective):
         sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in parameters.items()}
         count = 0
         with evaluating(model), torch.enable_grad():
-            for _, features, labels in seen:
-                loss = cross_entropy(model.classifier(features).float(), labels, reduction="sum")
+            for batch in seen:
+                loss = batch.summed_loss(model.classifier(batch.features).float())
                 for name, gradient in classifier_gradient(loss, parameters).items():
                     sums[name] += gradient
-                count += len(labels)
+                count += len(batch.targets)
         return to_report({GRADIENT + name: (value / max(count, 1)).float() for name, value in sums.items()})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
@@ -141,7 +140,7 @@ class FedIIRObjective(Objective):
 
 
 @dataclass(frozen=True)
-class LocalAlignment(LocalObjective):
+class LocalAlignment(LocalRisk):
     """Algorithm 1's loss with the mean gradient fixed for the round, on the model's device.
 
     The classifier and the penalty are computed in float32 also under autocast, for the penalty is a difference of
@@ -151,12 +150,12 @@ class LocalAlignment(LocalObjective):
     factor: float
     mean_gradient: Mapping[str, torch.Tensor]
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + factor * |grad_omega CE - g|^2`` of images ``[B, C, H, W]`` with labels ``[B]``."""
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return ``CE + factor * |grad_omega CE - g|^2`` of images ``[B, C, H, W]`` with the task's targets."""
         features = model.features(images)
         with torch.autocast(features.device.type, enabled=False):
             logits = model.classifier(features.to(model.last_layer.weight.dtype))
-            loss = cross_entropy(logits.float(), labels)
+            loss = self.task.loss(logits.float(), targets)
             penalty = gradient_alignment_penalty(loss, classifier_parameters(model), self.mean_gradient)
             return loss + self.factor * penalty
 
@@ -178,9 +177,9 @@ class WithFrozenBatchNorm(LocalObjective):
         """Return the objective's own parameters."""
         return self.objective.parameters()
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the objective's loss."""
-        return self.objective.loss(model, images, labels)
+        return self.objective.loss(model, images, targets)
 
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer

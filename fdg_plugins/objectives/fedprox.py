@@ -32,7 +32,7 @@ import torch
 from fdg_plugins.core.norms import squared_norm
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Reader, Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.values import check_number
@@ -60,21 +60,22 @@ class FedProxObjective(Objective):
         """Return the loss that holds ``model`` near its parameters of now; refuse anything received."""
         Reader("sent for objective 'prox'", SettingsError).fields(received, ())
         if self.strength == 0:
-            return LocalCrossEntropy()
-        return LocalProximal(self.strength, tuple(parameter.detach().clone() for parameter in model.parameters()))
+            return LocalRisk(task=site.task)
+        received_parameters = tuple(parameter.detach().clone() for parameter in model.parameters())
+        return LocalProximal(self.strength, received_parameters, task=site.task)
 
 
 @dataclass(frozen=True)
-class LocalProximal(LocalCrossEntropy):
+class LocalProximal(LocalRisk):
     """``CE + mu/2 |theta_u - theta|^2``; ``received`` is theta, in the order of the model's parameters."""
 
     strength: float
     received: tuple[torch.Tensor, ...]
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss of images ``[B, C, H, W]`` with labels ``[B]``."""
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of images ``[B, C, H, W]`` with the task's targets."""
         term = proximal_term(model.parameters(), self.received)
-        return super().loss(model, images, labels) + self.strength * term
+        return super().loss(model, images, targets) + self.strength * term
 
 
 def proximal_term(parameters: Iterable[torch.Tensor], received: Iterable[torch.Tensor]) -> torch.Tensor:

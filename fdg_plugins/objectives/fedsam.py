@@ -32,7 +32,7 @@ import torch
 from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Reader, Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.values import check_number
@@ -58,11 +58,11 @@ class FedSAMObjective(Objective):
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the cross entropy with sharpness-aware steps; refuse anything received, for it would go unused."""
         Reader("sent for objective 'sam'", SettingsError).fields(received, ())
-        return LocalSharpnessAware(self.radius)
+        return LocalSharpnessAware(self.radius, task=site.task)
 
 
 @dataclass(frozen=True)
-class LocalSharpnessAware(LocalCrossEntropy):
+class LocalSharpnessAware(LocalRisk):
     """Cross entropy whose steps follow its gradient at the ascended parameters."""
 
     radius: float

@@ -37,11 +37,11 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.gaussian import GaussianLayer, positive
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import LARGEST_VALUE, Reader, Tensors
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -73,6 +73,7 @@ class FedSRObjective(Objective):
     """
 
     name: ClassVar[str] = "sr"
+    needs_labelled_images: ClassVar[bool] = True
 
     l2_strength: float = 0.01
     cmi_strength: float = 0.001
@@ -99,7 +100,8 @@ class FedSRObjective(Objective):
         if site.memory:
             references.restore(Reader(f"memory of site {site.site}", SettingsError), site.memory)
         generator = torch_generator(site.seed, site.site, site.number, self.name)
-        return LocalSimpleRepresentation(self, references.to(gaussian.linear.weight.device), generator)
+        on_device = references.to(gaussian.linear.weight.device)
+        return LocalSimpleRepresentation(self, on_device, generator, task=site.task)
 
 
 class ClassReferences(nn.Module):
@@ -134,7 +136,7 @@ class ClassReferences(nn.Module):
 
 
 @dataclass(frozen=True)
-class LocalSimpleRepresentation(LocalObjective):
+class LocalSimpleRepresentation(LocalRisk):
     """One round of FedSR; ``generator``, on the CPU, draws the noise. Both penalties are float32 under autocast too."""
 
     settings: FedSRObjective
@@ -145,18 +147,18 @@ class LocalSimpleRepresentation(LocalObjective):
         """Return r_mu, r_sigma and C."""
         return list(self.references.parameters())
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return ``CE + a_L2 L2R + a_CMI CMI`` of images ``[B, C, H, W]`` with labels ``[B]``."""
         gaussian, head = parts(model)
         mean, scale = gaussian.distribution(model.features(images))
         noise = torch.randn(mean.shape, generator=self.generator).to(mean, non_blocking=True)
         z = mean + scale * noise
-        loss = cross_entropy(head(z).float(), labels)
+        loss = self.task.loss(head(z).float(), targets)
         # A term without strength is not computed, for zero times infinity is not zero.
         if self.settings.l2_strength:
             loss = loss + self.settings.l2_strength * mean_length(z, self.settings.norm)
         if self.settings.cmi_strength:
-            loss = loss + self.settings.cmi_strength * self.references.divergence(mean, scale, labels)
+            loss = loss + self.settings.cmi_strength * self.references.divergence(mean, scale, targets)
         return loss
 
     def step(

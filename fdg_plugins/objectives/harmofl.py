@@ -36,7 +36,7 @@ from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Reader, Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Shared, SiteRound
 from fdg_plugins.values import check_number, check_truth
@@ -84,14 +84,15 @@ class HarmoFLObjective(Objective):
         """Return what trains with sharpness-aware steps, and collects an amplitude if ``model`` has none yet."""
         Reader("sent for objective 'harmo'", SettingsError).fields(received, ())
         if not self.normalize:
-            return LocalHarmonized(self.radius) if self.radius > 0 else LocalCrossEntropy()
+            return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
         if not isinstance(model, AmplitudeNormalizedClassifier):
             raise SettingsError("objective 'harmo' got a network that does not normalise, expected one of its own.")
-        return LocalHarmonized(self.radius, None if model.normalization.known else model.normalization)
+        collecting = None if model.normalization.known else model.normalization
+        return LocalHarmonized(self.radius, collecting, task=site.task)
 
 
 @dataclass(frozen=True)
-class LocalHarmonized(LocalCrossEntropy):
+class LocalHarmonized(LocalRisk):
     """Cross entropy by sharpness-aware steps; ``collecting`` is the normalization whose amplitude is not known yet."""
 
     radius: float

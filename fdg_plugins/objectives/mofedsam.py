@@ -72,6 +72,7 @@ class MoFedSAMObjective(Objective):
     needs_shared: ClassVar[Shared] = "everything"
     reports_parameters: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True
+    reads_step_lengths: ClassVar[bool] = True
 
     radius: float = 0.6
     beta: float = 0.6
@@ -88,7 +89,7 @@ class MoFedSAMObjective(Objective):
         reader = Reader("sent for objective 'mosam'", SettingsError)
         momentum = read_per_parameter(reader, received, parameter_shapes(model)) if received else {}
         on_device = {name: value.to(parameters[name].device) for name, value in momentum.items()}
-        return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate)
+        return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         """Return the server's half, which keeps m."""

@@ -15,6 +15,7 @@ import torch
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import Exchange, Tensors
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ComputeGradients = Callable[[], torch.Tensor]
@@ -23,16 +24,26 @@ Shared = Literal["nothing", "head", "everything"]
 
 class Seen(NamedTuple):
     """A batch as reports take it: images ``[B, C, H, W]``, their features ``[B, D]`` by the model that is reported of,
-    in evaluation mode, without autocast and without a graph, and labels ``[B]``; all on the model's device."""
+    in evaluation mode, without autocast and without a graph, and targets, which ``task`` reads; all on the model's
+    device."""
 
     images: torch.Tensor
     features: torch.Tensor
-    labels: torch.Tensor
+    targets: torch.Tensor
+    task: Task = DEFAULT_TASK
+
+    def samples(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return features ``[S, D]`` and classes ``[S]`` of each sample, of what the last layer reads of the batch."""
+        return self.task.samples_of(features, self.targets)
+
+    def summed_loss(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return B times the mean loss of the batch."""
+        return self.task.summed_loss(logits, self.targets)
 
 
 @dataclass(frozen=True)
 class SiteRound:
-    """Which site trains in which round, counted from 0, and how.
+    """Which site trains in which round, counted from 0, and how; ``task`` is what the network learns.
 
     ``memory`` is what :meth:`LocalObjective.memory` returned when the site last trained in an earlier round of the run,
     however long ago and whichever process it was; empty before that.
@@ -44,6 +55,7 @@ class SiteRound:
     learning_rate: float = 1.0
     momentum: float = 0.0
     memory: Tensors = field(default_factory=dict)
+    task: Task = DEFAULT_TASK
 
 
 class Trained(NamedTuple):
@@ -69,8 +81,8 @@ class LocalObjective(ABC):
         """Set the model as the method trains it; called after ``model.train()``, before each epoch."""
 
     @abstractmethod
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss of a batch, images ``[B, C, H, W]`` and labels ``[B]`` on the model's device, as a scalar.
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a batch, images ``[B, C, H, W]`` and the task's targets on the model's device, a scalar.
 
         Called inside the site's autocast context.
         """
@@ -107,6 +119,8 @@ class Objective(ABC):
     report: ClassVar[str | None] = None
     reports_parameters: ClassVar[bool] = False  # whether the server keeps a number per parameter and site
     plain_sgd: ClassVar[bool] = False  # whether the method is defined for SGD without momentum alone
+    reads_step_lengths: ClassVar[bool] = False  # whether it follows from how far steps go, which SGD's rate tells
+    needs_labelled_images: ClassVar[bool] = False  # whether it is defined for one class per image alone
     changes_effective_steps: ClassVar[bool] = False  # whether its steps go less far than the effective steps reported
     needs_shared: ClassVar[Shared] = "nothing"  # what must travel, for the server reads it
 
@@ -184,12 +198,12 @@ def evaluating(model: ExtractorClassifier) -> Iterator[None]:
             module.training = training
 
 
-def see(model: ExtractorClassifier, batches: Batches) -> Iterator[Seen]:
+def see(model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK) -> Iterator[Seen]:
     """Yield ``batches``, on the model's device, with the features by ``model`` as it is when each is asked for."""
-    for images, labels in batches:
+    for images, targets in batches:
         with evaluating(model), torch.no_grad():
             features = model.features(images)
-        yield Seen(images, features, labels)
+        yield Seen(images, features, targets, task)
 
 
 def to_report(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

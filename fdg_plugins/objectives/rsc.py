@@ -35,11 +35,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Reader, Tensors
 from fdg_plugins.objectives.objective import (
     LocalObjective,
@@ -71,6 +70,7 @@ class RSCObjective(Objective):
 
     name: ClassVar[str] = "rsc"
     neutral: ClassVar[Mapping[str, Any] | None] = {"feature_fraction": 0}
+    needs_labelled_images: ClassVar[bool] = True
 
     variant: Variant = "spatial_channel"
     feature_fraction: float = 1 / 3
@@ -85,13 +85,13 @@ class RSCObjective(Objective):
         """Return the loss of this round; the cross entropy if there is nothing to mute. Nothing must be received."""
         Reader("sent for objective 'rsc'", SettingsError).fields(received, ())
         if self.feature_fraction == 0 or self.batch_fraction == 0:
-            return LocalCrossEntropy()
+            return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, self.name)
-        return LocalSelfChallenge(self.variant, self.feature_fraction, self.batch_fraction, generator)
+        return LocalSelfChallenge(self.variant, self.feature_fraction, self.batch_fraction, generator, task=site.task)
 
 
 @dataclass(frozen=True)
-class LocalSelfChallenge(LocalObjective):
+class LocalSelfChallenge(LocalRisk):
     """One round of self-challenging; ``generator``, on the CPU, draws between positions and channels."""
 
     variant: Variant
@@ -99,11 +99,11 @@ class LocalSelfChallenge(LocalObjective):
     batch_fraction: float
     generator: torch.Generator
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the cross entropy of images ``[B, C, H, W]`` with labels ``[B]`` without what is muted."""
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of images ``[B, C, H, W]`` with labels ``[B]`` without what is muted."""
         maps = model.feature_map(images)
-        features = model.pool(maps * self.kept(model, maps, labels))
-        return cross_entropy(model.classifier(features).float(), labels)
+        features = model.pool(maps * self.kept(model, maps, targets))
+        return self.task.loss(model.classifier(features).float(), targets)
 
     def kept(self, model: ExtractorClassifier, maps: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return what of ``maps`` is kept, as truth values ``[B, D, 1, 1]`` or ``[B, 1, H, W]``.

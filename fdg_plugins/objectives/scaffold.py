@@ -39,7 +39,7 @@ from torch import nn
 from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -67,6 +67,7 @@ class SCAFFOLDObjective(Objective):
     report: ClassVar[str | None] = "control_variate"
     needs_shared: ClassVar[Shared] = "everything"
     reports_parameters: ClassVar[bool] = True
+    reads_step_lengths: ClassVar[bool] = True
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the cross entropy with steps corrected by the c received and the site's own c_u; zero if not yet."""
@@ -79,7 +80,7 @@ class SCAFFOLDObjective(Objective):
         if received or site.memory:
             parameters = dict(model.named_parameters())
             correction = {name: (server[name] - own[name]).to(parameters[name].device) for name in shapes}
-        return LocalControlVariates(server, own, correction, site.learning_rate)
+        return LocalControlVariates(server, own, correction, site.learning_rate, task=site.task)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         """Return the server's half, which keeps c."""
@@ -87,7 +88,7 @@ class SCAFFOLDObjective(Objective):
 
 
 @dataclass(frozen=True)
-class LocalControlVariates(LocalCrossEntropy):
+class LocalControlVariates(LocalRisk):
     """Cross entropy whose steps follow ``grad CE + c - c_u``.
 
     Args:

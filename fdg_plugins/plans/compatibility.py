@@ -12,7 +12,8 @@ from fdg_plugins.filters import RoundedUpdateReceiveFilter
 from fdg_plugins.messages import REPORT_LOCAL_MODEL
 from fdg_plugins.objectives import Objective, build_network, make_objective, travel_rules
 from fdg_plugins.plans.plans import Plans
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import SGD, Protocol
+from fdg_plugins.tasks import TASKS
 from fdg_plugins.values import shorten
 
 
@@ -40,6 +41,11 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
         )
     if protocol.travels != ALL:
         _check_travels(protocol, objective, aggregator)
+    _check_optimizer(protocol, objective, aggregator)
+    if objective.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
+        raise SettingsError(
+            f"objective {objective.name!r} needs one class per image, which the task {protocol.task!r} has not."
+        )
     if protocol.enable_tensor_disk_offload:
         _check_offload(objective, aggregator)
     if aggregator.needs_training_loss and protocol.gap_split != "train":
@@ -63,6 +69,24 @@ def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateA
         raise SettingsError(f"{setting} aggregator {type(aggregator).__name__} needs the whole head to travel.")
     if protocol.keep_local_models and rules.names(Rule.PERSONAL):
         raise SettingsError(f"{setting} the server does not have the sites' own models, which keep_local_models needs.")
+
+
+def _check_optimizer(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for a momentum that no optimizer has, and for a method that only SGD's steps define."""
+    if protocol.optimizer == SGD:
+        return
+    if protocol.momentum:
+        raise SettingsError(
+            f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: it is a setting of the optimizer {SGD!r}, "
+            f"not of {protocol.optimizer!r}."
+        )
+    whose = [f"objective {objective.name!r}"] if objective.reads_step_lengths else []
+    whose += [f"aggregator {type(aggregator).__name__}"] if aggregator.reads_effective_steps else []
+    if whose:
+        raise SettingsError(
+            f"optimizer (FDG_OPTIMIZER) is {protocol.optimizer!r}, expected {SGD!r}: {whose[0]} follows from how far "
+            "steps go, which the learning rate tells of SGD alone."
+        )
 
 
 def _check_offload(objective: Objective, aggregator: UpdateAggregator) -> None:

@@ -10,6 +10,7 @@ from fdg_plugins.messages import shorten
 from fdg_plugins.models import check_model_name, input_channels
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
+from fdg_plugins.tasks import TASKS
 
 
 class Plan(NamedTuple):
@@ -54,6 +55,10 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     if protocol.target not in spec.domains:
         raise SettingsError(
             f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."
+        )
+    if TASKS.get(protocol.task).name != spec.task:
+        raise SettingsError(
+            f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
         )
     if input_channels(protocol.model) != spec.channels:
         raise SettingsError(

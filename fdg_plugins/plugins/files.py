@@ -119,7 +119,7 @@ def _take_in(module: ModuleType) -> None:
         del sys.modules[module.__name__]
         raise SettingsError(
             f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX} brings nothing, expected values of the types "
-            "Method, Network or ImageFolderSpec in the module.",
+            "Method, Network, ImageFolderSpec or Task in the module.",
             public=True,
         )
     try:
@@ -144,5 +144,6 @@ def _forget(module_name: str) -> None:
         return
     for registry in registries():
         for record in _new_records(registry, module):
-            if registry.find(record.name) is record:
-                registry.remove(record.name)
+            name = record.name
+            if registry.find(name) is record:
+                registry.remove(name)

@@ -14,8 +14,9 @@ from fdg_plugins.plugins.target import load_target
 _METHODS = "fdg_plugins.plugins.methods:METHODS"
 _NETWORKS = "fdg_plugins.models.networks:NETWORKS"
 _DATASETS = "fdg_plugins.data.catalogue:DATASETS"
+_TASKS = "fdg_plugins.tasks.kinds:TASKS"
 
-KINDS: tuple[str, ...] = (_METHODS, _NETWORKS, _DATASETS)
+KINDS: tuple[str, ...] = (_METHODS, _NETWORKS, _DATASETS, _TASKS)
 
 # What a job names, by the setting that names it.
 REGISTRY_OF: Mapping[str, str] = {
@@ -24,6 +25,7 @@ REGISTRY_OF: Mapping[str, str] = {
     "objective": _METHODS,
     "model": _NETWORKS,
     "dataset": _DATASETS,
+    "task": _TASKS,
 }
 
 

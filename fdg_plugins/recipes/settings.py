@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives import CrossEntropy, Objective, make_objective, objective_settings, read_settings
+from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import Composition, weighting_parts
@@ -111,7 +111,7 @@ def _with_objective(method: Composition, name: str | None) -> Composition:
     if name is None or name == method.objective:
         return method
     make_objective(name)  # one that does not exist is refused as such
-    if method.objective != CrossEntropy.name:
+    if method.objective != ERMObjective.name:
         raise SettingsError(f"objective is {name!r}, but that of method {method.name!r} is {method.objective!r}.")
     return method.plus(name)
 
@@ -171,4 +171,4 @@ def _number(value: Any) -> Any:
 def _objective(method: Composition, settings: Settings) -> tuple[Objective, dict[str, dict[str, Any]]]:
     """Return the objective, and its object in the protocol by the field's name; no object if the objective is plain."""
     spec = {"name": method.objective, **read_settings(method.objective, settings)}
-    return make_objective(spec), {"objective": spec} if method.objective != CrossEntropy.name else {}
+    return make_objective(spec), {"objective": spec} if method.objective != ERMObjective.name else {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class Federation:
     replies: dict[str, CensusReply]
 
 
-def take_census(replies: Mapping[str, CensusReply], failures: Mapping[str, str], target: str) -> Federation:
+def take_census(
+    replies: Mapping[str, CensusReply], failures: Mapping[str, str], target: str, task: Task = DEFAULT_TASK
+) -> Federation:
     """Return the federation that the replies make; raise ``CensusError`` naming the first site that does not fit.
 
     Every site must answer: a federation that starts without one of its sites is not the one that was asked for.
@@ -41,6 +44,7 @@ def take_census(replies: Mapping[str, CensusReply], failures: Mapping[str, str],
         raise CensusError(f"every site holds the held-out domain {target!r}, so none can train; the sites are {held}.")
     for site in sites:
         _check_own(site, replies[site], "held_out" if site in held_out else "source")
+        _check_classes(site, replies[site], task)
     first = replies[sites[0]]
     return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
 
@@ -89,16 +93,23 @@ def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusRepl
             )
 
 
+def _check_classes(site: str, reply: CensusReply, task: Task) -> None:
+    if len(reply.class_counts) != len(reply.classes):
+        raise CensusError(f"site {site} counts {len(reply.class_counts)} classes but names {len(reply.classes)}.")
+    if task.one_class_per_image and sum(reply.class_counts) != reply.num_test:
+        raise CensusError(f"site {site} counts {sum(reply.class_counts)} images by class, but {reply.num_test} in all.")
+    if max(reply.class_counts, default=0) > reply.num_test:
+        raise CensusError(
+            f"site {site} counts {max(reply.class_counts)} images of one class, but {reply.num_test} in all."
+        )
+
+
 def _check_own(site: str, reply: CensusReply, role: str) -> None:
     if reply.role is not None and reply.role != role:
         raise CensusError(
             f"site {site} accepts only the role {reply.role!r}, but holding domain {reply.domain!r} "
             f"its role in this run is {role!r}."
         )
-    if len(reply.class_counts) != len(reply.classes):
-        raise CensusError(f"site {site} counts {len(reply.class_counts)} classes but names {len(reply.classes)}.")
-    if sum(reply.class_counts) != reply.num_test:
-        raise CensusError(f"site {site} counts {sum(reply.class_counts)} images by class, but {reply.num_test} in all.")
     if reply.num_train + reply.num_validation > reply.num_test:
         raise CensusError(
             f"site {site} counts {reply.num_train} images to train and {reply.num_validation} to validate, "

@@ -2,20 +2,33 @@
 """The record of a run, ``results.json``: its schema, and the numbers that follow from it.
 
 Rounds count from 1. An evaluation is of the global model *after* a round; ``after_round`` 0 is the initial
-model. Accuracies are fractions, losses mean cross entropies, sizes bytes of tensors, times seconds.
+model. Scores are those of the run's task (accuracies are fractions), losses means over images, sizes bytes of tensors,
+times seconds.
 A loss that is not finite is null.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from fdg_plugins.messages import CensusReply, Checked, Evaluation, TrainingLoss
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import TASKS, ScoreKind
 
 SCHEMA_VERSION = 1
+
+
+def _with_scores(evaluation: Evaluation, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """Return an evaluation as a record has it: with every score by its name, beside the sums that it follows from."""
+    return {**write(evaluation), **evaluation.values()}
+
+
+# In a record, an evaluation of classification still has its ``accuracy``.
+# The lambda has no return type, so that the schema stays that of an evaluation.
+Judgement = Annotated[Evaluation, pydantic.WrapSerializer(lambda found, write: _with_scores(found, write))]
 
 
 class Recorded(Checked):
@@ -47,7 +60,7 @@ class LocalRecord(Recorded):
     """
 
     epoch_losses: tuple[TrainingLoss, ...] | None
-    local: Evaluation | None
+    local: Judgement | None
     steps: int
     learning_rate: float
     num_samples: int
@@ -108,13 +121,13 @@ class RoundRecord(Recorded):
 
 
 class EvaluationRecord(Recorded):
-    """The global model after a round: by site, and as means over domains; ``target`` is None if nobody answered.
+    """The global model after a round: by site, and its score by domain; ``target`` is None if nobody answered.
 
     ``undone``: of a model that was taken back, which no rule selects.
     """
 
     after_round: int
-    sites: dict[str, Evaluation]
+    sites: dict[str, Judgement]
     domains: dict[str, float]
     source_mean: float | None
     source_worst: float | None
@@ -160,6 +173,11 @@ class RunRecord(Recorded):
     evaluations: list[EvaluationRecord] = pydantic.Field(default_factory=list)
     choices: list[Choice] = pydantic.Field(default_factory=list)
 
+    @property
+    def score(self) -> ScoreKind:
+        """The score by which the run's models are judged: that of its task."""
+        return TASKS.get(self.protocol.task).score
+
     def add_evaluation(
         self, after_round: int, scores: Mapping[str, Evaluation], expected: Iterable[str] | None = None
     ) -> EvaluationRecord:
@@ -167,7 +185,7 @@ class RunRecord(Recorded):
 
         The means are None unless all ``expected`` sources (default: every one) judged it.
         """
-        domains = domain_accuracies(scores, {site: reply.domain for site, reply in self.census.items()})
+        domains = domain_scores(scores, {site: reply.domain for site, reply in self.census.items()}, self.score.name)
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
         complete = bool(sources) and all(site in scores for site in (self.sources if expected is None else expected))
         record = EvaluationRecord(
@@ -175,7 +193,7 @@ class RunRecord(Recorded):
             sites=dict(sorted(scores.items())),
             domains=domains,
             source_mean=sum(sources) / len(sources) if complete else None,
-            source_worst=min(sources) if complete else None,
+            source_worst=self.score.worst(sources) if complete else None,
             target=domains.get(self.protocol.target),
         )
         self.evaluations.append(record)
@@ -197,7 +215,7 @@ class RunRecord(Recorded):
         chosen = {
             "last": next((one for one in reversed(self.evaluations) if not one.undone), None),
             "source_validation": self._selected(),
-            "oracle": max(judged, key=lambda evaluation: evaluation.target or 0.0, default=None),
+            "oracle": max(judged, key=lambda evaluation: self.score.goodness(evaluation.target or 0.0), default=None),
         }
         return [
             Choice.model_validate({"rule": rule, "after_round": model.after_round, "file": files.get(rule)})
@@ -206,26 +224,28 @@ class RunRecord(Recorded):
         ]
 
     def _selected(self) -> EvaluationRecord | None:
-        """Return the model with the highest accuracy in the middle of the sources: the mean over their domains, or the
+        """Return the model with the best score in the middle of the sources: the mean over their domains, or the
         median over their sites, of an even number the lower one.
 
-        For a domain, or site, that did not judge a model its last known accuracy counts: a site that misses a round
+        For a domain, or site, that did not judge a model its last known score counts: a site that misses a round
         does not decide it, and one that is gone for good does not end the selection.
         """
         known: dict[str, float] = {}
         centre = statistics.median_low if self.protocol.selection == "median" else mean
-        best: tuple[float, EvaluationRecord | None] = (-1.0, None)
+        best: tuple[float, EvaluationRecord | None] = (-math.inf, None)
         for evaluation in self.evaluations:
             sources = {} if evaluation.undone else self._source_scores(evaluation)
             known.update(sources)
-            if sources and (value := centre(list(known.values()))) > best[0]:
+            if sources and (value := self.score.goodness(centre(list(known.values())))) > best[0]:
                 best = (value, evaluation)
         return best[1]
 
     def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
-        """Return the accuracies by which a model is selected: of domains for the mean, of sites for the median."""
+        """Return the scores by which a model is selected: of domains for the mean, of sites for the median."""
         if self.protocol.selection == "median":
-            return {site: evaluation.sites[site].accuracy for site in self.sources if site in evaluation.sites}
+            return {
+                site: evaluation.sites[site].value(self.score.name) for site in self.sources if site in evaluation.sites
+            }
         return {domain: value for domain, value in evaluation.domains.items() if domain != self.protocol.target}
 
 
@@ -234,12 +254,12 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def domain_accuracies(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, float]:
-    """Return the accuracy per domain, pooled over the examples of the sites that hold it."""
-    correct: dict[str, float] = {}
+def domain_scores(scores: Mapping[str, Evaluation], domains: Mapping[str, str], name: str) -> dict[str, float]:
+    """Return the score called ``name`` per domain, pooled over the samples of the sites that hold it."""
+    total: dict[str, float] = {}
     count: dict[str, int] = {}
     for site, score in sorted(scores.items()):
-        domain = domains[site]
-        correct[domain] = correct.get(domain, 0.0) + score.accuracy * score.count
-        count[domain] = count.get(domain, 0) + score.count
-    return {domain: correct[domain] / count[domain] for domain in sorted(count)}
+        domain, one = domains[site], score.sums[name]
+        total[domain] = total.get(domain, 0.0) + one.sum
+        count[domain] = count.get(domain, 0) + one.count
+    return {domain: total[domain] / count[domain] for domain in sorted(count)}

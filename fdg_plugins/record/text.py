@@ -20,11 +20,6 @@ def marks(record: RunRecord) -> str:
     return ", ".join(words)
 
 
-def percent(value: float | None) -> str:
-    """Return a fraction for people: ``81.2 %``; ``missing`` if there is none."""
-    return "missing" if value is None else f"{100 * value:.1f} %"
-
-
 def duration(seconds: float) -> str:
     """Return seconds for people: ``41 s``, ``3 min 20 s``, ``2 h 05 min``."""
     whole = round(seconds)
@@ -36,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
-    """Return the line of one round; accuracies are of the model that the round started from."""
+    """Return the line of one round; scores are of the model that the round started from."""
     rounds = record.protocol.rounds
     recent = [done.seconds for done in record.rounds[-5:]]
     remaining = (rounds - finished.round) * sum(recent) / len(recent)
@@ -46,8 +41,8 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
         f"round {finished.round}/{rounds}",
         f"sites {len(finished.sites)}/{len(finished.drawn)}",
         f"train loss {sum(losses) / len(losses):.4f}" if losses else "train loss missing",
-        f"{model}: source val {percent(received.source_mean)}, "
-        f"target {record.protocol.target} {percent(received.target)}",
+        f"{model}: source val {record.score.text(received.source_mean)}, "
+        f"target {record.protocol.target} {record.score.text(received.target)}",
         f"{finished.seconds:.1f} s",
         f"ETA {duration(remaining)}",
     ]
@@ -57,13 +52,13 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
 def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:
     """Return the line of an evaluation outside a round."""
     return (
-        f"model after round {evaluation.after_round}: source val {percent(evaluation.source_mean)}, "
-        f"target {record.protocol.target} {percent(evaluation.target)}"
+        f"model after round {evaluation.after_round}: source val {record.score.text(evaluation.source_mean)}, "
+        f"target {record.protocol.target} {record.score.text(evaluation.target)}"
     )
 
 
 def stats(record: RunRecord) -> dict[str, Any]:
-    """Return where a run stands, as numbers and short texts for FLARE's ``show_stats``; accuracies are fractions."""
+    """Return where a run stands, as numbers and short texts for FLARE's ``show_stats``; scores are not in percent."""
     latest = record.evaluations[-1] if record.evaluations else None
     return {
         "phase": record.status,
@@ -71,24 +66,24 @@ def stats(record: RunRecord) -> dict[str, Any]:
         "num_rounds": record.protocol.rounds,
         "run": record.run,
         "marks": marks(record),
-        "source_validation_accuracy": latest.source_mean if latest else None,
-        "target_accuracy": latest.target if latest else None,
+        f"source_validation_{record.score.name}": latest.source_mean if latest else None,
+        f"target_{record.score.name}": latest.target if latest else None,
     }
 
 
 def final_table(record: RunRecord) -> str:
-    """Return the table of accuracies per domain for each selection rule, as lines of text."""
+    """Return the table of scores per domain for each selection rule, as lines of text."""
     evaluations = {evaluation.after_round: evaluation for evaluation in record.evaluations}
     target = record.protocol.target
     sources = sorted({record.census[site].domain for site in record.sources})
     head = ["model", *sources, "source mean", "worst source", f"target {target}"]
-    rows = [_row(choice, evaluations[choice.after_round], sources) for choice in record.choices]
+    rows = [_row(record, evaluations[choice.after_round], choice, sources) for choice in record.choices]
     settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
     title = f"{record.data}, {record.protocol.model}, {record.protocol.image_size} px, seed {record.protocol.seed}"
     note = f" [{marks(record)}]" if marks(record) else ""
     return "\n".join(
         [
-            f"Accuracy of the global model{note}: {title}",
+            f"{record.score.title} of the global model{note}: {title}",
             f"{record.method.aggregator} ({settings}), {len(record.rounds)} rounds",
             *_aligned([head, *rows]),
             "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
@@ -96,13 +91,14 @@ def final_table(record: RunRecord) -> str:
     )
 
 
-def _row(choice: Choice, evaluation: EvaluationRecord, sources: list[str]) -> list[str]:
+def _row(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> list[str]:
+    text = record.score.text
     return [
         f"{TITLES[choice.rule]} (round {choice.after_round})",
-        *(percent(evaluation.domains.get(domain)) for domain in sources),
-        percent(evaluation.source_mean),
-        percent(evaluation.source_worst),
-        percent(evaluation.target),
+        *(text(evaluation.domains.get(domain)) for domain in sources),
+        text(evaluation.source_mean),
+        text(evaluation.source_worst),
+        text(evaluation.target),
     ]
 
 

@@ -30,6 +30,7 @@ LARGEST_RATE = LARGEST  # of what is only multiplied, as of every factor
 SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
 
+SGD = "sgd"
 MOST_PLUGINS = 100
 
 PluginName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
@@ -62,6 +63,7 @@ class Protocol(pydantic.BaseModel):
 
     dataset: SetName = Field("pacs", description="data set, by name")
     target: SetName = Field("art_painting", description="held-out domain; all others are sources")
+    task: SetName = Field("classification", description="what is learned, by name; it must be the data set's")
     model: SetName = Field(
         "resnet18",
         description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`, or another's",
@@ -84,12 +86,19 @@ class Protocol(pydantic.BaseModel):
     rounds: int = Field(100, ge=1, le=MOST_ROUNDS, description="rounds")
     local_epochs: int = Field(5, ge=1, le=MOST_EPOCHS, description="passes over a site's training data per round")
     batch_size: int = Field(16, ge=1, le=LARGEST_BATCH, description="examples per step")
-    learning_rate: float = Field(1e-3, ge=SMALLEST_RATE, le=LARGEST_RATE, description="learning rate of the sites' SGD")
+    learning_rate: float = Field(1e-3, ge=SMALLEST_RATE, le=LARGEST_RATE, description="learning rate of the sites")
+    optimizer: Literal["sgd", "adam", "adamw"] = Field(
+        "sgd", description="the sites' optimizer, new in every round: `sgd`, `adam`, `adamw`"
+    )
     momentum: float = Field(
-        0.9, ge=0, lt=1, description="momentum of the sites' SGD (authors' code; the paper is silent)"
+        0.9,
+        ge=0,
+        lt=1,
+        description="momentum of the sites' SGD (authors' code; the paper is silent); 0 for another optimizer, which "
+        "it is there unless set",
     )
     weight_decay: float = Field(
-        5e-4, ge=0, le=LARGEST_RATE, description="weight decay of the sites' SGD (authors' code)"
+        5e-4, ge=0, le=LARGEST_RATE, description="weight decay of the sites' optimizer (authors' code)"
     )
     lr_decay_at: float = Field(
         0.8, gt=0, le=1, description="fraction of the rounds after which the learning rate falls (authors' code)"
@@ -263,6 +272,8 @@ def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
     merged: dict[str, Any] = {}
     for layer in layers:
         merged.update(layer)
+    if merged.get("optimizer", SGD) != SGD:
+        merged.setdefault("momentum", 0.0)  # the default is SGD's
     try:
         return Protocol.model_validate(merged)
     except pydantic.ValidationError as error:

@@ -17,8 +17,10 @@ from fdg_plugins.messages import (
     META_SITE,
     REPORT_GAP,
     Evaluation,
+    ScoreSum,
     TrainReport,
 )
+from fdg_plugins.tasks import DEFAULT_TASK
 
 Params = dict[str, torch.Tensor]
 Updates = Mapping[str, Params]
@@ -78,8 +80,10 @@ def families() -> dict[str, dict[str, Params]]:
 
 def training_report(site: str, steps: int) -> TrainReport:
     """Return what a site says of its training: plain SGD of so many steps."""
-    received = Evaluation(split="train", loss=LOSSES.get(site, 1.0), accuracy=0.5, count=8)
-    own = Evaluation(split="train", loss=0.5, accuracy=0.75, count=8)
+    score = DEFAULT_TASK.score.name
+    half, most = ({score: ScoreSum(sum=total, count=8)} for total in (4.0, 6.0))
+    received = Evaluation(split="train", loss=LOSSES.get(site, 1.0), count=8, sums=half)
+    own = Evaluation(split="train", loss=0.5, count=8, sums=most)
     return TrainReport(
         domain=site,
         training_split=(received, own),

@@ -7,31 +7,39 @@ import torch
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.objective import Seen, evaluating, see
-from fdg_plugins.training.loop import Arithmetic, Batches, Score, Tally
+from fdg_plugins.tasks import DEFAULT_TASK, Accumulator, Score, Task
+from fdg_plugins.training.loop import Arithmetic, Batches
 
 Report = Callable[[ExtractorClassifier, Iterable[Seen], int], dict[str, torch.Tensor]]
 
 
 def report_and_judge(
-    report: Report, model: ExtractorClassifier, batches: Batches, num_classes: int, arithmetic: Arithmetic
+    report: Report,
+    model: ExtractorClassifier,
+    batches: Batches,
+    num_classes: int,
+    arithmetic: Arithmetic,
+    task: Task = DEFAULT_TASK,
 ) -> tuple[dict[str, torch.Tensor], Score]:
     """Return what ``report`` makes of ``model`` and the model's score, both from one pass over ``batches``.
 
     Both have the bits of a pass of their own. Batches are on the device; what the report leaves unread is judged alone.
     """
-    tally, rest = Tally(arithmetic.device), iter(batches)
-    tensors = report(model, _judged(see(model, rest), model, arithmetic, tally), num_classes)
-    for images, labels in rest:
-        tally.add(_logits(model, images, arithmetic), labels)
-    return tensors, tally.score()
+    found, rest = Accumulator(task, arithmetic.device), iter(batches)
+    tensors = report(model, _judged(see(model, rest, task), model, arithmetic, found), num_classes)
+    for images, targets in rest:
+        found.add(_logits(model, images, arithmetic), targets)
+    return tensors, found.score()
 
 
-def _judged(seen: Iterable[Seen], model: ExtractorClassifier, arithmetic: Arithmetic, tally: Tally) -> Iterator[Seen]:
+def _judged(
+    seen: Iterable[Seen], model: ExtractorClassifier, arithmetic: Arithmetic, found: Accumulator
+) -> Iterator[Seen]:
     """Yield ``seen`` as it is, each batch counted before."""
     for batch in seen:
         # A report's features are float32; where the site judges in bfloat16, it needs a pass of its own.
         features = None if arithmetic.bfloat16 else batch.features
-        tally.add(_logits(model, batch.images, arithmetic, features), batch.labels)
+        found.add(_logits(model, batch.images, arithmetic, features), batch.targets)
         yield batch
 
 

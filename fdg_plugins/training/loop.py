@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn.functional import cross_entropy
+
+from fdg_plugins.tasks import DEFAULT_TASK, Accumulator, Score, Task
 
 if TYPE_CHECKING:
     from fdg_plugins.models import ExtractorClassifier
@@ -53,15 +54,6 @@ class LocalTraining:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Score:
-    """Mean cross entropy and fraction of correct predictions over ``count`` examples."""
-
-    loss: float
-    accuracy: float
-    count: int
-
-
 def train_locally(
     model: "ExtractorClassifier",
     objective: "LocalObjective",
@@ -83,13 +75,13 @@ def train_locally(
         objective.prepare(model)
         total = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
         seen = 0
-        for images, labels in batches:
+        for images, targets in batches:
             if should_stop():
                 raise Stopped
-            loss = _step(model, objective, images, labels, optimizer, arithmetic)
+            loss = _step(model, objective, images, targets, optimizer, arithmetic)
             # Summed on the device: reading a loss out after every step would make an accelerator wait.
-            total += loss.double() * len(labels)
-            seen += len(labels)
+            total += loss.double() * len(targets)
+            seen += len(targets)
             steps += 1
         losses.append(float(total) / seen)
         on_epoch(epoch, losses[-1])
@@ -100,60 +92,46 @@ def placed(
     batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield ``batches`` on the device; raises :class:`Stopped` as training does."""
-    for images, labels in batches:
+    for images, targets in batches:
         if should_stop():
             raise Stopped
-        yield arithmetic.images(images), labels.to(arithmetic.device, non_blocking=True)
+        yield arithmetic.images(images), targets.to(arithmetic.device, non_blocking=True)
 
 
 def _step(
     model: "ExtractorClassifier",
     objective: "LocalObjective",
     images: torch.Tensor,
-    labels: torch.Tensor,
+    targets: torch.Tensor,
     optimizer: torch.optim.Optimizer,
     arithmetic: Arithmetic,
 ) -> torch.Tensor:
-    labels = labels.to(arithmetic.device, non_blocking=True)
+    targets = targets.to(arithmetic.device, non_blocking=True)
     images = arithmetic.images(images)
 
     def compute_gradients() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         with arithmetic.autocast():
-            loss = objective.loss(model, images, labels)
+            loss = objective.loss(model, images, targets)
         loss.backward()
         return loss.detach()
 
     return objective.step(model, compute_gradients, optimizer)
 
 
-class Tally:
-    """Sums over examples, of which a :class:`Score` is the mean. Kept on the device until it is read out."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._correct = torch.zeros((), dtype=torch.int64, device=device)
-        self._count = 0
-
-    @torch.no_grad()
-    def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count a batch with logits ``[B, Y]``, float32, and labels ``[B]``."""
-        self._loss += cross_entropy(logits, labels, reduction="sum").double()
-        self._correct += (logits.argmax(dim=1) == labels).sum()
-        self._count += len(labels)
-
-    def score(self) -> Score:
-        """Return the score over all that was counted."""
-        return Score(float(self._loss) / self._count, int(self._correct) / self._count, self._count)
-
-
 @torch.inference_mode()
-def evaluate(model: "ExtractorClassifier", batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop) -> Score:
+def evaluate(
+    model: "ExtractorClassifier",
+    batches: Batches,
+    arithmetic: Arithmetic,
+    should_stop: ShouldStop,
+    task: Task = DEFAULT_TASK,
+) -> Score:
     """Return the score of ``model`` in evaluation mode; raises :class:`Stopped` as training does."""
     model.eval()
-    tally = Tally(arithmetic.device)
-    for images, labels in placed(batches, arithmetic, should_stop):
+    found = Accumulator(task, arithmetic.device)
+    for images, targets in placed(batches, arithmetic, should_stop):
         with arithmetic.autocast():
             logits = model(images).float()
-        tally.add(logits, labels)
-    return tally.score()
+        found.add(logits, targets)
+    return found.score()

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: the data it holds, and what each task does with the model it receives."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -29,6 +27,7 @@ from fdg_plugins.messages import (
     REPORT_TRAINING_LOSS,
     CensusReply,
     Evaluation,
+    ScoreSum,
     TrainReport,
 )
 from fdg_plugins.models import ExtractorClassifier
@@ -36,6 +35,7 @@ from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objec
 from fdg_plugins.objectives.objective import to_report
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.tasks import TASKS, Score
 from fdg_plugins.training.compiling import BACKEND, check_compiler
 from fdg_plugins.training.judging import Report, report_and_judge
 from fdg_plugins.training.loop import (
@@ -47,6 +47,7 @@ from fdg_plugins.training.loop import (
     placed,
     train_locally,
 )
+from fdg_plugins.training.optimizers import make_optimizer
 from fdg_plugins.versions import OF_SITE, installed_versions
 
 EVALUATION_BATCH = 64
@@ -81,6 +82,7 @@ class SiteSession:
         self.site = site
         self.config = config
         self.protocol = protocol
+        self.task = TASKS.get(protocol.task)
         self.objective = make_objective(protocol.objective)
         root = find_data_root(protocol.dataset, config.data_root, cache)
         self.stand_in = root.stand_in
@@ -101,13 +103,12 @@ class SiteSession:
             check_compiler(self.arithmetic.device)
         self._look_at_images()
         data = self.data
-        counts = Counter(sample.label for sample in data.test)
         return CensusReply(
             domain=self.domain,
             dataset=data.dataset,
             stand_in=self.stand_in,
             classes=data.classes,
-            class_counts=tuple(counts[label] for label in range(len(data.classes))),
+            class_counts=self.task.class_counts(data.test, len(data.classes)),
             num_train=len(data.train),
             num_validation=len(data.validation),
             num_test=len(data.test),
@@ -182,7 +183,7 @@ class SiteSession:
     ) -> Evaluation:
         """Return the score of ``model`` on one split of the site's domain."""
         batches = self._unchanged_images(getattr(self.data, split))
-        return Evaluation(split=split, **asdict(evaluate(model, batches, self.arithmetic, should_stop)))
+        return evaluation_of(split, evaluate(model, batches, self.arithmetic, should_stop, self.task))
 
     def probe(
         self,
@@ -219,29 +220,29 @@ class SiteSession:
             model.compile_for_training(BACKEND)
         learning_rate = self.protocol.learning_rate_at(round_number)
         site_round = SiteRound(
-            self.site, round_number, self.protocol.seed, learning_rate, self.protocol.momentum, memory or {}
+            self.site,
+            round_number,
+            self.protocol.seed,
+            learning_rate,
+            self.protocol.momentum,
+            memory or {},
+            self.task,
         )
         local_objective = objective.local(received or {}, model, site_round)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
-        optimizer = torch.optim.SGD(
-            [*model.parameters(), *local_objective.parameters()],
-            lr=learning_rate,
-            momentum=self.protocol.momentum,
-            weight_decay=self.protocol.weight_decay,
-            # One pass over the parameters, in half of the time on a CPU. On a GPU torch chooses.
-            fused=True if self.arithmetic.device.type == "cpu" else None,
-        )
+        trained = [*model.parameters(), *local_objective.parameters()]
+        optimizer = make_optimizer(trained, self.protocol, learning_rate, self.arithmetic.device)
         epochs = self._epochs(round_number)
         training = train_locally(model, local_objective, epochs, optimizer, self.arithmetic, should_stop, on_epoch)
         after, more = self._judge(model, should_stop, objective.report_trained)
         tensors.update(more)
         report = self._report(before, after, training, learning_rate)
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
-        trained = Trained(update, report.steps, report.effective_steps)
-        tensors.update(local_objective.report(trained))
+        done = Trained(update, report.steps, report.effective_steps)
+        tensors.update(local_objective.report(done))
         own = to_report({name: model.state_dict()[name] for name in rules.names(Rule.PERSONAL)})
         usable = all(bool(value.isfinite().all()) for value in own.values())
-        return TrainResult(update, report, tensors, local_objective.memory(trained), own if usable else {})
+        return TrainResult(update, report, tensors, local_objective.memory(done), own if usable else {})
 
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports
@@ -271,13 +272,13 @@ class SiteSession:
         if report is None:
             return [*scores, self.evaluate(model, "train", should_stop)], {}
         images, classes = self._training_images(should_stop), len(self.data.classes)
-        tensors, score = report_and_judge(report, model, images, classes, self.arithmetic)
-        return [*scores, Evaluation(split="train", **asdict(score))], tensors
+        tensors, score = report_and_judge(report, model, images, classes, self.arithmetic, self.task)
+        return [*scores, evaluation_of("train", score)], tensors
 
     def _report_of(
         self, report: Report, model: ExtractorClassifier, should_stop: ShouldStop
     ) -> dict[str, torch.Tensor]:
-        return report(model, see(model, self._training_images(should_stop)), len(self.data.classes))
+        return report(model, see(model, self._training_images(should_stop), self.task), len(self.data.classes))
 
     def _unchanged_images(self, samples: Sequence[Sample]) -> Batches:
         return evaluation_batches(
@@ -319,6 +320,12 @@ class SiteSession:
             learning_rate=learning_rate,
             seconds=training.seconds,
         )
+
+
+def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -> Evaluation:
+    """Return a score of a model on a split as the message that travels."""
+    sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in score.sums.items()}
+    return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
 
 
 def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -4,7 +4,7 @@
 import pytest
 from run_stubs import finished
 
-from fdg_plugins.analysis import RULES, target_accuracy
+from fdg_plugins.analysis import RULES, target_score
 from fdg_plugins.controllers import RunRecord
 
 # Three models: mean over sources 0.4, 0.6, 0.5; worst source 0.4, 0.1, 0.2; held-out domain 0.7, 0.5, 0.6.
@@ -13,7 +13,7 @@ TARGETS = (0.7, 0.5, 0.6)
 
 
 def accuracies(record: RunRecord) -> dict[str, float | None]:
-    return {rule: target_accuracy(record, rule) for rule in RULES}
+    return {rule: target_score(record, rule) for rule in RULES}
 
 
 def test_each_rule_chooses_by_its_own_number() -> None:
@@ -23,16 +23,16 @@ def test_each_rule_chooses_by_its_own_number() -> None:
 
 def test_of_equal_worst_sources_the_earliest_model_is_taken() -> None:
     record = finished(accuracies=TARGETS, sources=[(0.1, 0.9, 0.9), (0.2, 0.3, 0.4), (0.2, 0.8, 0.8)])
-    assert target_accuracy(record, "source_worst") == 0.5
+    assert target_score(record, "source_worst") == 0.5
 
 
 def test_a_worst_source_that_is_not_known_chooses_nothing() -> None:
     record = finished(accuracies=TARGETS, sources=SOURCES)
     record.evaluations[0].source_worst = None
-    assert target_accuracy(record, "source_worst") == 0.6
+    assert target_score(record, "source_worst") == 0.6
     for evaluation in record.evaluations:
         evaluation.source_worst = None
-    assert target_accuracy(record, "source_worst") is None
+    assert target_score(record, "source_worst") is None
 
 
 def test_a_target_that_nobody_judged_is_none_and_not_zero() -> None:
@@ -42,10 +42,10 @@ def test_a_target_that_nobody_judged_is_none_and_not_zero() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_run_without_evaluations_has_no_accuracy(rule: str) -> None:
-    assert target_accuracy(finished(accuracies=()), rule) is None
+    assert target_score(finished(accuracies=()), rule) is None
 
 
 def test_the_held_out_domain_moves_no_rule_but_the_oracle() -> None:
     better = finished(accuracies=(0.1, 0.2, 0.9), sources=SOURCES)
-    chosen = {rule: target_accuracy(better, rule) for rule in RULES}
+    chosen = {rule: target_score(better, rule) for rule in RULES}
     assert chosen == {"last": 0.9, "source_validation": 0.2, "source_worst": 0.1, "oracle": 0.9}

@@ -36,7 +36,7 @@ from cases.training import random_batch, training_step
 
 from fdg_plugins.core import insight_penalty, match, matching_objective
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="the peak memory is read as Linux gives it")
 
@@ -173,7 +173,7 @@ def test_the_step_of_fediir_is_that_of_cross_entropy_but_for_its_penalty() -> No
     states = []
     for strength in (None, 1e-12, 10.0):
         model = iir_step.two_layer_network()
-        training_step(model, iir_step.alignment(model, strength) if strength else LocalCrossEntropy(), *batch)()
+        training_step(model, iir_step.alignment(model, strength) if strength else LocalRisk(), *batch)()
         states.append(model.state_dict()["classifier.0.weight"])
     plain, hardly, strongly = states
     torch.testing.assert_close(hardly, plain)

@@ -8,7 +8,7 @@ from cases.plain_loop import evaluate_plainly, train_plainly
 from cases.training import random_batch
 
 from fdg_plugins.models import build_model
-from fdg_plugins.objectives.erm import LocalCrossEntropy
+from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
 
 TINY = gpu.Size("resnet18", pixels=32, batch_size=4, batches=2, rounds=1)
@@ -28,13 +28,11 @@ def test_a_site_and_the_plain_loop_train_and_judge_alike() -> None:
     batches = [random_batch(4, 32, 7), random_batch(4, 32, 7)]
     ours, plain = (build_model("resnet18", 7, seed=0) for _ in range(2))
     ours_sgd, plain_sgd = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, plain))
-    training = train_locally(
-        ours, LocalCrossEntropy(), [batches], ours_sgd, Arithmetic(CPU), lambda: False, lambda *_: None
-    )
+    training = train_locally(ours, LocalRisk(), [batches], ours_sgd, Arithmetic(CPU), lambda: False, lambda *_: None)
     assert train_plainly(plain, batches, plain_sgd) == pytest.approx(training.epoch_losses[0], rel=1e-6)
     for name, value in plain.state_dict().items():
         assert torch.equal(ours.state_dict()[name], value)
-    assert evaluate_plainly(plain, batches) == evaluate(ours, batches, Arithmetic(CPU), lambda: False).accuracy
+    assert evaluate_plainly(plain, batches) == evaluate(ours, batches, Arithmetic(CPU), lambda: False).value("accuracy")
 
 
 def test_what_is_compiled_is_compiled_before_the_rounds_that_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_every_algorithm_has_a_plan_for_every_protocol(algorithm: str) -> None:
         ({"given": {"seed": 5}}, "seed is no setting of a centralised run, expected it as --seed"),
         ({"given": {"steps": 0}}, "steps is 0, expected a whole number of at least 1"),
         ({"given": {"checkpoint_every": 2.5}}, "checkpoint_every is 2.5"),
-        ({"given": {"optimizer": "lbfgs"}}, "optimizer is 'lbfgs', expected one of adam, sgd"),
+        ({"given": {"optimizer": "lbfgs"}}, "optimizer is 'lbfgs', expected one of adam, adamw, sgd"),
         ({"given": {"batch_size": 1}}, "batch_size is 1, expected at least 2 images per domain"),
         ({"given": {"batch_size": "many"}}, "batch_size"),
         ({"given": {"momentum": 0.9}}, "momentum is 0.9, expected 0: it is a setting of the optimizer 'sgd'"),

@@ -63,7 +63,8 @@ def trained(
 
 
 def judged(accuracy: float, split: str = "test") -> FLModel:
-    return FLModel(metrics={**evaluation(0.0, split=split).model_dump(), "accuracy": accuracy})
+    sums = {"accuracy": {"sum": 10 * accuracy, "count": 10}}
+    return FLModel(metrics={**evaluation(0.0, split=split).model_dump(), "sums": sums})
 
 
 class Sites:

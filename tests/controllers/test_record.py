@@ -8,7 +8,7 @@ import pytest
 from federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
-from fdg_plugins.record.run_record import AggregationRecord, domain_accuracies
+from fdg_plugins.record.run_record import AggregationRecord, domain_scores
 
 
 def choices(record: RunRecord) -> dict[str, int]:
@@ -19,8 +19,10 @@ def choices(record: RunRecord) -> dict[str, int]:
 
 
 def test_sites_of_one_domain_are_pooled_over_their_examples() -> None:
-    pooled = domain_accuracies(
-        {"photo-2": evaluation(1.0, 30), "photo-1": evaluation(0.0, 10), "cartoon": evaluation(0.5, 7)}, DOMAINS
+    pooled = domain_scores(
+        {"photo-2": evaluation(1.0, 30), "photo-1": evaluation(0.0, 10), "cartoon": evaluation(0.5, 7)},
+        DOMAINS,
+        "accuracy",
     )
     assert pooled == {"cartoon": 0.5, "photo": 0.75}
     assert list(pooled) == ["cartoon", "photo"]

@@ -5,7 +5,7 @@ import pytest
 from federation_stubs import evaluation, round_record, run_record, scores
 
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, percent, round_line
+from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, round_line
 
 
 def finished_record(**changes: object) -> RunRecord:
@@ -22,7 +22,7 @@ def finished_record(**changes: object) -> RunRecord:
     ("value", "text"), [(0.0, "0.0 %"), (1.0, "100.0 %"), (0.8125, "81.2 %"), (2 / 3, "66.7 %"), (None, "missing")]
 )
 def test_fractions_are_shown_as_percent(value: float | None, text: str) -> None:
-    assert percent(value) == text
+    assert run_record().score.text(value) == text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from rounds_stubs import (
     Answer,
     all_well,
     description,
-    judged,
     make_rounds,
     read_strictly,
     report_of,
@@ -185,7 +184,7 @@ def test_a_contribution_that_cannot_be_used_is_refused_by_name_and_the_round_goe
     assert finished.bytes_up == MODEL_BYTES * 2
 
 
-@pytest.mark.parametrize("answer", [judged(2.0), FLModel(metrics={"accuracy": 0.5}), FLModel(params={"w": 1})])
+@pytest.mark.parametrize("answer", [FLModel(metrics={"accuracy": 0.5}), FLModel(params={"w": 1})])
 def test_a_score_that_cannot_be_read_is_refused_and_the_target_is_missing(tmp_path: Path, answer: FLModel) -> None:
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         return answer if site in HELD_OUT else all_well()(task, site, number, sent)
@@ -195,6 +194,27 @@ def test_a_score_that_cannot_be_read_is_refused_and_the_target_is_missing(tmp_pa
     assert finished.failures["sketch"].startswith("site sketch: evaluation: ")
     assert received.target is None
     assert finished.aggregation is not None
+
+
+@pytest.mark.parametrize(
+    ("sums", "reason"),
+    [
+        ({"accuracy": {"sum": 20.0, "count": 10}}, "its accuracy is 2, expected a number from 0 to 1"),
+        ({"accuracy": {"sum": -1.0, "count": 10}}, "its accuracy is -0.1, expected a number from 0 to 1"),
+        ({"accuracy": {"sum": 0.0, "count": 0}}, "its accuracy is over 0 samples, expected at least 1"),
+        ({"accuracy": {"sum": 5.0, "count": 9}}, "its accuracy is over 9 images, expected 10"),
+        ({"dice": {"sum": 5.0, "count": 10}}, "its scores are dice, expected accuracy"),
+    ],
+)
+def test_a_score_that_the_task_does_not_know_is_refused(tmp_path: Path, sums: dict[str, Any], reason: str) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        told = FLModel(metrics={**evaluation(0.5, split="test").model_dump(), "sums": sums})
+        return told if site in HELD_OUT else all_well()(task, site, number, sent)
+
+    rounds, _ = make_rounds(tmp_path, script)
+    finished, received = rounds.run_round(1)
+    assert finished.failures["sketch"] == f"site sketch: {reason}."
+    assert received.target is None
 
 
 def test_too_few_updates_leave_the_model_and_the_record_says_why(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From job and environment to the plans of a run: whose word counts where, and which words are refused."""
 
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +24,7 @@ from fdg_plugins.record.census import Federation
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.run_record import InitialWeights
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import CLASSIFICATION, TASKS
 
 
 def plans(
@@ -82,6 +84,59 @@ def test_a_wrong_setting_is_refused_with_where_it_stands(arguments: dict[str, An
     with pytest.raises(SettingsError) as caught:
         plans(**arguments)
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("FDG_TASK", "segmentation"), ("FDG_TASK", ""), ("FDG_OPTIMIZER", "lbfgs")]
+)
+def test_a_task_or_optimizer_that_is_not_there_is_refused_by_name(name: str, setting: str) -> None:
+    if not setting:  # an empty variable counts as unset
+        assert plans(environment={name: setting}).real.protocol.task == "classification"
+        return
+    with pytest.raises(SettingsError, match=rf"{setting!r}"):
+        plans(environment={name: setting})
+
+
+def test_a_task_other_than_the_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TASKS, "_brought", {"pixels": replace(CLASSIFICATION, name="pixels")})
+    with pytest.raises(SettingsError) as caught:
+        plans({"task": "pixels"})
+    assert str(caught.value) == (
+        "task (FDG_TASK) is 'pixels', but the images of pacs are labelled for 'classification'."
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_another_optimizer_has_no_momentum_and_none_may_be_asked_of_it(optimizer: str) -> None:
+    made = plans({"optimizer": optimizer})
+    assert made.real.protocol.momentum == 0
+    check_settings(FedAvgAggregator(), made)
+    refused = plans({"momentum": 0.9}, environment={"FDG_OPTIMIZER": optimizer})
+    with pytest.raises(SettingsError) as caught:
+        check_settings(FedAvgAggregator(), refused)
+    assert str(caught.value) == (
+        f"momentum (FDG_MOMENTUM) is 0.9, expected 0: it is a setting of the optimizer 'sgd', not of {optimizer!r}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "objective", "whose"),
+    [
+        ("fedavg", "scaffold", "objective 'scaffold'"),
+        ("fedavg", "mosam", "objective 'mosam'"),
+        ("fednova", "erm", "aggregator FedNovaAggregator"),
+    ],
+)
+def test_what_follows_from_the_length_of_steps_is_refused_under_adam(
+    aggregator: str, objective: str, whose: str
+) -> None:
+    wanted = plans({"optimizer": "adam", "objective": objective})
+    with pytest.raises(SettingsError) as caught:
+        check_settings(make_aggregator(aggregator), wanted)
+    assert str(caught.value) == (
+        f"optimizer (FDG_OPTIMIZER) is 'adam', expected 'sgd': {whose} follows from how far steps go, which the "
+        "learning rate tells of SGD alone."
+    )
 
 
 @pytest.mark.parametrize("layer", ["job", "stand_in", "environment"])

@@ -18,7 +18,7 @@ def judged() -> EvaluationRecord:
 
 def sent(folder: Path, record: RoundRecord | EvaluationRecord, prefix: str = "") -> list[AnalyticsData]:
     engine = Engine(folder)
-    tracker = Tracker(Reporter(), prefix)
+    tracker = Tracker(Reporter(), "accuracy", prefix)
     if isinstance(record, RoundRecord):
         tracker.round(record, context_of(engine))
     else:
@@ -43,7 +43,7 @@ def test_a_round_without_a_step_gives_no_number_of_one() -> None:
 
 
 def test_an_evaluation_gives_the_scores_of_sites_and_the_means_over_domains() -> None:
-    scalars = dict(evaluation_scalars(judged()))
+    scalars = dict(evaluation_scalars(judged(), "accuracy"))
     assert scalars["validation_accuracy/photo-1"] == 0.75
     assert scalars["test_accuracy/sketch"] == 0.5
     assert scalars["validation_loss/cartoon"] == 1.0
@@ -53,13 +53,13 @@ def test_an_evaluation_gives_the_scores_of_sites_and_the_means_over_domains() ->
 
 
 def test_a_missing_mean_gives_no_number() -> None:
-    scalars = dict(evaluation_scalars(run_record().add_evaluation(1, {"cartoon": evaluation(0.5)})))
+    scalars = dict(evaluation_scalars(run_record().add_evaluation(1, {"cartoon": evaluation(0.5)}), "accuracy"))
     assert set(scalars) == {"validation_accuracy/cartoon", "validation_loss/cartoon"}
 
 
 def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in(tmp_path: Path) -> None:
     for record, step, expected in (
-        (judged(), 2, dict(evaluation_scalars(judged()))),
+        (judged(), 2, dict(evaluation_scalars(judged(), "accuracy"))),
         (round_record(3), 3, dict(round_scalars(round_record(3)))),
     ):
         events = sent(tmp_path, record, "STAND-IN/")

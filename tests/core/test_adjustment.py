@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fdg_plugins.core import adjustment
 from fdg_plugins.core.adjustment import (
     RELEASED_STEP_FRACTION,
-    accuracy_gap,
     adjust_weights,
     decayed_step,
     loss_gap,
+    score_gap,
     weights_of_round,
     with_new_sites,
 )
@@ -336,7 +336,7 @@ def test_a_mapping_beside_a_vector_is_refused() -> None:
 
 def test_a_gap_is_positive_where_the_global_model_is_worse() -> None:
     assert loss_gap(global_loss=1.5, local_loss=1.0) == 0.5
-    assert accuracy_gap(global_accuracy=0.25, local_accuracy=0.75) == 0.5
+    assert score_gap(global_score=0.25, local_score=0.75) == 0.5
     assert not math.isfinite(loss_gap(NAN, 1.0))
     assert not math.isfinite(loss_gap(INF, INF))  # a diverged site gives no gap, not a gap of zero
 

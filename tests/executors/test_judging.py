@@ -88,7 +88,7 @@ def test_images_are_read_once_also_where_precisions_differ() -> None:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_the_score_is_of_all_images_however_many_the_report_reads(count: int) -> None:
     def report(model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int) -> Tensors:
-        return {"labels": torch.cat([torch.zeros(0), *(batch.labels for batch in islice(seen, count))])}
+        return {"labels": torch.cat([torch.zeros(0), *(batch.targets for batch in islice(seen, count))])}
 
     model = network()
     tensors, score = report_and_judge(report, model, batches(), CLASSES, ARITHMETICS[0])

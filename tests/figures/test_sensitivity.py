@@ -111,7 +111,7 @@ def test_a_setting_that_does_not_vary_is_refused(setting: str, reason: str) -> N
         chart_of(kappa_runs(), setting=setting)
 
 
-def test_runs_without_an_accuracy_are_refused_by_the_rule() -> None:
+def test_runs_without_a_score_are_refused_by_the_rule() -> None:
     runs = [figure_run(fedomg(kappa), scores=[{}]) for kappa in (0.1, 0.5)]
-    with pytest.raises(DataError, match="no run has an accuracy on its held-out domain for the rule oracle"):
+    with pytest.raises(DataError, match="no run has a score on its held-out domain for the rule oracle"):
         chart_of(runs, selection="oracle")

@@ -41,7 +41,7 @@ def own_loss(run: Run, data_root: Path, file: str) -> tuple[float, float]:
     data = open_domain(data_root, "pacs", "photo", seed=0)
     batches = evaluation_batches(data, data.test, image_size=16, batch_size=5)
     score = evaluate(model, batches, Arithmetic(torch.device("cpu")), lambda: False)
-    return score.loss, 1.0 - score.accuracy
+    return score.loss, 1.0 - score.value("accuracy")
 
 
 def test_the_three_corners_and_the_global_model_have_their_own_loss_and_error(

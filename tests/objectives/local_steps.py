@@ -5,7 +5,7 @@ import torch
 from objective_batches import Batch
 
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import CrossEntropy, LocalObjective
+from fdg_plugins.objectives import ERMObjective, LocalObjective
 from fdg_plugins.training.loop import Arithmetic, LocalTraining, train_locally
 
 
@@ -26,7 +26,7 @@ def train_steps(
 
 def plain(model: ExtractorClassifier) -> LocalObjective:
     """Return FedAvg's local objective."""
-    return CrossEntropy().local({}, model)
+    return ERMObjective().local({}, model)
 
 
 def copy_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:

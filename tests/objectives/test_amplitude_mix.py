@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.core.spectrum import amplitude_and_phase, mix_amplitudes
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import CrossEntropy, LocalObjective, SiteRound
+from fdg_plugins.objectives import ERMObjective, LocalObjective, SiteRound
 from fdg_plugins.objectives.am import AMObjective, LocalAmplitudeMix
 
 SITE = SiteRound("a", 3, seed=1)
@@ -41,14 +41,14 @@ def test_with_probability_zero_training_is_that_of_fedavg_to_the_bit(
     model: ExtractorClassifier, batches: list[Batch], train: Train
 ) -> None:
     other = copy.deepcopy(model)
-    expected = train(other, CrossEntropy().local({}, other), batches)
+    expected = train(other, ERMObjective().local({}, other), batches)
     assert same(train(model, AMObjective(0.0).local({}, model), batches), expected)
 
 
 def test_batches_that_are_not_drawn_are_trained_on_to_the_bit_as_they_came(
     linear_model: ExtractorClassifier,
 ) -> None:
-    local, plain = mix_of(0.5), CrossEntropy().local({}, linear_model)
+    local, plain = mix_of(0.5), ERMObjective().local({}, linear_model)
     linear_model.eval()
     images, labels = make_batches(linear_model)[0]
     losses = [local.loss(linear_model, images, labels) for _ in range(40)]
@@ -146,7 +146,7 @@ def test_training_differs_from_fedavg_and_is_repeated_to_the_bit(
     def trained(local: LocalObjective) -> dict[str, torch.Tensor]:
         return train(copy.deepcopy(model), local, batches)
 
-    first, again, plain = trained(mix_of()), trained(mix_of()), trained(CrossEntropy().local({}, model))
+    first, again, plain = trained(mix_of()), trained(mix_of()), trained(ERMObjective().local({}, model))
     assert same(first, again)
     assert not same(first, plain)
 

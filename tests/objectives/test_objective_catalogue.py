@@ -11,7 +11,7 @@ import fdg_plugins.objectives
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import (
     OBJECTIVES,
-    CrossEntropy,
+    ERMObjective,
     FedDIMObjective,
     FedIIRObjective,
     make_objective,
@@ -38,7 +38,7 @@ def test_every_objective_is_made_by_name_and_again_of_its_settings(name: str) ->
 
 
 def test_the_defaults_are_those_of_the_papers_or_said_to_be_ours() -> None:
-    assert make_objective("erm") == CrossEntropy()
+    assert make_objective("erm") == ERMObjective()
     assert make_objective("dim") == FedDIMObjective(strength=0.01, insight_momentum=0.5, target="insight")
     assert make_objective("iir") == FedIIRObjective(1e-2, 0.95, False, "extra_task", "paper")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy against rounds, on the source domains' validation splits and on the held-out domain, per method.
+"""The score against rounds, on the source domains' validation splits and on the held-out domain, per method.
 
 Such figures are Fig. 5 of the FedDIM paper and Fig. 5 and 6 of the FedIIR paper.
 """
@@ -23,29 +23,29 @@ SOURCES = "source validation, mean over domains"
 
 
 def target_by_round(run: Run) -> dict[float, float]:
-    """Return the accuracy on the held-out domain, a fraction, of the model after each round; 0 is the initial one."""
+    """Return the score on the held-out domain, no percentage, of the model after each round; 0 is the initial one."""
     found = {evaluation.after_round: evaluation.target for evaluation in run.record.evaluations}
-    return {after: accuracy for after, accuracy in found.items() if accuracy is not None}
+    return {after: score for after, score in found.items() if score is not None}
 
 
 def sources_by_round(run: Run) -> dict[float, float]:
-    """Return the mean accuracy over the source domains' validation splits; only where all expected sites judged."""
+    """Return the mean score over the source domains' validation splits; only where all expected sites judged."""
     found = {evaluation.after_round: evaluation.source_mean for evaluation in run.record.evaluations}
-    return {after: accuracy for after, accuracy in found.items() if accuracy is not None}
+    return {after: score for after, score in found.items() if score is not None}
 
 
 def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return one chart with a panel per held-out domain; ``SettingsError`` if the runs are not comparable."""
     runs, notes = checked(runs)
-    groups = group_runs(runs)
+    groups, score = group_runs(runs), runs[0].record.score
     panels = tuple(
-        Panel(f"held out: {target}", "accuracy", tuple(_lines(groups, target)), is_fraction=True)
+        Panel(f"held out: {target}", score.name, tuple(_lines(groups, target)), is_fraction=score.percent)
         for target in targets_of(runs)
     )
     return (
         Chart(
             name="convergence",
-            title="Accuracy of the global model after each round",
+            title=f"{score.title} of the global model after each round",
             caption=caption_of(runs, [line for panel in panels for line in panel.lines]),
             origin=origin_of(runs),
             notes=notes,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy on the held-out domain against one setting of the method or of the protocol.
+"""The score on the held-out domain against one setting of the method or of the protocol.
 
 Such figures are Fig. 3, 4 and 6 of the FedOMG paper (kappa, server learning rate, local epochs), Fig. 6 of the FedDIM
 paper (strength and momentum) and Table 3 of the FedDG-GA paper (step size).
@@ -22,7 +22,7 @@ from fdg_plugins.analysis.figures.groups import (
 from fdg_plugins.analysis.figures.picture import Chart, Line, Panel, Scale
 from fdg_plugins.analysis.names import method_settings
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.analysis.selection import RULES, target_accuracy
+from fdg_plugins.analysis.selection import RULES, target_score
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.settings.protocol import Protocol
@@ -69,27 +69,28 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
     """Return one chart: a panel per held-out domain and, with all of them, one of their average; a line per method.
 
     A method without the setting is a level line. Raises ``SettingsError`` if no setting varies, or several do and
-    none is named, or the runs differ in anything else that is not the method's, and ``DataError`` if no run has an
-    accuracy under the selection rule ``rule``.
+    none is named, or the runs differ in anything else that is not the method's, and ``DataError`` if no run has a
+    score under the selection rule ``rule``.
     """
     setting = chosen_setting(runs, setting)
     kept, notes = _checked_apart(runs, setting)
     groups = group_runs(kept, apart_from=setting)
     axis = _Axis([value_of(run, setting) for run in kept])
-    targets = targets_of(kept)
+    targets, score = targets_of(kept), kept[0].record.score
+    y = score.name, score.percent
     panels = [
-        Panel(f"held out: {target}", "accuracy", tuple(_lines(groups, setting, axis, rule, (target,))), True)
+        Panel(f"held out: {target}", y[0], tuple(_lines(groups, setting, axis, rule, (target,))), y[1])
         for target in targets
     ]
     if len(targets) > 1 and set(targets) == set(_all_domains(kept[0])):
-        panels.append(Panel(AVERAGE, "accuracy", tuple(_lines(groups, setting, axis, rule, targets)), True))
+        panels.append(Panel(AVERAGE, y[0], tuple(_lines(groups, setting, axis, rule, targets)), y[1]))
     lines = [line for panel in panels for line in panel.lines]
     if not lines:
-        raise DataError(f"no run has an accuracy on its held-out domain for the rule {rule}.")
+        raise DataError(f"no run has a score on its held-out domain for the rule {rule}.")
     return (
         Chart(
             name=f"sensitivity-{setting.replace(' ', '-')}",
-            title=f"Accuracy on the held-out domain against {setting}",
+            title=f"{score.heading} against {setting}",
             caption=f"{caption_of(kept, lines)}; selection: {RULES[rule]}",
             origin=origin_of(kept),
             notes=notes,
@@ -153,7 +154,7 @@ def _lines(groups: Sequence[Group], setting: str, axis: _Axis, rule: str, target
         by_value: dict[Any, list[Run]] = {}
         for run in group.runs:
             by_value.setdefault(value_of(run, setting), []).append(run)
-        found = {value: _accuracy(members, rule, targets) for value, members in by_value.items()}
+        found = {value: _score(members, rule, targets) for value, members in by_value.items()}
         level = found.pop(None, None)
         points = {axis.place(value): point for value, point in found.items() if point is not None}
         if points:
@@ -163,11 +164,11 @@ def _lines(groups: Sequence[Group], setting: str, axis: _Axis, rule: str, target
             yield Line(label, group.look, dict.fromkeys(axis.places, level), is_constant=True)
 
 
-def _accuracy(runs: Sequence[Run], rule: str, targets: Sequence[str]) -> Estimate | None:
-    """Return the accuracy over seeds, on one held-out domain or averaged over several within each seed."""
+def _score(runs: Sequence[Run], rule: str, targets: Sequence[str]) -> Estimate | None:
+    """Return the score over seeds, on one held-out domain or averaged over several within each seed."""
     values: dict[str, dict[int, float]] = {target: {} for target in targets}
     for run in runs:
-        accuracy = target_accuracy(run.record, rule)
-        if run.target in values and accuracy is not None and math.isfinite(accuracy):
-            values[run.target][run.seed] = accuracy
+        score = target_score(run.record, rule)
+        if run.target in values and score is not None and math.isfinite(score):
+            values[run.target][run.seed] = score
     return estimate(average(values))

@@ -19,7 +19,8 @@ from fdg_plugins.analysis.figures.style import BLACK, Look
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.models import ExtractorClassifier, parameter_kinds
-from fdg_plugins.training.loop import Arithmetic, Score, evaluate
+from fdg_plugins.tasks import TASKS, Score
+from fdg_plugins.training.loop import Arithmetic, evaluate
 
 GLOBAL = "global model"
 MARGIN = 0.25  # beyond the outermost models on each side, as a part of the larger extent
@@ -50,14 +51,14 @@ def surface(
     plane = Plane(list(corners.values()), parameter_kinds(judge.model))
     places = [Place(x, y, 0.0) for x, y in plane.corners]
     models = [
-        _placed(site, site_look(run, site), place, judge(plane.model_at(place.x, place.y)))
+        _placed(site, site_look(run, site), place, judge.judged(plane.model_at(place.x, place.y)))
         for site, place in zip(corners, places, strict=True)
     ]
     own = plane.place(last)
-    models.append(_placed(GLOBAL, Look(BLACK, "*"), own, judge(last)))
+    models.append(_placed(GLOBAL, Look(BLACK, "*"), own, judge.judged(last)))
     grid = grid_around([(model.x, model.y) for model in models], points)
     flat = [(x, y) for y in grid.y for x in grid.x]
-    scores = [judge(plane.model_at(x, y)) for x, y in track(flat, "evaluating the surface", len(flat))]
+    scores = [judge.judged(plane.model_at(x, y)) for x, y in track(flat, "evaluating the surface", len(flat))]
     rows = [scores[start : start + len(grid.x)] for start in range(0, len(scores), len(grid.x))]
     return Surface(
         name="surface",
@@ -68,15 +69,23 @@ def surface(
         x=grid.x,
         y=grid.y,
         loss=tuple(tuple(score.loss for score in row) for row in rows),
-        error=tuple(tuple(1.0 - score.accuracy for score in row) for row in rows),
+        error=tuple(tuple(score.error for score in row) for row in rows),
         models=tuple(models),
     )
+
+
+class Judged(NamedTuple):
+    """The mean loss of a model, and how far its score is from the best there can be."""
+
+    loss: float
+    error: float
 
 
 class Judge:
     """Judges state dicts on images that stay in memory, in evaluation mode, where the machine computes fastest."""
 
     def __init__(self, run: Run, batches: Batches) -> None:
+        self._task = TASKS.get(run.record.protocol.task)
         self._arithmetic = Arithmetic(device())
         self._batches = [(self._arithmetic.images(images), labels) for images, labels in batches]
         self.model: ExtractorClassifier = self._arithmetic.place(empty_model(run))
@@ -84,7 +93,12 @@ class Judge:
     def __call__(self, state: State) -> Score:
         """Return the score of the model with these parameters and buffers."""
         self.model.load_state_dict(dict(state))
-        return evaluate(self.model, self._batches, self._arithmetic, lambda: False)
+        return evaluate(self.model, self._batches, self._arithmetic, lambda: False, self._task)
+
+    def judged(self, state: State) -> "Judged":
+        """Return loss and error of the model with these parameters and buffers."""
+        score, kind = self(state), self._task.score
+        return Judged(score.loss, kind.error(score.value(kind.name)))
 
 
 def grid_around(places: Sequence[tuple[float, float]], points: int) -> Grid:
@@ -112,5 +126,5 @@ def _beside(place: Place, plane: Plane) -> str:
     return f"{place.distance:.3g} off the plane, {share:.2g} of its distance from the nearest of the three"
 
 
-def _placed(label: str, look: Look, place: Place, score: Score) -> PlacedModel:
-    return PlacedModel(label, look, place.x, place.y, score.loss, 1.0 - score.accuracy, place.distance)
+def _placed(label: str, look: Look, place: Place, score: Judged) -> PlacedModel:
+    return PlacedModel(label, look, place.x, place.y, score.loss, score.error, place.distance)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a network learns: targets, loss, score, and how methods read features, as one declared value per task.
+
+    >>> import torch
+    >>> from fdg_plugins.tasks import TASKS
+    >>> task = TASKS.get("classification")
+    >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
+    >>> round(float(task.loss(logits, labels)), 4)
+    1.1269
+
+A model is judged by sums and counts, which add up over batches, sites and domains; only their quotient is shown:
+
+    >>> score = task.sums(logits, labels)[task.score.name]
+    >>> float(score.total), score.samples, task.score.text(float(score.total) / score.samples)
+    (1.0, 2, '50.0 %')
+
+A task of an installed plug-in is announced by an entry point of the group ``fdg_plugins.tasks``.
+"""
+
+from fdg_plugins.tasks.accumulator import Accumulator, Score
+from fdg_plugins.tasks.classification import CLASSIFICATION
+from fdg_plugins.tasks.kinds import TASKS
+from fdg_plugins.tasks.score import ScoreKind, Sum
+from fdg_plugins.tasks.task import Stratified, Task
+
+DEFAULT_TASK: Task = CLASSIFICATION
+"""The task of a data set or protocol that names none."""
+
+__all__ = [
+    "CLASSIFICATION",
+    "DEFAULT_TASK",
+    "TASKS",
+    "Accumulator",
+    "Score",
+    "ScoreKind",
+    "Stratified",
+    "Sum",
+    "Task",
+]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss and scores of a model, added up over batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from fdg_plugins.tasks.score import Sum
+from fdg_plugins.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a model is on ``count`` images: the mean loss, and each score as a sum and a count."""
+
+    loss: float
+    count: int
+    sums: Mapping[str, tuple[float, int]]
+
+    def value(self, name: str) -> float:
+        """Return the score of that name."""
+        total, count = self.sums[name]
+        return total / count
+
+
+class Accumulator:
+    """Sums over batches, of which a :class:`Score` is made. They stay on the device until they are read out.
+
+    Args:
+        task: whose loss and scores.
+        device: where the logits are.
+    """
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task = task
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._images = 0
+        self._sums: dict[str, Sum] = {}
+
+    @torch.no_grad()
+    def add(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        """Count a batch with its logits, float32, and its targets."""
+        self._loss += self.task.summed_loss(logits, targets).double()
+        self._images += len(targets)
+        for name, (total, count) in self.task.sums(logits, targets).items():
+            before = self._sums.get(name, Sum(0, 0))
+            self._sums[name] = Sum(before.total + total, before.samples + count)
+
+    def score(self) -> Score:
+        """Return the score over all that was counted, at least one image."""
+        sums = {name: (float(total), int(count)) for name, (total, count) in self._sums.items()}
+        return Score(float(self._loss) / self._images, self._images, sums)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classification: one class per image, cross entropy, and the fraction of images whose class is found.
+
+Shapes: logits ``[B, Y]``, labels ``[B]`` int64, features ``[B, D]``: an image is a sample.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.tasks.score import ScoreKind, Sum
+from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
+
+ACCURACY = ScoreKind("accuracy", "Accuracy")
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """One class per image, which is also what a split keeps the proportions of."""
+
+    one_class_per_image: ClassVar[bool] = True
+
+    name: str = "classification"
+    score: ScoreKind = ACCURACY
+
+    def target_of(self, sample: Any, read: Callable[[str], np.ndarray]) -> int:
+        """Return the image's label."""
+        return int(sample.label)
+
+    def collate(self, targets: Sequence[int]) -> torch.Tensor:
+        """Return labels ``[B]``, int64."""
+        return torch.tensor(targets, dtype=torch.int64)
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross entropy of logits ``[B, Y]`` and labels ``[B]``."""
+        return cross_entropy(logits, targets)
+
+    def summed_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the summed cross entropy of logits ``[B, Y]`` and labels ``[B]``."""
+        return cross_entropy(logits, targets, reduction="sum")
+
+    def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
+        """Return the number of images whose largest logit is that of their label, over B."""
+        return {ACCURACY.name: Sum((logits.argmax(dim=1) == targets).sum(), len(targets))}
+
+    def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
+        """Return what is wrong with a site's accuracy: its range, or images other than those that were judged."""
+        if (found := super().complaint(sums, images, num_classes)) is not None:
+            return found
+        count = sums[ACCURACY.name][1]
+        return None if count == images else f"its accuracy is over {count} images, expected {images}"
+
+    def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both as they are: features ``[B, D]``, labels ``[B]``."""
+        return features, targets
+
+    def samples_per_image(self, image_size: int) -> int:
+        """Return 1."""
+        return 1
+
+    def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return the classes."""
+        return tuple(classes)
+
+    def stratum(self, image: Stratified) -> int:
+        """Return the image's label."""
+        return image.label
+
+    def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
+        """Return how many images have each label; they add up to all images."""
+        counts = Counter(image.label for image in images)
+        return tuple(counts[label] for label in range(num_classes))
+
+
+CLASSIFICATION = Classification()

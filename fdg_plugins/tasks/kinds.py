@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registry of tasks: those of this room, of installed plug-ins, and of files at hand."""
+
+from fdg_plugins.plugins.registry import Registry
+from fdg_plugins.tasks.task import Task
+
+TASKS: Registry[Task] = Registry("task", "fdg_plugins.tasks", ["fdg_plugins.tasks"], Task)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol's optimizers: each one's steps are torch's own."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from fdg_plugins.models import build_model
+from fdg_plugins.objectives import make_objective
+from fdg_plugins.settings.protocol import Protocol, make_protocol
+from fdg_plugins.training.loop import Arithmetic, train_locally
+from fdg_plugins.training.optimizers import make_optimizer
+
+CPU = torch.device("cpu")
+PLAIN: dict[str, Any] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.9, weight_decay=0.01),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02, weight_decay=0.01),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.01),
+}
+
+
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(5)
+    return [(torch.rand(6, 1, 16, 16, generator=generator), torch.arange(6) % 3) for _ in range(3)]
+
+
+def trained(optimizer: Any, objective: str = "erm") -> dict[str, torch.Tensor]:
+    """Return the parameters after one pass over the batches with the optimizer that ``optimizer`` makes of them."""
+    model = build_model("groupnorm_convnet", 3, seed=1)
+    local = make_objective(objective).local({}, model)
+    arithmetic = Arithmetic(CPU)
+    train_locally(
+        model, local, [batches()], optimizer(model.parameters()), arithmetic, lambda: False, lambda epoch, loss: None
+    )
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def ours(name: str, device: torch.device | None = CPU) -> Any:
+    protocol = make_protocol([{"optimizer": name, "weight_decay": 0.01}])
+    return lambda parameters: make_optimizer(parameters, protocol, 0.02, device)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_steps_are_those_of_torchs_own_optimizer(name: str) -> None:
+    expected = trained(PLAIN[name])
+    for device, tolerance in ((None, 0.0), (CPU, 1e-5)):  # fused kernels round in another order
+        found = trained(ours(name, device))
+        assert all(torch.allclose(found[key], expected[key], atol=tolerance, rtol=tolerance) for key in expected)
+
+
+def test_the_three_optimizers_differ() -> None:
+    found = [trained(ours(name)) for name in PLAIN]
+    assert all(
+        not torch.equal(found[one]["classifier.weight"], found[other]["classifier.weight"])
+        for one, other in ((0, 1), (1, 2), (0, 2))
+    )
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_sharpness_aware_step_is_one_step_of_the_optimizer(name: str) -> None:
+    model = build_model("groupnorm_convnet", 3, seed=1)
+    local = make_objective({"name": "sam", "radius": 0.05}).local({}, model)
+    optimizer = ours(name)(model.parameters())
+    arithmetic = Arithmetic(CPU)
+    done = train_locally(model, local, [batches()], optimizer, arithmetic, lambda: False, lambda epoch, loss: None)
+    assert done.steps == 3
+    if name != "sgd":
+        assert {int(state["step"]) for state in optimizer.state.values()} == {3}
+    assert all(bool(torch.isfinite(value).all()) for value in model.parameters())
+
+
+def test_a_protocol_of_an_earlier_version_trains_by_sgd() -> None:
+    earlier = {name: value for name, value in Protocol().model_dump().items() if name not in ("optimizer", "task")}
+    assert Protocol.model_validate(earlier) == Protocol()
+    assert Protocol().optimizer == "sgd"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing outside ``tasks/`` knows what classification is judged by: the package's source is searched for it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fdg_plugins
+
+ROOT = Path(fdg_plugins.__file__).parent
+WORDS = ("accuracy", "accuracies", "cross_entropy")
+# The field of older records, which is read and still written.
+ALLOWED = {("messages.py", "accuracy")}
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    """Yield every name that a module defines, imports, takes or reads."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.alias(name=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.keyword(arg=str(name)):
+                yield name
+
+
+def found_in(source: str) -> set[str]:
+    return {name for name in identifiers(ast.parse(source)) if any(word in name.lower() for word in WORDS)}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from torch.nn.functional import cross_entropy",
+        "import torch\ntorch.nn.functional.cross_entropy(a, b)",
+        "def target_accuracy(): pass",
+        "score.accuracy",
+        "f(accuracy=1)",
+        "def f(accuracies): pass",
+    ],
+)
+def test_the_search_finds_every_kind_of_name(source: str) -> None:
+    assert found_in(source)
+
+
+def test_no_module_outside_tasks_names_the_loss_or_score_of_classification() -> None:
+    modules = [path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0] != "tasks"]
+    assert len(modules) > 200
+    found = {
+        (str(path.relative_to(ROOT)), name) for path in modules for name in found_in(path.read_text(encoding="utf-8"))
+    }
+    assert found == ALLOWED
+
+
+def test_the_task_itself_names_both() -> None:
+    assert found_in((ROOT / "tasks" / "classification.py").read_text(encoding="utf-8")) >= {"cross_entropy", "ACCURACY"}
