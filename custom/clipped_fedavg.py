@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An aggregator of one's own: FedAvg in which no update counts for more than the median length."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 
@@ -11,7 +12,14 @@ from fdg_plugins.plugins.method import Equation, Method, Reference
 
 
 class ClippedFedAvgAggregator(FedAvgAggregator):
-    """The weighted mean of the updates, each shortened to the median length of the round's updates."""
+    """The weighted mean of the updates, each shortened to the median length of the round's updates.
+
+    Args:
+        weighting: reference weights p, as of FedAvg.
+        server_lr: eta_g > 0, the factor of the step.
+    """
+
+    neutral: ClassVar[Mapping[str, Any] | None] = None  # no setting makes FedAvg of it
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return ``p_u * min(1, median length / |g_u|)`` as the coefficients."""

@@ -138,7 +138,11 @@ def default_cell(record: Method, name: str, kind: str) -> str:
 
 
 def _said(record: Method, entry: Default, value: Any, kind: str) -> str:
-    on = "" if entry.on == ANY_DATASET else f" on {DATASETS[entry.on].title if entry.on in DATASETS else entry.on}"
+    on = (
+        ""
+        if entry.on == ANY_DATASET
+        else f" on {DATASETS.get(entry.on).title if entry.on in DATASETS.own() else entry.on}"
+    )
     beside = "" if entry.beside is None else f" with {METHODS.get(entry.beside).title}"
     under = " under the plain mean" if kind == "server" and record.aggregator is None else ""
     return f"`{_value(value)}`{on}{beside}{under} ({entry.source})"

@@ -11,7 +11,16 @@ import pytest
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import keep_file, load_tensors, parse_json, read_json, save_tensors, write_bytes, write_json
+from fdg_plugins.storage import (
+    keep_file,
+    load_tensors,
+    locked,
+    parse_json,
+    read_json,
+    save_tensors,
+    write_bytes,
+    write_json,
+)
 
 
 class Trap:
@@ -269,3 +278,26 @@ def test_a_pickle_is_refused_and_never_executed(tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
     torch.load(tmp_path / "model.pth", weights_only=False)
     assert (tmp_path / "sprung").exists(), "the trap itself must work"
+
+
+# --- locks ------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_held_by_one_at_a_time_and_free_after_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with locked(path, wait=False):
+        with pytest.raises(BlockingIOError), locked(path, wait=False):
+            pass
+        assert path.exists()
+    with pytest.raises(InterruptedError), locked(path, wait=False):
+        raise InterruptedError
+    with locked(path, wait=False) as handle:
+        os.write(handle, b"more")
+    with locked(path) as handle:
+        os.write(handle, b" and more")
+    assert path.read_bytes() == b"more and more"
+
+
+def test_a_private_lock_is_its_owners_alone(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock", private=True):
+        assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.found import runs_below
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 
@@ -114,23 +115,10 @@ def plot(
         samples=samples,
         track=track,
     )
-    runs = _runs_below(paths)
+    runs = runs_below(paths)
     made = [_make(name, runs, request, to, title, spare=len(kinds) > 1) for name in kinds]
     if not any(made):
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")
-
-
-def _runs_below(paths: list[Path]) -> "tuple[Run, ...]":
-    """Return the runs below ``paths``; say on stderr what was left out."""
-    from fdg_plugins.analysis import find_runs
-
-    found = find_runs(paths)
-    for folder, reason in found.left_out:
-        say(f"Warning: {folder} is left out: {reason}", style="yellow", on_stderr=True)
-    if not found.runs:
-        where = ", ".join(str(path) for path in paths)
-        raise DataError(f"there is no finished run below {where}; expected at least one results.json.")
-    return found.runs
 
 
 def _make(kind: str, runs: "Sequence[Run]", request: "Request", to: Path, title: str | None, *, spare: bool) -> bool:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.found import runs_below
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
     from fdg_plugins.analysis import Table
@@ -110,16 +111,11 @@ def _format_of(file: Path | None) -> Format:
 
 def _table(paths: list[Path], selection: Selection, against: Against | None) -> "Table":
     """Return the table of the runs below ``paths``; say on stderr what was left out."""
-    from fdg_plugins.analysis import RULES, build_table, find_runs
+    from fdg_plugins.analysis import RULES, build_table
 
-    found = find_runs(paths)
-    for folder, reason in found.left_out:
-        say(f"Warning: {folder} is left out: {reason}", style="yellow", on_stderr=True)
-    if not found.runs:
-        where = ", ".join(str(path) for path in paths)
-        raise DataError(f"there is no finished run below {where}; expected at least one results.json.")
+    runs = runs_below(paths)
     rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
-    return build_table(found.runs, rules, against.value if against else None)
+    return build_table(runs, rules, against.value if against else None)
 
 
 def _show(table: "Table", digits: int) -> None:

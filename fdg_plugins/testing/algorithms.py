@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every centralised algorithm promises. Each function takes a class and raises ``AssertionError`` if broken."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from itertools import count
@@ -15,12 +15,13 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.centralised import Algorithm, CentralisedERM
 from fdg_plugins.centralised.algorithm import Batch
 from fdg_plugins.centralised.training import PooledTraining
-from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.loop import Arithmetic
 
 AlgorithmClass = type[Algorithm]
 CLASSES, STEPS = 3, 4
+SMALL, NORMALISED = (1, 3, 4), (3, 16, 16)
 CPU = torch.device("cpu")
 
 
@@ -33,21 +34,33 @@ def small_network(*, two_layer: bool = False) -> ExtractorClassifier:
     return ExtractorClassifier(extractor, head)
 
 
-def small_batches(domains: int = 3, size: int = 6, seed: int = 0) -> list[Batch]:
-    """Return a batch for each domain, whose images differ in their mean."""
+def normalised_network() -> ExtractorClassifier:
+    """Return a network with BatchNorm, for images of ``[3, 16, 16]``."""
+    return build_model("convnet", CLASSES, seed=0)
+
+
+def small_batches(domains: int = 3, size: int = 6, seed: int = 0, shape: Sequence[int] = SMALL) -> list[Batch]:
+    """Return a batch for each domain, whose images of ``shape`` differ in their mean."""
     generator = torch.Generator().manual_seed(seed)
     return [
-        (torch.randn(size, 1, 3, 4, generator=generator) + domain, torch.randint(CLASSES, (size,), generator=generator))
+        (
+            torch.randn(size, *shape, generator=generator) + domain,
+            torch.randint(CLASSES, (size,), generator=generator),
+        )
         for domain in range(domains)
     ]
 
 
 def trained(
-    algorithm: Algorithm, domains: int = 3, *, bfloat16: bool = False, two_layer: bool = False
+    algorithm: Algorithm,
+    model: ExtractorClassifier,
+    *,
+    domains: int = 3,
+    shape: Sequence[int] = SMALL,
+    bfloat16: bool = False,
 ) -> PooledTraining:
-    """Train a small network by some steps of Adam on batches of their own; return the training."""
-    model = small_network(two_layer=two_layer)
-    streams = [_own_batches(domain, domains) for domain in range(domains)]
+    """Train ``model`` in place by some steps of Adam on batches of their own; return the training."""
+    streams = [_own_batches(domain, domains, shape) for domain in range(domains)]
     training = PooledTraining(model, algorithm, streams, partial(_adam, model), Arithmetic(CPU, bfloat16=bfloat16))
     training.train(STEPS, lambda: False, lambda _: None)
     return training
@@ -57,14 +70,23 @@ def _adam(model: ExtractorClassifier) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters(), lr=1e-2)
 
 
-def _own_batches(domain: int, domains: int) -> Iterator[Batch]:
+def _own_batches(domain: int, domains: int, shape: Sequence[int]) -> Iterator[Batch]:
     for number in count():
-        yield small_batches(domains, seed=number)[domain]
+        yield small_batches(domains, seed=number, shape=shape)[domain]
 
 
-def in_force(class_: AlgorithmClass, **settings: Any) -> Algorithm:
-    """Return the algorithm with what it adds in force from the first step on."""
-    waits = {"warm_up": 0} if "warm_up" in {field.name for field in fields(class_)} else {}
+def is_erm(algorithm: Algorithm, *, normalised: bool = False, domains: int = 3) -> bool:
+    """Return whether some steps of an algorithm leave the bits that ERM's leave."""
+    own, plain = (normalised_network() if normalised else small_network() for _ in range(2))
+    shape = NORMALISED if normalised else SMALL
+    trained(algorithm, own, domains=domains, shape=shape)
+    trained(CentralisedERM(), plain, domains=domains, shape=shape)
+    return same_bits(own.state_dict(), plain.state_dict())
+
+
+def in_force(class_: AlgorithmClass, warm_up: int = 0, **settings: Any) -> Algorithm:
+    """Return the algorithm; where a part of it waits, that is in force after ``warm_up`` steps."""
+    waits = {"warm_up": warm_up} if "warm_up" in {field.name for field in fields(class_)} else {}
     return class_(**{**waits, **settings})
 
 
@@ -80,22 +102,18 @@ def neutral_settings_are_erm_to_the_bit(class_: AlgorithmClass) -> None:
     """With ``neutral`` settings the steps are ERM's, whatever else is set."""
     if class_.neutral is None:
         return
-    own, plain = trained(in_force(class_, **class_.neutral)), trained(CentralisedERM())
-    assert same_bits(own.model.state_dict(), plain.model.state_dict())
+    for normalised in (False, True):
+        assert is_erm(in_force(class_, warm_up=2, **class_.neutral), normalised=normalised)
 
 
 def what_is_not_neutral_is_not_erm(class_: AlgorithmClass) -> None:
-    """With its own settings in force it is another algorithm, and its steps stay finite."""
-    own, plain = trained(in_force(class_)), trained(CentralisedERM())
-    assert same_bits(own.model.state_dict(), plain.model.state_dict()) == (class_.neutral == {})
+    """With its own settings in force it is another algorithm."""
+    assert is_erm(in_force(class_)) == (class_.neutral == {})
 
 
 def with_one_domain_it_is_erm(class_: AlgorithmClass) -> None:
     """Where one domain leaves nothing to compare (``compares_domains``), the steps are ERM's."""
-    if not class_.compares_domains:
-        return
-    own, plain = trained(in_force(class_), domains=1), trained(CentralisedERM(), domains=1)
-    assert same_bits(own.model.state_dict(), plain.model.state_dict())
+    assert not class_.compares_domains or is_erm(in_force(class_), domains=1)
 
 
 def the_order_of_the_domains_leaves_the_loss(class_: AlgorithmClass) -> None:
@@ -143,8 +161,9 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AlgorithmClass) -> Non
 
 def it_trains_a_head_of_two_layers_under_bfloat16(class_: AlgorithmClass) -> None:
     """Under autocast too it moves the parameters, and its state stays in full precision."""
-    training = trained(in_force(class_), bfloat16=True, two_layer=True)
-    assert not same_bits(training.model.state_dict(), small_network(two_layer=True).state_dict())
+    model, before = small_network(two_layer=True), small_network(two_layer=True)
+    training = trained(in_force(class_), model, bfloat16=True)
+    assert not same_bits(model.state_dict(), before.state_dict())
     assert all(value.dtype in (torch.float32, torch.float64) for value in training.state.values())
 
 

@@ -16,7 +16,7 @@ from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from trained_sites import training_report
 
-from fdg_plugins.aggregators import AGGREGATORS, RunFacts, UpdateAggregator
+from fdg_plugins.aggregators import AGGREGATORS, FedAvgAggregator, RunFacts, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import META_SAMPLES
 
@@ -43,6 +43,12 @@ class AnyAggregator:
 def aggregator_class(request: pytest.FixtureRequest) -> AnyAggregator:
     """Every registered aggregator: a new one goes through the tests without being named."""
     return AnyAggregator(AGGREGATORS[request.param])
+
+
+@pytest.fixture
+def one_aggregator() -> AnyAggregator:
+    """One of them, for what the base class alone sees to; the contract suite asks every one for the gist of it."""
+    return AnyAggregator(FedAvgAggregator)
 
 
 @pytest.fixture

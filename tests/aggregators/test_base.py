@@ -270,7 +270,7 @@ def good(make_update: MakeUpdate, make_message: MakeMessage) -> Callable[[str], 
 
 
 def test_every_broken_contribution_is_refused_and_the_round_goes_on_without_it(
-    aggregator_class: AggregatorClass,
+    one_aggregator: AggregatorClass,
     broken: Any,
     good: Callable[[str], Shareable],
     run_round: Callable[..., Params],
@@ -280,9 +280,9 @@ def test_every_broken_contribution_is_refused_and_the_round_goes_on_without_it(
     global_model: Params,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    expected = run_round(aggregator_class(weighting="uniform"), ("photo", "art"))
+    expected = run_round(one_aggregator(weighting="uniform"), ("photo", "art"))
     refuse_in_the_middle(
-        aggregator_class(weighting="uniform"),
+        one_aggregator(weighting="uniform"),
         good,
         lambda: make_message(broken.spoil(make_update(4)), "sketch", kind=broken.kind, **broken.options),
         make_context(global_model),
@@ -294,7 +294,7 @@ def test_every_broken_contribution_is_refused_and_the_round_goes_on_without_it(
 
 
 def test_a_broken_contribution_is_refused_as_the_first_of_a_round_too(
-    aggregator_class: AggregatorClass,
+    one_aggregator: AggregatorClass,
     broken: Any,
     run_round: Callable[..., Params],
     make_update: MakeUpdate,
@@ -302,20 +302,20 @@ def test_a_broken_contribution_is_refused_as_the_first_of_a_round_too(
     make_context: MakeContext,
     global_model: Params,
 ) -> None:
-    aggregator = aggregator_class(weighting="samples")
+    aggregator = one_aggregator(weighting="samples")
     message = make_message(broken.spoil(make_update(4)), "sketch", kind=broken.kind, **broken.options)
     assert not aggregator.accept(message, make_context(global_model))
-    assert same_bits(run_round(aggregator), run_round(aggregator_class(weighting="samples")))  # sketch may try again
+    assert same_bits(run_round(aggregator), run_round(one_aggregator(weighting="samples")))  # sketch may try again
 
 
 def test_accept_model_raises_what_accept_logs(
-    aggregator_class: AggregatorClass,
+    one_aggregator: AggregatorClass,
     broken: Any,
     make_update: MakeUpdate,
     make_message: MakeMessage,
     layout: ModelLayout,
 ) -> None:
-    aggregator = aggregator_class(weighting="samples")
+    aggregator = one_aggregator(weighting="samples")
     aggregator.begin_round(layout, SITES)
     message = make_message(broken.spoil(make_update(4)), kind=broken.kind, **broken.options)
     model = FLModelUtils.from_shareable(message)
@@ -397,7 +397,7 @@ MALFORMED: dict[str, tuple[Callable[[Shareable], Any], str]] = {
 
 @pytest.mark.parametrize(("spoil", "says"), list(MALFORMED.values()), ids=list(MALFORMED))
 def test_a_malformed_message_is_refused_and_the_round_goes_on_without_it(
-    aggregator_class: AggregatorClass,
+    one_aggregator: AggregatorClass,
     good: Callable[[str], Shareable],
     run_round: Callable[..., Params],
     make_context: MakeContext,
@@ -406,17 +406,17 @@ def test_a_malformed_message_is_refused_and_the_round_goes_on_without_it(
     spoil: Callable[[Shareable], Any],
     says: str,
 ) -> None:
-    expected = run_round(aggregator_class(), ("photo", "art"))
-    refuse_in_the_middle(aggregator_class(), good, lambda: spoil(good("sketch")), make_context(global_model), expected)
+    expected = run_round(one_aggregator(), ("photo", "art"))
+    refuse_in_the_middle(one_aggregator(), good, lambda: spoil(good("sketch")), make_context(global_model), expected)
     assert re.search(f"Contribution refused: .*{says}", caplog.text)
 
 
 @pytest.mark.parametrize("peer", ["sketch", None])
 @pytest.mark.parametrize("message", [None, {}, [], "update", 3])
 def test_what_is_no_message_is_refused(
-    aggregator_class: AggregatorClass, make_context: MakeContext, message: Any, peer: str | None
+    one_aggregator: AggregatorClass, make_context: MakeContext, message: Any, peer: str | None
 ) -> None:
-    assert aggregator_class().accept(message, make_context(peer=peer)) is False
+    assert one_aggregator().accept(message, make_context(peer=peer)) is False
 
 
 def test_a_second_update_of_a_site_is_refused_and_the_first_counts(
@@ -453,7 +453,7 @@ def test_a_site_that_does_not_train_in_the_round_is_refused(
 
 @pytest.mark.parametrize("sent_for", [0, 2, "1", [1], None, np.array([1, 1]), torch.ones(2)])
 def test_an_update_for_another_round_is_refused(
-    aggregator_class: AggregatorClass,
+    one_aggregator: AggregatorClass,
     make_update: MakeUpdate,
     make_message: MakeMessage,
     make_context: MakeContext,
@@ -463,7 +463,7 @@ def test_an_update_for_another_round_is_refused(
     context = make_context(current_round=1)
     message = make_message(make_update(1), "sketch", sent_for=1)
     message.add_cookie(AppConstants.CONTRIBUTION_ROUND, sent_for)
-    aggregator = aggregator_class()
+    aggregator = one_aggregator()
     assert aggregator.accept(message, context) is (sent_for is None)  # a workflow without rounds sends no cookie
     if isinstance(sent_for, int):
         assert f"site sketch: sent an update for round {sent_for} in round 1" in caplog.text
@@ -520,9 +520,9 @@ def junk_messages(draw: st.DrawFn) -> Shareable:
 @settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(message=junk_messages())
 def test_garbage_is_refused_without_an_exception(
-    aggregator_class: AggregatorClass, make_context: MakeContext, global_model: Params, message: Shareable
+    one_aggregator: AggregatorClass, make_context: MakeContext, global_model: Params, message: Shareable
 ) -> None:
-    aggregator, context = aggregator_class(), make_context(global_model)
+    aggregator, context = one_aggregator(), make_context(global_model)
     assert aggregator.accept(message, context) is False
     assert step_of(aggregator, context) == {}
 

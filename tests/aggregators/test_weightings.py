@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.aggregators import WEIGHTINGS, Contribution, make_weighting
+from fdg_plugins.aggregators import Contribution, make_weighting
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import Evaluation, TrainReport
 
@@ -18,19 +18,6 @@ TRAINING = TrainReport(
 
 def contribution(site: str, num_samples: int | None) -> Contribution:
     return Contribution(site, {"w": torch.ones(2)}, num_samples, training=TRAINING)
-
-
-@pytest.mark.parametrize("name", sorted(WEIGHTINGS))
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_every_weighting_lies_on_the_simplex_and_permutes_with_the_sites(name: str, count: int) -> None:
-    weigh = make_weighting(name)
-    round_of = [contribution(f"site-{index}", 10 + index) for index in range(count)]
-    weights = weigh(round_of)
-    assert weights.dtype == torch.float64
-    assert weights.shape == (count,)
-    assert bool((weights >= 0).all())
-    assert weights.sum().item() == pytest.approx(1.0, abs=1e-12)
-    assert weigh(round_of[::-1]).tolist() == pytest.approx(weights.flip(0).tolist())
 
 
 def test_uniform_weights_do_not_ask_for_samples() -> None:

@@ -2,7 +2,6 @@
 """What every centralised algorithm promises, and what each says of itself: exact cases, weights, switches."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -30,27 +29,7 @@ from fdg_plugins.centralised.irm import invariance_penalty
 from fdg_plugins.centralised.vrex import risk_variance
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.storage import load_tensors, save_tensors
-from fdg_plugins.training.loop import Arithmetic
 
-# Every penalty in force from the first step on, at a strength that small networks stand.
-ACTIVE: list[Algorithm] = [
-    CentralisedERM(),
-    CentralisedIRM(strength=2.0, warm_up=0),
-    CentralisedGroupDRO(step_size=0.5),
-    CentralisedVREx(strength=2.0, warm_up=0),
-    CentralisedIGA(strength=2.0),
-    CentralisedFish(),
-    CentralisedFishr(strength=2.0, warm_up=0),
-]
-TOGETHER = [algorithm for algorithm in ACTIVE if not isinstance(algorithm, CentralisedFish)]
-NEUTRAL: list[Algorithm] = [
-    CentralisedIRM(strength=0.0, warm_up=2),
-    CentralisedGroupDRO(step_size=0.0),
-    CentralisedVREx(strength=0.0, warm_up=2),
-    CentralisedIGA(strength=0.0),
-    CentralisedFishr(strength=0.0, warm_up=2),
-]
 PENALISED = [CentralisedIRM, CentralisedVREx, CentralisedFishr]
 
 
@@ -72,7 +51,6 @@ def test_the_catalogue_has_every_algorithm_in_the_order_of_tables() -> None:
         "ERM", "IRM", "GroupDRO", "V-REx", "IGA", "Fish", "Fishr",
     ]  # fmt: skip
     assert {name: kind.name for name, kind in ALGORITHMS.items()} == {name: name for name in ALGORITHMS}
-    assert sorted(name_of(algorithm) for algorithm in ACTIVE) == sorted(ALGORITHMS)
 
 
 def test_the_defaults_are_domainbeds() -> None:
@@ -85,11 +63,6 @@ def test_the_defaults_are_domainbeds() -> None:
         "fish": {"meta_step": 0.5},
         "fishr": {"strength": 1000.0, "warm_up": 1500, "ema": 0.95},
     }
-
-
-@pytest.mark.parametrize("algorithm", ACTIVE, ids=name_of)
-def test_its_settings_make_it_again(algorithm: Algorithm) -> None:
-    assert make_algorithm(algorithm.name, algorithm.settings()) == algorithm
 
 
 def test_a_whole_number_is_written_as_the_default_is() -> None:
@@ -120,32 +93,6 @@ def test_what_makes_no_sense_is_refused(name: str, settings: dict[str, object], 
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("algorithm", NEUTRAL, ids=name_of)
-def test_a_neutral_setting_is_erm_to_the_bit(algorithm: Algorithm) -> None:
-    for network, shape in ((small_network, (1, 3, 4)), (normalised_network, (3, 16, 16))):
-        own, plain = network(), network()
-        trained(algorithm, own, shape=shape)
-        trained(CentralisedERM(), plain, shape=shape)
-        assert same_bits(own, plain)
-        assert not same_bits(own, network())
-
-
-@pytest.mark.parametrize("algorithm", ACTIVE, ids=name_of)
-def test_what_is_not_neutral_is_not_erm(algorithm: Algorithm) -> None:
-    own, plain = small_network(), small_network()
-    trained(algorithm, own)
-    trained(CentralisedERM(), plain)
-    assert same_bits(own, plain) == (algorithm.name == "erm")
-
-
-@pytest.mark.parametrize("algorithm", [one for one in TOGETHER if one.name != "irm"], ids=name_of)
-def test_with_one_domain_there_is_nothing_to_compare_and_it_is_erm(algorithm: Algorithm) -> None:
-    own, plain = small_network(), small_network()
-    trained(algorithm, own, domains=1)
-    trained(CentralisedERM(), plain, domains=1)
-    assert same_bits(own, plain)
-
-
 def test_erm_with_one_domain_is_ordinary_training() -> None:
     own, plain = small_network(), small_network()
     trained(CentralisedERM(), own, steps=3, domains=1)
@@ -168,50 +115,6 @@ def test_a_step_of_erm_is_a_round_of_fedavg_with_one_step_at_sites_of_equal_weig
         optimizer.step()
     for name, value in pooled.state_dict().items():
         torch.testing.assert_close(value, torch.stack([site.state_dict()[name] for site in sites]).mean(dim=0))
-
-
-@pytest.mark.parametrize("algorithm", TOGETHER, ids=name_of)
-def test_the_order_of_the_domains_leaves_the_loss(algorithm: Algorithm) -> None:
-    model, batches = small_network(), small_batches(4)
-    state = algorithm.begin(model, 4)
-    loss = algorithm.loss(model, batches, 0, state)
-    turned = algorithm.loss(model, batches[::-1], 0, state)
-    torch.testing.assert_close(loss.value, turned.value)
-    torch.testing.assert_close(loss.risks, turned.risks.flip(0))
-
-
-@pytest.mark.parametrize("algorithm", ACTIVE, ids=name_of)
-def test_the_risks_are_the_domains_own_cross_entropies_and_carry_no_graph(algorithm: Algorithm) -> None:
-    model, batches = small_network(), small_batches()
-    loss = algorithm.loss(model, batches, 0, algorithm.begin(model, 3))
-    expected = [cross_entropy(model(images), labels) for images, labels in batches]
-    torch.testing.assert_close(loss.risks, torch.stack(expected).detach())
-    assert not loss.risks.requires_grad
-    assert all(not value.requires_grad for value in loss.state.values())
-
-
-@pytest.mark.parametrize("algorithm", ACTIVE, ids=name_of)
-def test_state_is_handed_on_and_can_be_saved(algorithm: Algorithm, tmp_path: Path) -> None:
-    model, batches = small_network(), small_batches()
-    first = algorithm.begin(model, 3)
-    kept = {name: value.clone() for name, value in first.items()}
-    second = algorithm.loss(model, batches, 0, first).state
-    assert bool(second) == (algorithm.name in ("groupdro", "fishr"))
-    for name, value in second.items():
-        assert torch.equal(first[name], kept[name])
-        assert not torch.equal(first[name], value)
-        save_tensors(tmp_path / "state.safetensors", second)
-        read = load_tensors(tmp_path / "state.safetensors")
-        following = [algorithm.loss(model, batches, 1, state).value for state in (second, read)]
-        assert torch.equal(*following)
-
-
-@pytest.mark.parametrize("algorithm", ACTIVE, ids=name_of)
-def test_it_trains_a_head_of_two_layers_under_bfloat16(algorithm: Algorithm) -> None:
-    model, before = small_network(two_layer=True), small_network(two_layer=True)
-    training = trained(algorithm, model, arithmetic=Arithmetic(torch.device("cpu"), bfloat16=True))
-    assert not same_bits(model, before)
-    assert all(value.dtype in (torch.float32, torch.float64) for value in training.state.values())
 
 
 # --- penalties that wait ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.messages import META_SITE
 from fdg_plugins.plugins.files import load_file
+from fdg_plugins.testing import AGGREGATOR_CONTRACT
 
 PROJECT = Path(__file__).parents[2]
 CUSTOM = PROJECT / "custom"
@@ -29,6 +31,15 @@ def test_no_update_counts_for_more_than_the_median_length() -> None:
         aggregator.accept_model(FLModel(params_type=ParamsType.DIFF, params=params, meta={META_SITE: site}))
     # Lengths 1, 2, 300; the median is 2, so the last is shortened to [2, 0].
     assert torch.allclose(aggregator.aggregate_model().params["w"], torch.tensor([1.0, 2 / 3]))
+
+
+@pytest.mark.parametrize("promise", AGGREGATOR_CONTRACT, ids=lambda promise: promise.__name__)
+def test_it_keeps_what_every_aggregator_promises(promise: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CUSTOM))
+    from clipped_fedavg import ClippedFedAvgAggregator
+
+    promise(ClippedFedAvgAggregator)
+    sys.modules.pop("clipped_fedavg")
 
 
 @pytest.mark.slow

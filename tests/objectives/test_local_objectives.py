@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import OBJECTIVES, Objective, make_objective, see
+from fdg_plugins.objectives import Objective, make_objective, see
 
 TARGETS = ["insight", "feature", "logit"]
 SPECS: list[dict[str, Any]] = [
@@ -52,15 +52,6 @@ def by_hand(model: ExtractorClassifier, batches: list[Batch]) -> dict[str, torch
         cross_entropy(model(images).float(), labels).backward()
         optimizer.step()
     return dict(model.state_dict())
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_before_anything_is_received_training_is_that_of_fedavg_to_the_bit(
-    spec: dict[str, Any], model: ExtractorClassifier, batches: list[Batch], train: Train
-) -> None:
-    objective = make_objective(spec)
-    expected = by_hand(copy.deepcopy(model), batches)
-    assert same(train(model, objective.local({}, model), batches), expected)
 
 
 @pytest.mark.parametrize("spec", SHARING, ids=str)
@@ -115,65 +106,6 @@ def test_autocast_leaves_the_penalty_in_float32(spec: dict[str, Any], linear_mod
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in linear_model.parameters())
 
 
-@pytest.mark.parametrize("spec", SHARING, ids=str)
-def test_the_loss_leaves_no_gradient_behind_and_trains_every_parameter(
-    spec: dict[str, Any], model: ExtractorClassifier, batches: list[Batch]
-) -> None:
-    objective = make_objective(spec)
-    loss = objective.local(received(objective, model), model).loss(model, *batches[0])
-    assert loss.shape == ()
-    assert all(parameter.grad is None for parameter in model.parameters())
-    loss.backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_reports_change_neither_parameters_nor_buffers_nor_modes_nor_gradients(
-    spec: dict[str, Any], model: ExtractorClassifier, batches: list[Batch]
-) -> None:
-    objective = make_objective(spec)
-    model.extractor.eval()
-    before = copy.deepcopy(dict(model.state_dict()))
-    modes = [module.training for module in model.modules()]
-    first, second = [
-        objective.report_received(model, see(model, batches), CLASSES)
-        | objective.report_trained(model, see(model, batches), CLASSES)
-        for _ in range(2)
-    ]
-    assert same(first, second)
-    assert same(dict(model.state_dict()), before)
-    assert [module.training for module in model.modules()] == modes
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("spec", SHARING, ids=str)
-def test_reports_are_plain_dense_tensors_for_the_wire(
-    spec: dict[str, Any], model: ExtractorClassifier, batches: list[Batch]
-) -> None:
-    objective = make_objective(spec)
-    report = objective.report_received(model, see(model, batches), CLASSES) | objective.report_trained(
-        model, see(model, batches), CLASSES
-    )
-    for value in report.values():
-        assert type(value) is torch.Tensor
-        assert value.is_contiguous()
-        assert not value.requires_grad
-        assert value.dtype in (torch.float32, torch.int64)
-
-
-@pytest.mark.parametrize("spec", SHARING, ids=str)
-def test_a_report_is_made_in_float32_also_where_training_is_not(
-    spec: dict[str, Any], linear_model: ExtractorClassifier
-) -> None:
-    objective, batches = make_objective(spec), make_batches(linear_model)
-    exact = objective.report_received(linear_model, see(linear_model, batches), CLASSES)
-    exact |= objective.report_trained(linear_model, see(linear_model, batches), CLASSES)
-    with torch.autocast("cpu", torch.bfloat16):
-        report = objective.report_received(linear_model, see(linear_model, batches), CLASSES)
-        report |= objective.report_trained(linear_model, see(linear_model, batches), CLASSES)
-    assert same(report, exact)
-
-
 def test_a_stop_during_a_report_passes_through_and_puts_the_modes_back(linear_model: ExtractorClassifier) -> None:
     def stopping() -> Any:
         yield make_batches(linear_model)[0]
@@ -197,65 +129,6 @@ def test_cross_entropy_reports_and_exchanges_nothing(linear_model: ExtractorClas
     assert objective.report_trained(linear_model, see(linear_model, unread()), CLASSES) == {}
     with pytest.raises(SettingsError, match="sent for objective 'erm': sent 'insight', expected only nothing"):
         objective.local({"insight": torch.zeros(1)}, linear_model)
-
-
-# What makes FedAvg of an objective; FedSR's network has another head (tests/objectives/test_sr.py).
-NEUTRAL: dict[str, dict[str, Any]] = {
-    "erm": {},
-    "dim": {"strength": 0},
-    "iir": {"strength": 0},
-    "prox": {"strength": 0},
-    "sam": {"radius": 0},
-    "mosam": {"radius": 0, "beta": 1},
-    "scaffold": {},
-    "harmo": {"radius": 0, "normalize": False},
-    "am": {"probability": 0},
-    "rsc": {"feature_fraction": 0},
-}
-
-
-@pytest.mark.parametrize("name", NEUTRAL)
-def test_a_neutral_setting_is_fedavg_to_the_bit(
-    name: str, model: ExtractorClassifier, batches: list[Batch], train: Train
-) -> None:
-    objective = make_objective({"name": name, **NEUTRAL[name]})
-    expected = by_hand(copy.deepcopy(model), batches)
-    adapted = objective.adapt(model, tuple(batches[0][0].shape[1:]), 1)
-    assert same(train(adapted, objective.local({}, adapted), batches), expected)
-
-
-def test_every_objective_of_the_catalogue_has_a_neutral_setting_but_one() -> None:
-    assert set(OBJECTIVES) - set(NEUTRAL) == {"sr"}
-
-
-# --- what a site refuses to be sent ---
-
-
-def damaged(sent: dict[str, torch.Tensor], how: str) -> dict[str, Any]:
-    name = min(name for name in sent if sent[name].is_floating_point())
-    value = sent[name]
-    ways: dict[str, dict[str, Any]] = {
-        "missing": {key: other for key, other in sent.items() if key != name},
-        "extra": {**sent, "more": value},
-        "shape": {**sent, name: value[:-1]},
-        "dtype": {**sent, name: value.int()},
-        "nan": {**sent, name: torch.full_like(value, float("nan"))},
-        "large": {**sent, name: torch.full_like(value, 1e16)},
-        "text": {**sent, name: "0.0"},
-    }
-    return ways[how]
-
-
-@pytest.mark.parametrize("spec", SHARING, ids=str)
-@pytest.mark.parametrize("how", ["missing", "extra", "shape", "dtype", "nan", "large", "text"])
-@pytest.mark.parametrize("strength", [0, 0.1])
-def test_what_does_not_fit_is_refused_by_the_site_in_one_sentence(
-    spec: dict[str, Any], how: str, strength: float, linear_model: ExtractorClassifier
-) -> None:
-    objective = make_objective({**spec, "strength": strength})
-    sent = damaged(received(objective, linear_model), how)
-    with pytest.raises(SettingsError, match=rf"^sent for objective '{spec['name']}': .*\.$"):
-        objective.local(sent, linear_model)
 
 
 @pytest.mark.parametrize("spec", SHARING, ids=str)
