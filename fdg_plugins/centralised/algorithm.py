@@ -63,10 +63,6 @@ class Algorithm(ABC):
         """
         return {}
 
-    def relative_cost(self, num_domains: int) -> float:
-        """Return the arithmetic of one image in one step, about, where a plain forward and backward pass is 1."""
-        return 1.0
-
     @abstractmethod
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
         """Return the loss of one batch per source domain, in the domains' order, on the model's device.

@@ -56,15 +56,6 @@ class CentralisedIGA(Algorithm):
     def __post_init__(self) -> None:
         check_number("strength", self.strength)
 
-    def relative_cost(self, num_domains: int) -> float:
-        """Return that of a graph for each domain, and of the pass through all of them.
-
-        A plain step being a forward pass and a backward one of twice its cost: 1 forward, 2 for the backward pass of
-        each of m domains, 4 to go back through that, and 2, together 3 + 6m, of 3. Measured on a CPU, beside ERM: 12.3
-        for m = 5 (``groupnorm_convnet``), 7.3 for m = 3 (``resnet18``).
-        """
-        return 1.0 + 2.0 * num_domains if self.strength else 1.0
-
     def loss(self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State) -> Loss:
         """Return mean risk and penalty."""
         risks = domain_risks(domain_logits(model, batches), batches)
