@@ -4,6 +4,7 @@
 import csv
 import io
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from fdg_plugins.analysis.estimates import Estimate, difference
@@ -70,17 +71,16 @@ def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
         "steps": facts.steps if method.is_reference else "",
         "version": ";".join(facts.versions),
     }
-    for result in method.results:
-        for column in table.columns:
-            yield {**base, "kind": OURS, "selection": result.rule, "target": column, **_ours(result.cells.get(column))}
+    for result, column in product(method.results, table.columns):
+        yield {**base, "kind": OURS, "selection": result.rule, "target": column, **_ours(result.cells.get(column))}
     for printed in method.printed:
+        source = {**base, **_source(printed)}
         for column, cell in printed.cells.items():
-            yield {**base, "kind": PRINTED, "target": column, **_source(printed), **_theirs(cell)}
-        for result in method.results:
-            for column in table.columns:
-                if column in result.cells and column in printed.cells:
-                    line = {**base, "kind": DIFFERENCE, "selection": result.rule, "target": column}
-                    yield {**line, **_source(printed), **_difference(result.cells[column], printed.cells[column])}
+            yield {**source, "kind": PRINTED, "target": column, **_theirs(cell)}
+        for result, column in product(method.results, table.columns):
+            if column in result.cells and column in printed.cells:
+                line = {**source, "kind": DIFFERENCE, "selection": result.rule, "target": column}
+                yield {**line, **_difference(result.cells[column], printed.cells[column])}
 
 
 def _source(row: PrintedRow) -> dict[str, Any]:

@@ -132,13 +132,16 @@ def audit_entries(path: Path) -> Iterator[AuditLine | BrokenLine]:
     """
     try:
         with path.open("rb") as file:
-            for number, text in enumerate(file, start=1):
-                try:
-                    yield AuditLine.model_validate_json(text)
-                except pydantic.ValidationError as error:
-                    yield BrokenLine(number, _reason(error))
+            yield from (_entry(number, text) for number, text in enumerate(file, start=1))
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
+
+
+def _entry(number: int, text: bytes) -> AuditLine | BrokenLine:
+    try:
+        return AuditLine.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        return BrokenLine(number, _reason(error))
 
 
 def _reason(error: pydantic.ValidationError) -> str:
@@ -186,23 +189,6 @@ def part_sums(line: AuditLine) -> list[PartSum]:
         norm = math.hypot(*(entry.norm for entry in entries))
         sums.append(PartSum(part, len(entries), sum(entry.bytes for entry in entries), norm))
     return sums
-
-
-def audit_table(lines: Iterable[AuditLine]) -> str:
-    """Return a table for a person: a row for every part of every answer, with its arrays, their bytes and length."""
-    header = ("time", "job", "task", "round", "code", "part", "arrays", "bytes", "L2 norm", "values", "filters")
-    rows = [header, *(row for line in shown_lines(lines) for row in _rows(line))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
-def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
-    start = (line.time, line.job[:8], line.task, round_text(line), code_text(line))
-    end = (str(len(line.values) + len(line.others)), filters_text(line))
-    for part in part_sums(line) or [PartSum("-", 0, 0, 0.0)]:
-        yield (*start, part.part, str(part.arrays), str(part.bytes), f"{part.norm:.4g}", *end)
 
 
 def round_text(line: AuditLine) -> str:

@@ -69,10 +69,6 @@ class Algorithm(ABC):
         """
         return {}
 
-    def relative_cost(self, num_domains: int) -> float:
-        """Return the approximate cost of one image in one step, in units of a plain forward and backward pass."""
-        return 1.0
-
     @abstractmethod
     def loss(
         self,

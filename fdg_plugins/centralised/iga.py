@@ -60,15 +60,6 @@ class CentralisedIGA(Algorithm):
     def __post_init__(self) -> None:
         check_number("strength", self.strength)
 
-    def relative_cost(self, num_domains: int) -> float:
-        """Return the cost of one backward pass per domain, and of the pass through all of their graphs.
-
-        In units of a forward pass, a plain step costs 3. Here: 1 forward, 2 backward for each of m domains, 4 for the
-        pass through each of these, and 2; together ``3 + 6m``. Measured on a CPU, relative to ERM: 12.3 for m = 5
-        (``groupnorm_convnet``), 7.3 for m = 3 (``resnet18``).
-        """
-        return 1.0 + 2.0 * num_domains if self.strength else 1.0
-
     def loss(
         self,
         model: ExtractorClassifier,

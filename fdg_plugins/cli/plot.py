@@ -4,15 +4,25 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
+from fdg_plugins.cli.plot_options import (
+    DataRootOption,
+    KindArgument,
+    PathsArgument,
+    PointsOption,
+    SamplesOption,
+    Selection,
+    SelectionOption,
+    SettingOption,
+    SitesOption,
+    TitleOption,
+    ToOption,
+)
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 
@@ -23,62 +33,17 @@ if TYPE_CHECKING:
 NUMBERS = "csv"
 
 
-class Selection(StrEnum):
-    """Which model of a run is shown."""
-
-    LAST = "last"
-    SOURCE_VALIDATION = "source_validation"
-    SOURCE_WORST = "source_worst"
-    ORACLE = "oracle"
-
-
 def plot(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND",
-            help="convergence, cosines, gaps, weights, sensitivity, time, features, surface; or all that the runs "
-            "allow.",
-            show_default=False,
-        ),
-    ],
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Folders that hold runs at any depth: of a sweep, of a run, a simulator's workspace, downloaded jobs.",
-            show_default=False,
-        ),
-    ],
-    to: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
-    selection: Annotated[
-        Selection, typer.Option(help="Which model of a run is shown (sensitivity, features).")
-    ] = Selection.SOURCE_VALIDATION,
-    setting: Annotated[
-        str | None,
-        typer.Option(
-            help="The setting on the x axis (sensitivity), such as kappa.", show_default="the one that varies"
-        ),
-    ] = None,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="FDG_DATA_ROOT", help="Folder that holds the data sets (features, surface).", show_default=False
-        ),
-    ] = None,
-    sites: Annotated[
-        str | None,
-        typer.Option(help="Three sites, such as a,b,c (surface).", show_default="the first three by name"),
-    ] = None,
-    points: Annotated[int, typer.Option(min=3, max=201, help="Models along each side of the grid (surface).")] = 15,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Images of the held-out domain (surface), or of each domain (features).",
-            show_default="200, or 100",
-        ),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="A headline of your own; the caption stays.")] = None,
+    kind: KindArgument,
+    paths: PathsArgument,
+    to: ToOption = Path("figures"),
+    selection: SelectionOption = Selection.SOURCE_VALIDATION,
+    setting: SettingOption = None,
+    data_root: DataRootOption = None,
+    sites: SitesOption = None,
+    points: PointsOption = 15,
+    samples: SamplesOption = None,
+    title: TitleOption = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.

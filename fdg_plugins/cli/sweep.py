@@ -2,14 +2,31 @@
 """``fdg sweep``: held-out domains x seeds x methods x settings on this machine; it can be stopped and goes on."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
+from fdg_plugins.cli.sweep_options import (
+    DataRootOption,
+    DatasetOption,
+    DryRunOption,
+    GpusOption,
+    KeepModelsOption,
+    MethodsOption,
+    ParallelOption,
+    ProtocolName,
+    ProtocolOption,
+    RetryFailedOption,
+    SeedsOption,
+    SettingsOption,
+    TargetsOption,
+    ThreadsPerRunOption,
+    ToOption,
+    VerboseOption,
+)
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -22,72 +39,22 @@ FAILED = 1
 INTERRUPTED = 130
 
 
-class ProtocolName(StrEnum):
-    """Which protocol the runs have, before --set."""
-
-    PAPER = "paper"
-    QUICK = "quick"
-
-
 def sweep(
-    to: Annotated[Path, typer.Option(help="The sweep's folder: a new one, or one to go on with.", show_default=False)],
-    methods: Annotated[
-        str | None,
-        typer.Option(help="Methods, and centralised references: fedavg,fedomg+ga+dim,irm.", show_default=False),
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Data set, by name.", show_default="pacs")] = None,
-    targets: Annotated[
-        str | None, typer.Option(help="Domains to hold out, one at a time, or all.", show_default="all")
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.", show_default="0")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE[,VALUE...]",
-            help="A setting of protocol or method; several values are an axis of the grid; METHOD:NAME=VALUE is for "
-            "one method. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    protocol: Annotated[
-        ProtocolName | None,
-        typer.Option(
-            help="paper: as recipes and references have it; quick: minutes per run on a CPU. --set beats both.",
-            show_default="paper",
-        ),
-    ] = None,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
-    ] = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Runs at a time; default: one per GPU, or as many as leave each site a core, at least 1."
-        ),
-    ] = None,
-    threads_per_run: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Sites of a run that compute at a time; default: all, since fewer start a process per task."
-        ),
-    ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(help="One run at a time on each GPU named; default: on all. 0,0,1 lets two runs share GPU 0."),
-    ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed/--no-retry-failed", help="Try again what failed before.")
-    ] = True,
-    keep_models: Annotated[
-        bool,
-        typer.Option("--keep-models/--no-keep-models", help="Keep the models of each run: they are large."),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and an estimate of time; write nothing in the folder.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="With the plan, name every run.")] = False,
+    to: ToOption,
+    methods: MethodsOption = None,
+    dataset: DatasetOption = None,
+    targets: TargetsOption = None,
+    seeds: SeedsOption = None,
+    settings: SettingsOption = None,
+    protocol: ProtocolOption = None,
+    data_root: DataRootOption = None,
+    parallel: ParallelOption = None,
+    threads_per_run: ThreadsPerRunOption = None,
+    gpus: GpusOption = None,
+    retry_failed: RetryFailedOption = True,
+    keep_models: KeepModelsOption = False,
+    dry_run: DryRunOption = False,
+    verbose: VerboseOption = False,
     plugin: PluginFiles = None,
 ) -> None:
     """Run every method on every held-out domain with every seed and setting, and keep what finishes.
@@ -113,9 +80,9 @@ def sweep(
 
       fdg sweep --to sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py
     """
+    from fdg_plugins.sweep.estimate import estimate, make_forecast
     from fdg_plugins.sweep.execute import pending
     from fdg_plugins.sweep.machine import find_machine, ignored_settings, machine_environment
-    from fdg_plugins.sweep.outlook import look_ahead, sentence
     from fdg_plugins.sweep.prepare import prepare
     from fdg_plugins.sweep.store import Store, check_folder
 
@@ -132,10 +99,7 @@ def sweep(
     runs = pending(prepared.plan, store, retry_failed)
     _show_plan(prepared, store, verbose=verbose)
     if dry_run:
-        outlook = look_ahead(prepared, store, runs, machine, environment)
-        say(f"estimate: {sentence(outlook, len(runs), machine.parallel)}" if runs else "nothing is left to do")
-        for line in outlook.basis:
-            say(f"  {line}")
+        say(estimate(make_forecast(prepared.plan, store), runs, machine.parallel))
         return
     store.keep_plugins(files)
     outcome = _carry_out(prepared, store, machine, environment, retry_failed=retry_failed, keep_models=keep_models)
@@ -207,15 +171,15 @@ def _carry_out(
     """Carry out what is to be done, alone in the folder; ``sweep.json`` comes first, so that one can go on with it."""
     from rich.console import Console
 
+    from fdg_plugins.sweep.estimate import make_forecast
     from fdg_plugins.sweep.execute import Runner, listening, pending
-    from fdg_plugins.sweep.launch import launcher
-    from fdg_plugins.sweep.outlook import make_forecast
+    from fdg_plugins.sweep.kinds import launcher
     from fdg_plugins.sweep.progress import make_display
 
     with store.locked(), listening() as order:
         runs = pending(prepared.plan, store, retry_failed)
         done = sum(store.is_finished(run.name) for run in prepared.plan)
-        forecast = make_forecast(prepared, store)
+        forecast = make_forecast(prepared.plan, store)
         store.write(prepared.content)
         start = launcher(machine, prepared.content.data, environment)
         with make_display(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:

@@ -101,11 +101,7 @@ class Server:
         while True:
             try:
                 with _silence():
-                    if self._session is None:
-                        self._session = new_secure_session(
-                            self._person, self._folder, timeout=self._timeout, auto_login_max_tries=1
-                        )
-                    return question(self._session)
+                    return question(self._connected())
             except REFUSALS as error:
                 raise DataError(f"the server refuses: {_words(error)}.") from error
             except Exception as error:
@@ -114,6 +110,14 @@ class Server:
                 if time.monotonic() >= deadline:
                     raise DataError(f"the server of kit {self._folder} cannot be reached: {_words(error)}.") from error
             time.sleep(POLL_S)
+
+    def _connected(self) -> Any:
+        """Return the session, a new one if there is none."""
+        if self._session is None:
+            self._session = new_secure_session(
+                self._person, self._folder, timeout=self._timeout, auto_login_max_tries=1
+            )
+        return self._session
 
     def submit(self, job: Path, patience: float = 0.0) -> str:
         """Submit the job in folder ``job`` and return its id; asked twice, the server takes it once."""

@@ -57,15 +57,15 @@ class Guard:
     def reports(self, exchange: Exchange, reports: Mapping[str, Any]) -> dict[str, str]:
         """Return the sites whose reports for the method stand out, each with the reason."""
         refused: dict[str, str] = {}
-        if self.ratio:
-            of_round = exchange.lengths(reports)
-            floors = exchange.floors(of_round)
-            for quantity, lengths in of_round.items():
-                ratios = length_ratios(lengths, exchange.typical(quantity), floors.get(quantity, 0.0))
-                for site, times in ratios.items():
-                    if times > self.ratio:
-                        reason = f"{quantity!r} is {_times(times)} as long as is usual in this round, {self._limit}."
-                        refused.setdefault(site, reason)
+        if not self.ratio:
+            return refused
+        of_round = exchange.lengths(reports)
+        floors = exchange.floors(of_round)
+        for quantity, lengths in of_round.items():
+            ratios = length_ratios(lengths, exchange.typical(quantity), floors.get(quantity, 0.0))
+            for site, times in ((site, times) for site, times in ratios.items() if times > self.ratio):
+                reason = f"{quantity!r} is {_times(times)} as long as is usual in this round, {self._limit}."
+                refused.setdefault(site, reason)
         return refused
 
     def step(self, step: Mapping[str, torch.Tensor], server_lr: float, longest: float) -> None:

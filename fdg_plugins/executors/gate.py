@@ -105,6 +105,14 @@ def check_reports(answer: Shareable, order: Order, allowed: tuple[str, ...] | No
     """
     if allowed is None or answer.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return
+    for what, any_of in _reports_in(answer, order).items():
+        if not set(any_of) & set(allowed):
+            names = " or ".join(repr(name) for name in any_of if name is not None) or "a report that has no name"
+            raise SettingsError(f"the answer holds {what}: the site forbids {names} (allowed_reports).", public=True)
+
+
+def _reports_in(answer: Shareable, order: Order) -> dict[str, tuple[str | None, ...]]:
+    """Return what an answer holds beside its update, in words, and the names of which one must be allowed for it."""
     dxo = from_shareable(answer)
     meta = dxo.meta or {}
     needed: dict[str, tuple[str | None, ...]] = {}
@@ -116,10 +124,7 @@ def check_reports(answer: Shareable, order: Order, allowed: tuple[str, ...] | No
         needed["a generalization gap"] = (REPORT_GAP,)
     if dxo.data_kind == DataKind.WEIGHT_DIFF and _protocol(order).keep_local_models:
         needed["a model that is kept among the results"] = (REPORT_LOCAL_MODEL,)
-    for what, any_of in needed.items():
-        if not set(any_of) & set(allowed):
-            names = " or ".join(repr(name) for name in any_of if name is not None) or "a report that has no name"
-            raise SettingsError(f"the answer holds {what}: the site forbids {names} (allowed_reports).", public=True)
+    return needed
 
 
 def _protocol(order: Order) -> Protocol:

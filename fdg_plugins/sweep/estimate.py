@@ -1,39 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long runs take: counted work, at a rate that finished runs have shown, or that a few training steps have."""
+"""How long runs take, from those that have finished; before one of its kind has, nothing is said of a run."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
+from fdg_plugins.record.text import duration
 from fdg_plugins.sweep.execute import Active
-from fdg_plugins.sweep.machine import Machine
+from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.work import Kind, Work
-
-
-class _Pace(NamedTuple):
-    """Seconds per image, and the share of the usual time beside the arithmetic, on a machine that needs less."""
-
-    rate: float
-    share: float = 1.0
+from fdg_plugins.sweep.store import Store
 
 
 class Forecast:
-    """How long each run of a plan takes. Learns from those that finish; without any, ``rates`` must say.
+    """How long the runs of a plan take; learns from each that finishes."""
 
-    Args:
-        plan: the runs.
-        work: the work of each, by name.
-        rates: seconds per image of a run by kind, as measured beforehand; empty if nothing was.
-    """
-
-    def __init__(
-        self, plan: Iterable[PlannedRun], work: Mapping[str, Work], rates: Mapping[Kind, float] | None = None
-    ) -> None:
-        self._methods = {run.name: run.method for run in plan}
-        self._work = work
-        self._rates = rates or {}
+    def __init__(self, plan: Iterable[PlannedRun]) -> None:
+        self._runs = {run.name: run for run in plan}
         self._taken: dict[str, float] = {}
-        self._learned: dict[tuple[str, Kind], _Pace | None] = {}
 
     @property
     def learned_from(self) -> int:
@@ -43,61 +25,41 @@ class Forecast:
     def learn(self, name: str, seconds: float) -> None:
         """Take in how long a run took, from the start of its processes to their end."""
         self._taken[name] = seconds
-        self._learned.clear()
 
-    def expected(self, name: str) -> float | None:
-        """Return how many seconds a run takes: as runs of its method and kind did, else of its kind, else of its
-        method, else any, else as measured; None if nothing is known."""
-        work = self._work[name]
-        key = self._methods[name], work.kind
-        if key not in self._learned:
-            self._learned[key] = self._pace(*key)
-        pace = self._learned[key]
-        return None if pace is None else pace.share * (work.overhead + pace.rate * work.images)
+    def expected(self, run: PlannedRun) -> float | None:
+        """Return how many seconds ``run`` takes: the mean of the finished runs that differ from it in seed and held-out
+        domain alone, else of those of its method, else of its kind; None if there are none."""
+        finished = [self._runs[name] for name in self._taken]
+        of_kind = [one for one in finished if kind_of(one.method) is kind_of(run.method)]
+        of_method = [one for one in of_kind if one.method == run.method]
+        alike = [one for one in of_method if one.settings == run.settings] or of_method or of_kind
+        return sum(self._taken[one.name] for one in alike) / len(alike) if alike else None
 
-    def _pace(self, method: str, kind: Kind) -> _Pace | None:
-        of_kind = {name for name in self._taken if self._work[name].kind == kind}
-        of_method = {name for name in self._taken if self._methods[name] == method}
-        if kind in self._rates and not of_kind:
-            return _Pace(self._rates[kind])
-        alike = (of_kind & of_method) or of_kind or of_method or set(self._taken)
-        if not alike:
-            return None
-        taken = sum(self._taken[name] for name in alike)
-        overhead = sum(self._work[name].overhead for name in alike)
-        if taken <= overhead:
-            return _Pace(0.0, taken / overhead)
-        return _Pace((taken - overhead) / sum(self._work[name].images for name in alike))
-
-    def remaining(self, active: Iterable[Active], waiting: Iterable[PlannedRun], parallel: int) -> float | None:
+    def remaining(self, active: Collection[Active], waiting: Iterable[PlannedRun], parallel: int) -> float | None:
         """Return the seconds until the last run ends, ``parallel`` at a time; None as long as nothing tells."""
-        running = [(run.seconds, self._total(run)) for run in active]
-        projected = [total for _, total in running if total is not None]
-        typical = sum(projected) / len(projected) if projected else None
-        expected = [self.expected(run.name) for run in waiting]
-        ahead = [typical if seconds is None else seconds for seconds in expected]
-        left = [None if total is None else max(total - seconds, 0.0) for seconds, total in running]
-        known = [seconds for seconds in (*ahead, *left) if seconds is not None]
-        if len(known) < len(ahead) + len(left):
+        ahead = [self.expected(run) for run in waiting]
+        totals = [self.expected(run.run) for run in active]
+        if None in ahead or None in totals:
             return None
-        longest = max((seconds for seconds in left if seconds is not None), default=0.0)
-        return max(sum(known) / parallel, longest)
-
-    def _total(self, active: Active) -> float | None:
-        """Return how long a run that is going on takes in all: by its own rounds, once it has some."""
-        rounds, of = active.position
-        if not rounds:
-            return self.expected(active.run.name)
-        start = min(self._work[active.run.name].start, active.seconds / 2)
-        return start + (active.seconds - start) * of / rounds
+        left = [max((total or 0.0) - run.seconds, 0.0) for total, run in zip(totals, active, strict=True)]
+        return max((sum(seconds or 0.0 for seconds in ahead) + sum(left)) / parallel, *left, 0.0)
 
 
-def rate_of_run(seconds_per_image: float, machine: Machine, processes: int, on_gpu: bool) -> float:
-    """Return the seconds per image of a whole run, of those of one process that computes alone with one thread.
+def make_forecast(plan: Collection[PlannedRun], store: Store) -> Forecast:
+    """Return a forecast that has learned from the finished runs of the plan."""
+    forecast = Forecast(plan)
+    for run in plan:
+        if store.is_finished(run.name):
+            forecast.learn(run.name, store.seconds(run.name))
+    return forecast
 
-    They share the cores of their run, as if nothing were lost by that; on a GPU they, and the runs on it, take turns.
-    """
-    if on_gpu:
-        return seconds_per_image * max(machine.gpus.count(gpu) for gpu in machine.gpus)
-    used = machine.threads_of(processes) * machine.arithmetic_threads(processes)
-    return seconds_per_image / min(used, max(1.0, machine.cores / machine.parallel))
+
+def estimate(forecast: Forecast, runs: Collection[PlannedRun], parallel: int) -> str:
+    """Return in one line how long ``runs`` take, ``parallel`` at a time, or why that cannot be said."""
+    if not runs:
+        return "nothing is left to do"
+    several = f"{len(runs)} run{'s' * (len(runs) > 1)}, {parallel} at a time"
+    seconds = forecast.remaining((), runs, min(parallel, len(runs)))
+    if seconds is None:
+        return f"to do: {several}; how long that takes can be said once a run of each kind has finished"
+    return f"to do: {several}; about {duration(seconds)}, judging by the {forecast.learned_from} that finished here"

@@ -9,7 +9,6 @@ from typing import Any
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives import make_objective
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import find_method, parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
@@ -21,15 +20,8 @@ from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_kind import RunKind, Written
 from fdg_plugins.sweep.store import JOB, WORKSPACE
-from fdg_plugins.sweep.work import FORWARD, Work, counts_under, kind_under
 
 SIMULATOR = (str(Path(sys.executable).with_name("nvflare")), "simulator")
-
-# Seconds beside the arithmetic: a run's processes load torch, and end; a task goes to each site and back. Six sites on
-# 2 cores beside much other work took 44 s and 0.8 s a round, with 35 s of processor time in all: on idle cores about
-# half of it. Once runs of the folder have finished, the total is theirs; this then only parts it by rounds and images.
-START_S = 25.0
-ROUND_S = 1.0
 
 
 class FederatedRuns(RunKind):
@@ -37,10 +29,6 @@ class FederatedRuns(RunKind):
 
     program = "the simulator"
     unset = "as the recipe has it"
-    beside = (
-        f"with {START_S:.0f} s per federated run and {ROUND_S:.0f} s per round for FLARE, without what a method's own "
-        "loss costs"
-    )
     record_folder = Path(WORKSPACE, SIMULATOR_FOLDER)
     # What our workflow says when it stops; else the last error that anybody logged.
     reasons = (re.compile(r" - ERROR - stopped: (.+)"), re.compile(r" - ERROR - (.+)"))
@@ -75,25 +63,11 @@ class FederatedRuns(RunKind):
             raise SettingsError(f"run {run.name}: {error}") from error
         recipe.export(str(working))
         protocol = _protocol(read_json(working / JOB / self.job_file), data.stand_in)
-        return Written(protocol, federated_work(protocol, data.images))
+        return Written(protocol, processes=len(data.images))
 
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
         """Return FLARE's simulator on the job."""
         return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(threads))
-
-
-def federated_work(protocol: Protocol, images: Mapping[str, int]) -> Work:
-    """Return the work of a federated run under ``protocol`` on domains of so many ``images``."""
-    counts = counts_under(protocol, images)
-    drawn = min(1.0, (protocol.sites_per_round or len(counts.training)) / len(counts.training))
-    training = sum(counts.training.values()) * drawn
-    # The model received and the local one on the validation images; what a method reports, on the training images.
-    judged = 2 * counts.validation * (1.0 if protocol.validate_all else drawn) + counts.held_out
-    judged += 2 * training * (protocol.gap_split == "train")
-    judged += training * (make_objective(protocol.objective).report is not None)
-    per_round = protocol.local_epochs * training + FORWARD * judged
-    kind = kind_under(protocol, processes=len(images))
-    return Work(kind, protocol.rounds * per_round, START_S, ROUND_S * protocol.rounds)
 
 
 def _protocol(config: Mapping[str, Any], stand_in: bool) -> Protocol:

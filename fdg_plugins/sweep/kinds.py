@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kind of run a method is, by its name alone."""
+"""Which kind of run a method is, by its name alone, and how a run of its kind is started on this machine."""
+
+from collections.abc import Mapping
+from pathlib import Path
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import did_you_mean
+from fdg_plugins.sweep.execute import Start
 from fdg_plugins.sweep.jobs import FederatedRuns
+from fdg_plugins.sweep.machine import Machine, run_environment
+from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.references import ReferenceRuns
+from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_kind import RunKind
+from fdg_plugins.sweep.run_process import RunProcess
 from fdg_plugins.values import shorten
 
 KINDS: tuple[RunKind, ...] = (FederatedRuns(), ReferenceRuns())
@@ -26,3 +34,15 @@ def kind_of(method: str) -> RunKind:
 def canonical_method(text: str) -> str:
     """Return the one name of the method that ``text`` names; ``SettingsError`` if there is none."""
     return kind_of(text).canonical_name(text)
+
+
+def launcher(machine: Machine, data: DataFound, environment: Mapping[str, str]) -> Start:
+    """Return what starts a run on ``data``; ``environment`` is that of all runs."""
+
+    def start(run: PlannedRun, working: Path, gpu: str | None) -> RunProcess:
+        kind = kind_of(run.method)
+        processes = kind.write_job(run, data, working).processes
+        own = run_environment(environment, working, machine.arithmetic_threads(processes), gpu)
+        return RunProcess(run, kind, working, kind.command(run, machine.threads_of(processes)), own)
+
+    return start

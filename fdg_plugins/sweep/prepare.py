@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.data import dataset_spec
+from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.named_protocols import PAPER
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.kinds import canonical_method, kind_of
-from fdg_plugins.sweep.measure import look_at_data
 from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan
 from fdg_plugins.sweep.request import DataFound, Request, SweepFile, check_continues
 from fdg_plugins.sweep.run_kind import Written
 from fdg_plugins.sweep.store import JOB, Store
 from fdg_plugins.sweep.values import split_key
-from fdg_plugins.sweep.work import Work
 from fdg_plugins.versions import OF_SERVER, installed_versions
 
 ALL = "all"
@@ -38,7 +37,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan that may be carried out, and what was learned in making it: by run, its protocol and its work.
+    """A plan that may be carried out, and what was learned in making it: by run, its protocol; ``processes`` are
+    the most of one run that compute at once.
 
     ``content`` is what ``sweep.json`` shall hold; ``warnings`` are sentences that the user should read.
     """
@@ -47,13 +47,8 @@ class Prepared:
     plan: tuple[PlannedRun, ...]
     grids: Mapping[str, Grid]
     protocols: Mapping[str, Protocol]
-    work: Mapping[str, Work]
+    processes: int
     warnings: tuple[str, ...]
-
-    @property
-    def processes(self) -> int:
-        """The most processes of one run that compute at once."""
-        return max(work.kind.processes for work in self.work.values())
 
 
 def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepared:
@@ -82,34 +77,60 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepa
         plan=plan,
         grids=make_grids(request, base_of, settings_of),
         protocols={name: written.protocol for name, written in checked.items()},
-        work={name: written.work for name, written in checked.items()},
+        processes=max(written.processes for written in checked.values()),
         warnings=_warnings(earlier, versions),
     )
 
 
+def look_at_data(dataset: str, environment: Mapping[str, str]) -> DataFound:
+    """Return how many images each domain has where the runs will look for them.
+
+    A data set without a data root is the stand-in's, which is drawn if it is not there yet. Raises ``DataError`` for a
+    data root that is not there or does not hold the data set.
+    """
+    root, cache = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE"))
+    found = find_data_root(dataset, root, cache)
+    images: dict[str, int] = {}
+    for domain in dataset_spec(dataset).domains:
+        data = open_domain(found.path, dataset, domain, seed=0)
+        images[domain] = len({sample.file for sample in (*data.train, *data.validation, *data.test)})
+    return DataFound(stand_in=found.stand_in, images=images)
+
+
+def _path(name: str, environment: Mapping[str, str]) -> Path | None:
+    text = environment.get(name, "").strip()
+    return user_path(text, environment) if text else None
+
+
 def make_request(asked: Asked, earlier: Request | None) -> Request:
     """Return the whole request: what was asked for now, else what the folder holds, else the default."""
-    dataset = asked.dataset or (earlier.dataset if earlier else "pacs")
-    methods = asked.methods or (earlier.methods if earlier else None)
-    if not methods:
+    plain = {"dataset": "pacs", "protocol": PAPER, "methods": (), "targets": (ALL,), "seeds": (0,), "settings": {}}
+    before: dict[str, Any] = {name: getattr(earlier, name) for name in plain} if earlier else plain
+    asked_for = {name: getattr(asked, name) or value for name, value in before.items()}
+    if not asked_for["methods"]:
         raise SettingsError("--methods is missing: a new sweep needs at least one, such as --methods fedavg,fedomg.")
+    given = {_canonical_key(key): values for key, values in (asked.settings or {}).items()}
+    return Request(
+        **{
+            **asked_for,
+            "methods": tuple(canonical_method(method) for method in asked_for["methods"]),
+            "targets": _targets(asked_for["targets"], asked_for["dataset"]),
+            "settings": {**before["settings"], **given},
+        }
+    )
+
+
+def _targets(targets: tuple[str, ...], dataset: str) -> tuple[str, ...]:
+    """Return the domains to hold out; ``SettingsError`` for a name that the data set does not have."""
     domains = dataset_spec(dataset).domains
-    targets = asked.targets or (earlier.targets if earlier else (ALL,))
-    targets = domains if targets == (ALL,) else targets
+    if targets == (ALL,):
+        return domains
     for target in targets:
         if target not in domains:
             raise SettingsError(
                 f"--targets names {target!r}, expected all, or domains of {dataset}: {', '.join(domains)}."
             )
-    given = {_canonical_key(key): values for key, values in (asked.settings or {}).items()}
-    return Request(
-        dataset=dataset,
-        protocol=asked.protocol or (earlier.protocol if earlier else PAPER),
-        methods=tuple(canonical_method(method) for method in methods),
-        targets=targets,
-        seeds=asked.seeds or (earlier.seeds if earlier else (0,)),
-        settings={**(earlier.settings if earlier else {}), **given},
-    )
+    return targets
 
 
 def check_runs(plan: tuple[PlannedRun, ...], store: Store, data: DataFound) -> dict[str, Written]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.centralised.catalogue import ALGORITHMS
-from fdg_plugins.centralised.plan import Plan, make_plan, setting_names
+from fdg_plugins.centralised.plan import make_plan, setting_names
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.storage import write_json
 from fdg_plugins.sweep.plan import PlannedRun
@@ -16,13 +16,8 @@ from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_kind import RunKind, Written
 from fdg_plugins.sweep.store import JOB, WORKSPACE
 from fdg_plugins.sweep.values import as_json
-from fdg_plugins.sweep.work import FORWARD, Work, counts_under, kind_under
 
 FDG = (str(Path(sys.executable).with_name("fdg")),)
-
-# Seconds beside the arithmetic: one process loads torch, and opens the domains. Runs of one step on a few digits took
-# 7.4 and 8.3 s of processor time.
-START_S = 8.0
 
 
 class ReferenceRuns(RunKind):
@@ -30,7 +25,6 @@ class ReferenceRuns(RunKind):
 
     program = "fdg centralised"
     unset = "as fdg centralised has it"
-    beside = f"with {START_S:.0f} s per centralised reference, without what an algorithm's own loss costs, save IGA's"
     record_folder = Path(WORKSPACE)
     # A user's mistake in one sentence; else the last line of a traceback.
     reasons = (re.compile(r"^Error: (.+)$", re.MULTILINE), re.compile(r"^((?:\w+\.)*\w+Error\b.*)$", re.MULTILINE))
@@ -70,7 +64,7 @@ class ReferenceRuns(RunKind):
         where = {"algorithm": run.method, "dataset": run.dataset, "target": run.target, "seed": run.seed}
         settings = {name: values[name] for name in setting_names(run.method)}
         write_json(working / JOB / self.job_file, {**where, "settings": settings})
-        return Written(plan.protocol, reference_work(plan, data.images))
+        return Written(plan.protocol, processes=1)
 
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
         """Return ``fdg centralised`` with the run's settings; how many threads it has, its environment says."""
@@ -78,15 +72,3 @@ class ReferenceRuns(RunKind):
         given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         given += [text for name, value in run.settings.items() for text in ("--set", f"{name}={as_json(value)}")]
         return (*FDG, "centralised", run.method, *given, "--to", WORKSPACE)
-
-
-def reference_work(plan: Plan, images: Mapping[str, int]) -> Work:
-    """Return the work of a reference on domains of so many ``images``: its steps, and an evaluation at each checkpoint.
-
-    The first evaluation comes before the first step.
-    """
-    counts, schedule = counts_under(plan.protocol, images), plan.schedule
-    per_step = sum(min(plan.protocol.batch_size, count) for count in counts.training.values())
-    trained = schedule.steps * per_step * plan.algorithm.relative_cost(len(counts.training))
-    judged = (schedule.checkpoints + 1) * (counts.validation + counts.held_out)
-    return Work(kind_under(plan.protocol, processes=1), trained + FORWARD * judged, START_S)

@@ -15,21 +15,19 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import DataFound
-from fdg_plugins.sweep.work import Work
 
 
 class Written(NamedTuple):
-    """What is known of a run once its job is written: the protocol that it will have, and its work."""
+    """What is known of a run once its job is written: its protocol, and how many of its processes compute at once."""
 
     protocol: Protocol
-    work: Work
+    processes: int
 
 
 class RunKind(ABC):
     """A kind of run; it has no state.
 
-    For people: ``program`` is what carries a run out, ``unset`` says whose values hold where nothing is set, ``beside``
-    what an estimate adds and leaves out.
+    For people: ``program`` is what carries a run out, ``unset`` says whose values hold where nothing is set.
 
     ``record_folder``, below a run's working folder, is where record and models are left, and ``reasons`` find in its
     log why it ended, the best first. ``job_file``, below the job, holds all that makes one run differ from another.
@@ -37,7 +35,6 @@ class RunKind(ABC):
 
     program: ClassVar[str]
     unset: ClassVar[str]
-    beside: ClassVar[str]
     record_folder: ClassVar[Path]
     reasons: ClassVar[tuple[re.Pattern[str], ...]]
     job_file: ClassVar[Path]

@@ -130,6 +130,7 @@ def test_a_reference_that_fails_is_named_and_one_of_other_settings_is_refused(tm
     assert "(strength 3.0 there, 100.0 now)" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_a_reference_for_real_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "FDG", REAL_FDG)
     tiny = {"steps": 3, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_size": 2, "image_size": 16}
@@ -179,7 +180,7 @@ def test_models_are_kept_on_request(tmp_path: Path) -> None:
     }
 
 
-def test_a_dry_run_prints_plan_and_estimate_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
     grid = ("--set", "kappa=0.1,0.5", "--set", "image_size=16", "--set", "rounds=2")
     result = run("--to", tmp_path / "sweep", *DIGITS, *grid, "--dry-run", "--verbose")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -187,9 +188,7 @@ def test_a_dry_run_prints_plan_and_estimate_and_writes_nothing(tmp_path: Path) -
         "3 runs on RotatedDigits, protocol paper",
         "kappa is an axis of fedomg; fedavg runs once for all its values",
         "fedomg-angle_0-seed0-kappa0.5: to do",
-        "estimate: about ",
-        "for 3 runs",
-        "from a few training steps of groupnorm_convnet at 16 px, batch 64",
+        "to do: 3 runs, 1 at a time; how long that takes can be said once a run of each kind has finished",
     ):
         assert words in result.stdout
     assert not (tmp_path / "sweep").exists()
@@ -205,11 +204,8 @@ def test_a_dry_run_tells_references_from_federated_methods(tmp_path: Path) -> No
         "irm: image_size 16, steps 4, warm_up 1\n",
         "strength is an axis of irm; fedavg runs once for all its values",
         "irm-angle_0-seed0-strength10: to do",
-        "with 25 s per federated run and 1 s per round for FLARE",
-        "with 8 s per centralised reference",
     ):
         assert words in result.stdout
-    assert result.stdout.count("from a few training steps") == 1, "one network, one size, one batch"
     assert not (tmp_path / "sweep").exists()
 
 
@@ -217,8 +213,8 @@ def test_a_dry_run_in_a_begun_folder_counts_and_learns_from_what_has_finished(tm
     run("--to", tmp_path / "sweep", *DIGITS)
     before = sorted(path for path in (tmp_path / "sweep").rglob("*"))
     result = run("--to", tmp_path / "sweep", "--seeds", "0,1", "--dry-run")
-    assert "for 2 runs" in result.stdout
-    assert "from the 2 finished runs of this folder" in result.stdout
+    assert "to do: 2 runs, 1 at a time; about " in result.stdout
+    assert "judging by the 2 that finished here" in result.stdout
     assert sorted((tmp_path / "sweep").rglob("*")) == before
     assert "nothing is left to do" in run("--to", tmp_path / "sweep", "--dry-run").stdout
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nvflare simulator jobs/pacs_fedomg``, without flags, at toy size."""
+"""``nvflare simulator jobs/pacs_fedomg`` at toy size: with four threads, and in the slow suite without any flag."""
 
 from pathlib import Path
 
@@ -39,6 +39,7 @@ def threaded(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Simul
     return simulator.run(JOB, "-t", "4", settings={**TOY, "FDG_DATA_ROOT": str(data_root)})
 
 
+@pytest.mark.slow
 def test_the_bare_command_ends_well_and_prints_a_line_per_round_and_epoch(bare: Simulation) -> None:
     assert bare.returncode == 0, bare.log
     assert len(bare.lines("round 1/2 |", "sites 3/3", "source val", "target sketch", "ETA")) == 1
@@ -50,6 +51,7 @@ def test_the_bare_command_ends_well_and_prints_a_line_per_round_and_epoch(bare: 
     assert not bare.lines("STAND-IN")
 
 
+@pytest.mark.slow
 def test_the_bare_command_does_not_bury_its_lines_under_warnings(bare: Simulation) -> None:
     # From FLARE: the simulator is deprecated, no number of threads was given. From us: no ImageNet weights.
     warnings = bare.lines("WARNING")
@@ -57,8 +59,9 @@ def test_the_bare_command_does_not_bury_its_lines_under_warnings(bare: Simulatio
     assert "Traceback" not in bare.log
 
 
-def test_the_record_tells_the_whole_run(bare: Simulation) -> None:
-    record = bare.record()
+def test_the_record_tells_the_whole_run(threaded: Simulation) -> None:
+    assert threaded.returncode == 0, threaded.log
+    record = threaded.record()
     assert record.status == "finished"
     assert not record.stand_in
     assert record.protocol.target == "sketch"
@@ -76,8 +79,8 @@ def test_the_record_tells_the_whole_run(bare: Simulation) -> None:
     assert {reply.split for reply in record.census.values()} == {"pacs/90-10@0"}
 
 
-def test_the_models_left_behind_load_into_the_network_they_name(bare: Simulation) -> None:
-    record = bare.record()
+def test_the_models_left_behind_load_into_the_network_they_name(threaded: Simulation) -> None:
+    record = threaded.record()
     files = {choice.rule: choice.file for choice in record.choices}
     assert files == {
         "last": "global_model.safetensors",
@@ -85,14 +88,14 @@ def test_the_models_left_behind_load_into_the_network_they_name(bare: Simulation
         "oracle": None,
     }
     for choice in record.choices[:2]:
-        path = bare.folder / str(choice.file)
+        path = threaded.folder / str(choice.file)
         build_model(record.protocol.model, len(record.classes), seed=1).load_state_dict(load_tensors(path))
         with safe_open(path, framework="pt") as file:
             assert int(file.metadata()["after_round"]) == choice.after_round
 
 
-def test_tensorboard_has_the_run_through_flares_own_receiver(bare: Simulation) -> None:
-    folders = [path.parent for path in (bare.folder / "tb_events").rglob("events.out.tfevents.*")]
+def test_tensorboard_has_the_run_through_flares_own_receiver(threaded: Simulation) -> None:
+    folders = [path.parent for path in (threaded.folder / "tb_events").rglob("events.out.tfevents.*")]
     tags: dict[str, int] = {}
     for folder in folders:
         events = EventAccumulator(str(folder))
@@ -103,6 +106,7 @@ def test_tensorboard_has_the_run_through_flares_own_receiver(bare: Simulation) -
     assert tags["gamma/photo"] == 2
 
 
+@pytest.mark.slow
 def test_one_thread_and_four_threads_give_the_same_bits(bare: Simulation, threaded: Simulation) -> None:
     assert threaded.returncode == 0, threaded.log
     for name in ("global_model.safetensors", "global_model_selected.safetensors"):

@@ -32,7 +32,7 @@ from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
 from fdg_plugins.audit.auditor import audit_event
 from fdg_plugins.audit.contents import contents_of
-from fdg_plugins.audit.file import AuditLine, append_line, audit_table, json_values, read_audit
+from fdg_plugins.audit.file import AuditLine, append_line, json_values, read_audit
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.filters.wire import pack
@@ -405,18 +405,6 @@ def test_jobs_that_write_at_once_do_not_mix_their_lines(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone.jsonl cannot be read"):
         list(read_audit(tmp_path / "gone.jsonl"))
-
-
-def test_the_table_has_a_row_for_every_part(workspace: Workspace, fl_ctx: FLContext) -> None:
-    audit(pack(update(), {"class_means": torch.ones(3, 4)}, 0, Shareable()), fl_ctx)
-    audit(make_reply(ReturnCode.TASK_ABORTED), fl_ctx)
-    header, *rows = audit_table(read_audit(audit_file(workspace))).splitlines()
-    assert [column.strip() for column in header.split("  ") if column.strip()][:3] == ["time", "job", "task"]
-    assert ["update" in row for row in rows] == [True, False, False]
-    assert f"{math.hypot(5.0, 7.0):.4g}" in rows[0]
-    assert "method" in rows[1]
-    assert "TASK_ABORTED" in rows[2]
-    assert "ExcludeVars, GapReportFilter" in rows[0]
 
 
 def test_filters_of_another_task_are_not_in_the_line(workspace: Workspace, fl_ctx: FLContext) -> None:

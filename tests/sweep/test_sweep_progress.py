@@ -8,17 +8,14 @@ from sweep_stubs import planned
 
 from fdg_plugins.sweep.estimate import Forecast
 from fdg_plugins.sweep.execute import Active
-from fdg_plugins.sweep.jobs import ROUND_S, START_S
 from fdg_plugins.sweep.progress import Bar, Lines, make_display
 from fdg_plugins.sweep.run_process import Position
-from fdg_plugins.sweep.work import Kind, Work
 
 ONE, TWO, THREE = (planned(seed) for seed in range(3))
-WORK = Work(Kind("convnet", "linear", 32, 16, "float32", False, processes=4), 1000.0, START_S, 4 * ROUND_S)
 
 
 def forecast() -> Forecast:
-    return Forecast((ONE, TWO, THREE), {run.name: WORK for run in (ONE, TWO, THREE)})
+    return Forecast((ONE, TWO, THREE))
 
 
 def console(terminal: bool) -> Console:
@@ -53,7 +50,7 @@ def test_at_a_terminal_a_bar_names_what_goes_on_and_how_far_it_is() -> None:
     with make_display(3, 1, 2, forecast(), terminal) as display:
         assert isinstance(display, Bar)
         display.started(TWO)
-        display.show([Active(TWO, START_S + 30.0, Position(2, 4)), Active(THREE, 1.0, Position())], [])
+        display.show([Active(TWO, 30.0, Position(2, 4)), Active(THREE, 1.0, Position())], [])
     shown = written(terminal)
     assert "1/3" in shown
     assert "fedavg-photo-seed1 round 2/4, fedavg-photo-seed2 starting" in shown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Centralised references in a sweep: names, settings and jobs beside those of federated methods, commands, work."""
+"""Centralised references in a sweep: names, settings and jobs beside those of federated methods, commands."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,13 @@ from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.sweep.jobs import FederatedRuns, federated_work
+from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.kinds import KINDS, canonical_method, kind_of
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.prepare import Asked, prepare
-from fdg_plugins.sweep.references import FDG, ReferenceRuns, reference_work
+from fdg_plugins.sweep.references import FDG, ReferenceRuns
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.store import Store
-from fdg_plugins.sweep.work import FORWARD
 
 BOTH = Asked(dataset="rotateddigits", methods=("fedavg", "irm"), targets=("angle_0",), protocol="quick")
 
@@ -148,27 +147,3 @@ def test_a_command_line_carries_every_value_as_it_is(settings: dict[str, Any]) -
     given_to = command[len(start) : -2]
     assert set(given_to[::2]) <= {"--set"}
     assert read_values(list(given_to[1::2])) == settings
-
-
-def test_the_work_of_a_reference_is_its_steps_and_its_evaluations() -> None:
-    images = {"photo": 100, "sketch": 200, "cartoon": 300, "art_painting": 10}
-    plan = make_plan("erm", "pacs", "photo", 0, {"steps": 50, "checkpoint_every": 20, "batch_size": 16})
-    work = reference_work(plan, images)
-    # Batches of 16, 16, and 9, all of a small domain; judged are 20 + 30 + 1 and the held-out 100, four times.
-    assert work.images == pytest.approx(50 * (16 + 16 + 9) + FORWARD * 4 * (51 + 100))
-    assert work.kind.processes == 1
-    assert work.overhead < federated_work(plan.protocol, images).overhead, "there is no FLARE to be started"
-
-
-@pytest.mark.parametrize(("algorithm", "factor"), [("irm", 1), ("fish", 1), ("iga", 1 + 2 * 3)])
-def test_an_algorithm_that_differentiates_twice_has_more_work(algorithm: str, factor: int) -> None:
-    images = dict.fromkeys(PACS.domains, 1000)
-
-    def per_step(name: str) -> float:
-        few, more = (
-            reference_work(make_plan(name, "pacs", "photo", 0, {"steps": steps, "checkpoint_every": 10_000}), images)
-            for steps in (1000, 2000)
-        )
-        return (more.images - few.images) / 1000
-
-    assert per_step(algorithm) == pytest.approx(factor * per_step("erm"))

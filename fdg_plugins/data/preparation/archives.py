@@ -79,11 +79,10 @@ class ZipSource(Source):
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
         """Read in the order of the archive."""
         with self._opened() as archive:
-            for file, info in self._members.items():
-                if file in wanted:
-                    with _translated(self._path), archive.open(info) as stream:
-                        content = read_bounded(stream, f"file {file} in {self._path}")
-                    yield file, content
+            for file, info in ((file, info) for file, info in self._members.items() if file in wanted):
+                with _translated(self._path), archive.open(info) as stream:
+                    content = read_bounded(stream, f"file {file} in {self._path}")
+                yield file, content
 
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
@@ -107,14 +106,16 @@ class TarSource(Source):
         for archive, member in self._walked():
             if (file := safe_path(member.name, self._path)) in left:
                 left.discard(file)
-                with _translated(self._path):
-                    stream = archive.extractfile(member)
-                    if stream is None:  # never so for a regular file
-                        raise DataError(f"archive {self._path} holds {file}, which is no file.")
-                    content = read_bounded(stream, f"file {file} in {self._path}")
-                yield file, content
+                yield file, self._content(archive, member, file)
             if not left:
                 return
+
+    def _content(self, archive: tarfile.TarFile, member: tarfile.TarInfo, file: str) -> bytes:
+        with _translated(self._path):
+            stream = archive.extractfile(member)
+            if stream is None:  # never so for a regular file
+                raise DataError(f"archive {self._path} holds {file}, which is no file.")
+            return read_bounded(stream, f"file {file} in {self._path}")
 
     def _walked(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
         """Yield the regular files; DataError at the first link, device or pipe."""

@@ -4,7 +4,27 @@
 No state of ``pyplot`` is used, and the same numbers give the same bytes.
 """
 
+from matplotlib.figure import Figure
+
+from fdg_plugins.analysis.figures.drawing.bars import draw_bars
 from fdg_plugins.analysis.figures.drawing.canvas import FORMATS, render
-from fdg_plugins.analysis.figures.drawing.dispatch import draw
+from fdg_plugins.analysis.figures.drawing.contours import draw_surface
+from fdg_plugins.analysis.figures.drawing.lines import draw_chart
+from fdg_plugins.analysis.figures.drawing.points import draw_scatter
+from fdg_plugins.analysis.figures.picture import Bars, Chart, Picture, Scatter, Surface
 
 __all__ = ["FORMATS", "draw", "render"]
+
+
+def draw(picture: Picture) -> Figure:
+    """Return the figure; ``TypeError`` for a picture of a kind that has no drawing."""
+    match picture:
+        case Chart():
+            return draw_chart(picture)
+        case Bars():
+            return draw_bars(picture)
+        case Surface():
+            return draw_surface(picture)
+        case Scatter():
+            return draw_scatter(picture)
+    raise TypeError(f"there is no drawing for a {type(picture).__name__}.")

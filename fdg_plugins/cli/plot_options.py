@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments and options of ``fdg plot``, with the help of each."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Selection(StrEnum):
+    """Which model of a run is shown."""
+
+    LAST = "last"
+    SOURCE_VALIDATION = "source_validation"
+    SOURCE_WORST = "source_worst"
+    ORACLE = "oracle"
+
+
+KindArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND",
+        help="convergence, cosines, gaps, weights, sensitivity, time, features, surface; or all that the runs allow.",
+        show_default=False,
+    ),
+]
+PathsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Folders that hold runs at any depth: of a sweep, of a run, a simulator's workspace, downloaded jobs.",
+        show_default=False,
+    ),
+]
+ToOption = Annotated[Path, typer.Option(help="Folder for the files.")]
+SelectionOption = Annotated[Selection, typer.Option(help="Which model of a run is shown (sensitivity, features).")]
+SettingOption = Annotated[
+    str | None,
+    typer.Option(help="The setting on the x axis (sensitivity), such as kappa.", show_default="the one that varies"),
+]
+DataRootOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="FDG_DATA_ROOT", help="Folder that holds the data sets (features, surface).", show_default=False
+    ),
+]
+SitesOption = Annotated[
+    str | None,
+    typer.Option(help="Three sites, such as a,b,c (surface).", show_default="the first three by name"),
+]
+PointsOption = Annotated[int, typer.Option(min=3, max=201, help="Models along each side of the grid (surface).")]
+SamplesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Images of the held-out domain (surface), or of each domain (features).",
+        show_default="200, or 100",
+    ),
+]
+TitleOption = Annotated[str | None, typer.Option(help="A headline of your own; the caption stays.")]
