@@ -12,6 +12,7 @@ import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
+from fdg_plugins.plans.uses import names_in
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
@@ -189,8 +190,7 @@ def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
 
     Raises ``SettingsError`` for others, before anything of them is loaded.
     """
-    uses = [("dataset", protocol.dataset), ("model", protocol.model), ("objective", str(protocol.objective["name"]))]
-    admit(uses, protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
+    admit(names_in(protocol), protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
 
 
 def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:

@@ -17,7 +17,7 @@ _DATASETS = "fdg_plugins.data.catalogue:DATASETS"
 
 KINDS: tuple[str, ...] = (_METHODS, _NETWORKS, _DATASETS)
 
-# What a job names, by the setting that names it.
+# What a job names, by the setting that names it; those that are fields of the protocol are read at every site.
 REGISTRY_OF: Mapping[str, str] = {
     "aggregator": _METHODS,
     "weighting": _METHODS,
