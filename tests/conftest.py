@@ -21,6 +21,7 @@ from PIL import Image
 from safetensors.torch import save
 
 from fdg_plugins.data import PACS
+from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.plugins.kinds import registries
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
@@ -38,6 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _one_thread() -> None:
     """Keep arithmetic in one thread: the tests share their machine, and tiny models gain nothing from more."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _no_files_at_hand() -> Iterator[None]:
+    """No test finds the methods of a file that another has loaded."""
+    yield
+    forget_files()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import torch
 from fdg_plugins.core.travel import ALL
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
+from fdg_plugins.plans.uses import names_in
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
@@ -196,13 +197,7 @@ def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
 
     Raises ``SettingsError`` for others, before anything of them is loaded.
     """
-    uses = [
-        ("dataset", protocol.dataset),
-        ("task", protocol.task),
-        ("model", protocol.model),
-        ("objective", str(protocol.objective["name"])),
-    ]
-    admit(uses, protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
+    admit(names_in(protocol), protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
 
 
 def _personal(session: "SiteSession", folder: Path, round_number: int) -> Tensors:

@@ -4,9 +4,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fdg_plugins.settings.protocol import environment_settings, make_protocol
+from fdg_plugins.plugins.kinds import REGISTRY_OF
+from fdg_plugins.settings.protocol import Protocol, environment_settings, make_protocol
 
-_IN_PROTOCOL = ("dataset", "model", "objective", "plugins")
+_NAMING = tuple(setting for setting in REGISTRY_OF if setting in Protocol.model_fields)
 
 
 class Uses(NamedTuple):
@@ -25,14 +26,19 @@ def uses_of(aggregator: Any, protocols: tuple[Any, ...], environment: Mapping[st
         environment: the server's ``FDG_*`` variables, which win over both.
     """
     layers = [layer for layer in (*protocols, environment_settings(environment)) if isinstance(layer, Mapping)]
-    given = [make_protocol([{name: layer[name] for name in _IN_PROTOCOL if name in layer}]) for layer in layers]
+    given = [
+        make_protocol([{name: layer[name] for name in (*_NAMING, "plugins") if name in layer}]) for layer in layers
+    ]
     names = [("aggregator", name) for name in _names(aggregator)]
     names += [("weighting", name) for layer in (aggregator, *layers) for name in _weighting(layer)]
-    for protocol in given:
-        names += [("dataset", protocol.dataset), ("model", protocol.model)]
-        names += [("objective", name) for name in _names(protocol.objective)]
+    names += [use for protocol in given for use in names_in(protocol)]
     files = dict.fromkeys(name for protocol in given for name in protocol.plugins)
     return Uses(tuple(dict.fromkeys(names)), tuple(files))
+
+
+def names_in(protocol: Protocol) -> list[tuple[str, str]]:
+    """Return the settings of a protocol that name something that may come from a plug-in, with the names."""
+    return [(setting, name) for setting in _NAMING for name in _names(getattr(protocol, setting))]
 
 
 def _names(spec: Any) -> Iterator[str]:

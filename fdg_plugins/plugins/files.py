@@ -81,6 +81,13 @@ def load_file(path: Path) -> str:
     return name
 
 
+def forget_files() -> None:
+    """Forget every file that was loaded, and its records."""
+    with _LOCK:
+        for module_name in list(_LOADED):
+            _forget(module_name)
+
+
 def files_behind(uses: Iterable[tuple[str, str]]) -> dict[str, Path]:
     """Return the loaded files that bring what ``uses`` names, by name; a use is a setting and a name."""
     found: dict[str, Path] = {}
@@ -143,7 +150,6 @@ def _forget(module_name: str) -> None:
     if module is None:
         return
     for registry in registries():
-        for record in _new_records(registry, module):
-            name = record.name
+        for name, record in [(one.name, one) for one in _new_records(registry, module)]:
             if registry.find(name) is record:
                 registry.remove(name)

@@ -18,7 +18,7 @@ _TASKS = "fdg_plugins.tasks.kinds:TASKS"
 
 KINDS: tuple[str, ...] = (_METHODS, _NETWORKS, _DATASETS, _TASKS)
 
-# What a job names, by the setting that names it.
+# What a job names, by the setting that names it; those that are fields of the protocol are read at every site.
 REGISTRY_OF: Mapping[str, str] = {
     "aggregator": _METHODS,
     "weighting": _METHODS,

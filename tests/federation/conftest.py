@@ -75,8 +75,9 @@ class Job:
 class Federation:
     """The folder of a federation, and what its people do with it."""
 
-    def __init__(self, folder: Path, ports: tuple[int, int], data_root: Path) -> None:
+    def __init__(self, folder: Path, ports: tuple[int, int], data_root: Path, plugin: Path | None = None) -> None:
         self.folder, self.ports, self.data_root = folder, ports, data_root
+        self.plugins = {} if plugin is None else {"PYTHONPATH": str(plugin)}
         project = yaml.safe_load((SCRIPT.parent / "project.yml").read_text(encoding="utf-8"))
         self._sessions: dict[str, Session] = {}
         self.sites = [member["name"] for member in project["participants"] if member["type"] == "client"]
@@ -116,7 +117,7 @@ class Federation:
         home.mkdir(exist_ok=True)
         done = subprocess.run(
             words,
-            env={**clean, "HOME": str(home)},
+            env={**clean, "HOME": str(home), **self.plugins},
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -193,9 +194,12 @@ def free_ports() -> tuple[int, int]:
 
 
 @contextmanager
-def running_federation(folder: Path, data_root: Path) -> Iterator[Federation]:
-    """Start a federation of the domains of PACS in ``folder``; in the end it is stopped, and no process is left."""
-    found = Federation(folder, free_ports(), data_root)
+def running_federation(folder: Path, data_root: Path, plugin: Path | None = None) -> Iterator[Federation]:
+    """Start a federation of the domains of PACS in ``folder``; in the end it is stopped, and no process is left.
+
+    ``plugin``: a folder in which a plug-in is installed for every participant.
+    """
+    found = Federation(folder, free_ports(), data_root, plugin)
     try:
         started = found.start()
         assert started.returncode == 0, started.output
@@ -211,9 +215,9 @@ def running_federation(folder: Path, data_root: Path) -> Iterator[Federation]:
 
 
 @pytest.fixture(scope="session")
-def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
-    """A federation that the tests share, and leave as they found it."""
-    with running_federation(tmp_path_factory.mktemp("poc") / "federation", data_root) as found:
+def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path, example_plugin: Path) -> Iterator[Federation]:
+    """A federation that the tests share, and leave as they found it; the example plug-in is installed everywhere."""
+    with running_federation(tmp_path_factory.mktemp("poc") / "federation", data_root, example_plugin) as found:
         yield found
 
 

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import math
+import os
 import pkgutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
 from fdg_plugins.flare.kits import ENDS, merge_allow_list, read_kit
 from fdg_plugins.objectives import OBJECTIVES
+from fdg_plugins.plugins.kinds import registries as plugged_in
 
 SOURCES = Path(fdg_plugins.__file__).parent
 WALK_TIMEOUT_S = 180
@@ -65,7 +67,19 @@ def _nested(depth: int) -> dict[str, Any]:
 def hostile_values() -> list[Any]:
     """Return what the author of a job might write, or a programme make of it."""
     wrapped: list[Any] = []
-    for text in ("/etc/passwd", "os.system", "fedomg", "ga", "uniform", "erm", "pacs", "resnet18"):
+    for text in (
+        "/etc/passwd",
+        "os.system",
+        "fedomg",
+        "ga",
+        "uniform",
+        "erm",
+        "pacs",
+        "resnet18",
+        "proto",
+        "patchnet",
+        "blocks",
+    ):
         wrapped += [
             [text],
             {"name": text},
@@ -163,11 +177,17 @@ def _calls(classes: list[type[Any]]) -> Iterator[tuple[str, Callable[[], Any], t
             yield name, lambda f=function, v=value: f(v), (FDGError, TypeError)
 
 
+def method_classes() -> list[type[Any]]:
+    """Return the classes of every method, those of installed plug-ins among them."""
+    for registry in plugged_in():  # loading is not constructing, and it reads what is installed
+        registry.all()
+    found = [cls for names in (AGGREGATORS, WEIGHTINGS, OBJECTIVES) for cls in names.values()]
+    return [cls for cls in found if not cls.__module__.startswith("fdg_plugins.")]
+
+
 def walk_constructors() -> dict[str, Any]:
     """Call everything with every hostile value; return how often, and what went wrong."""
-    classes = component_classes()
-    for names in (AGGREGATORS, WEIGHTINGS, OBJECTIVES):  # loading a class is not constructing it
-        list(names.values())
+    classes = [*component_classes(), *method_classes()]
     calls = list(_calls(classes))
     events = _record(FORBIDDEN_IN_CONSTRUCTORS)
     problems: dict[str, str] = {}
@@ -189,9 +209,15 @@ def walk_imports() -> dict[str, Any]:
     return {"imported": [importlib.import_module(name).__name__ for name in modules()], "problems": _events}
 
 
-def _walk(name: str) -> dict[str, Any]:
+def _walk(name: str, plugin: Path | None = None) -> dict[str, Any]:
+    path = {} if plugin is None else {"PYTHONPATH": str(plugin)}
     done = subprocess.run(
-        [sys.executable, __file__, name], capture_output=True, text=True, timeout=WALK_TIMEOUT_S, check=False
+        [sys.executable, __file__, name],
+        env={**os.environ, **path},
+        capture_output=True,
+        text=True,
+        timeout=WALK_TIMEOUT_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -201,8 +227,9 @@ def _walk(name: str) -> dict[str, Any]:
 # --- the tests ---
 
 
-def test_constructors_and_registries_do_nothing_with_hostile_settings_but_refuse_them() -> None:
-    answer = _walk("constructors")
+def test_constructors_and_registries_do_nothing_with_hostile_settings_but_refuse_them(example_plugin: Path) -> None:
+    answer = _walk("constructors", example_plugin)
+    assert "FedProtoObjective" in answer["classes"]
     assert answer["problems"] == {}
     assert answer["calls"] > 5000
     listed = {component.path.rpartition(".")[2] for component in components() if component.path.startswith("fdg_")}

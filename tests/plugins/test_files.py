@@ -2,7 +2,6 @@
 """Files at hand: loaded from one folder and nowhere else, under a name that shadows nothing."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,10 @@ KNOWN = NETWORKS.get("resnet18")  # what a file imports is not what it brings
 
 
 @pytest.fixture
-def custom(tmp_path: Path) -> Iterator[Path]:
+def custom(tmp_path: Path) -> Path:
     folder = tmp_path / "custom"
     folder.mkdir()
-    yield folder
-    for name in ("mine", "second"):
-        NETWORKS.remove(name)
+    return folder
 
 
 def write(path: Path, name: str = "mine", size: int = 12) -> Path:

@@ -122,7 +122,7 @@ def test_what_an_operator_does_not_allow_is_refused_before_anything_of_it_is_loa
         admit([("model", "resnet18"), (setting, name)], (), None, ())
     assert "fdg-example-plugin" not in error.value.public
     assert "fdg_example_plugin" not in sys.modules
-    assert not any(registry.loaded() != list(registry.own().values()) for registry in registries())
+    assert all(registry.loaded() == list(registry.own().values()) for registry in registries())
 
 
 def test_files_are_refused_where_the_operator_has_a_list_without_custom(tmp_path: Path) -> None:
