@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rule for all randomness: a generator is derived from the run's seed and from what it is for.
+"""One rule for all randomness: a generator is derived from the run's seed and the purpose of the draw.
 
-Nothing in this package draws from a global generator without having seeded it for exactly that
-draw, so a result depends neither on the order in which sites are served nor on what else a process
-did before.
+Nothing in this package draws from a global generator without seeding it for exactly that draw, so results depend
+neither on the order in which sites are served nor on what a process did before.
+
+>>> derive_seed(0, "photo", 3, "shuffle") == derive_seed(0, "photo", 3, "shuffle")
+True
+>>> derive_seed(0, "photo", 3, "shuffle") == derive_seed(0, "photo", 4, "shuffle")
+False
 """
 
 import hashlib
@@ -17,7 +21,7 @@ import torch
 def derive_seed(seed: int, *scope: str | int) -> int:
     """Return a seed in [0, 2**63) for the purpose that ``scope`` names, e.g. ``(site, round, "shuffle")``.
 
-    Equal arguments give equal seeds on every machine; any change in them gives an unrelated seed.
+    Equal arguments give equal seeds on every machine; different arguments give unrelated seeds.
     """
     text = "\x1f".join([str(int(seed)), *(f"{type(part).__name__}:{part}" for part in scope)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
@@ -35,9 +39,9 @@ def numpy_generator(seed: int, *scope: str | int) -> np.random.Generator:
 
 @contextmanager
 def seeded(seed: int, *scope: str | int) -> Iterator[None]:
-    """Seed torch's global CPU generator inside the block, for code that takes no generator, and restore it after."""
+    """Seed torch's global CPU generator inside the block, for code that accepts no generator, and restore it after."""
     with torch.random.fork_rng(devices=[]):
-        # Only the CPU generator is forked, so only the CPU generator may be seeded: torch.manual_seed
-        # would seed the accelerators too, for ever.
+        # Only the CPU generator is forked, so only the CPU generator may be seeded: torch.manual_seed would also seed
+        # the accelerators, permanently.
         torch.default_generator.manual_seed(derive_seed(seed, *scope))
         yield

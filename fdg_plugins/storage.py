@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that must never be seen half-written: JSON and tensors, replaced atomically; no pickle.
+"""Atomic writing of JSON and tensors: a file is never seen half-written. No pickle.
 
-A file gets the permissions that the process's umask leaves, as any program's would; a ``private`` one is its owner's
-alone (0600), in a folder that only its owner enters (0700).
+A file gets the permissions that the process's umask leaves, as with any program; a ``private`` file is readable by its
+owner only (0600), in a folder that only its owner can enter (0700).
 """
 
 import contextlib
@@ -25,19 +25,19 @@ DEEPEST_JSON = 64  # levels; what this package reads and writes has fewer than t
 
 
 def user_path(text: str, environment: Mapping[str, str]) -> Path:
-    """Return the path that a user wrote in the environment; a relative one is relative to the user's own folder.
+    """Return a path from the environment; a relative one is relative to the folder in which the user started.
 
-    FLARE's processes change their working folder, and ``PWD`` still names the one they were started from.
+    FLARE's processes change their working folder, but ``PWD`` still names the one in which they were started.
     """
     path = Path(text).expanduser()
     return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Replace ``path`` by ``content``: a reader, or a crash at any moment, meets the old file or the new one.
+    """Replace ``path`` by ``content``: a reader, also after a crash, finds either the old file or the new one.
 
-    ``private``: what could be read by others before can be no more, and :func:`make_private_folder` makes its folder.
-    Raises ``DataError`` naming the file if it cannot be written, the old one being as it was.
+    ``private``: others can no longer read the file, and its folder is made by :func:`make_private_folder`. Raises
+    ``DataError`` naming the file if it cannot be written; the old file is then unchanged.
     """
     try:
         _replace(path, content, private=private)
@@ -46,9 +46,9 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder and those above it that are missing, for their owner alone; one that is there becomes so.
+    """Make the folder and its missing parents accessible to the owner only; restrict the folder if it exists.
 
-    Raises ``OSError`` if it cannot be made; one of somebody else stays as it is.
+    Raises ``OSError`` if it cannot be made; a folder of another owner is not changed.
     """
     missing = [path, *path.parents]
     while missing and missing[-1].is_dir():
@@ -76,11 +76,11 @@ def locked(path: Path, *, wait: bool = True, private: bool = False) -> Iterator[
 
 
 def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
-    """Replace ``target`` by what is in ``source`` now, at no cost where one file may have two names.
+    """Replace ``target`` by the present content of ``source``, by a hard link where the file system has them.
 
-    ``source`` must be a file that is only ever replaced, as all files of this module are, and never written into.
-    ``private``: the folder of ``target`` is its owner's alone; the file, which has another name, keeps its permissions.
-    Raises ``DataError`` naming the file if that cannot be done.
+    ``source`` must be a file that is only replaced, as all files of this module are, and never written in place.
+    ``private``: the folder of ``target`` is accessible to the owner only; a linked file keeps its permissions. Raises
+    ``DataError`` naming the file if this fails.
     """
     try:
         _make_folder(target.parent, private=private)
@@ -117,7 +117,7 @@ def _replace(path: Path, content: bytes, *, private: bool) -> None:
 
 
 def _new_file(path: Path, mode: int) -> tuple[Path, int]:
-    """Return a new file beside ``path`` and a descriptor to write to it; the system takes the umask off ``mode``."""
+    """Return a new file next to ``path`` and a descriptor to write to it; the system applies the umask to ``mode``."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with contextlib.suppress(FileExistsError):
@@ -130,7 +130,7 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value in ``path``; raise ``DataError`` naming the file if it cannot be read or is none."""
+    """Return the JSON value in ``path``; raise ``DataError`` naming the file if it cannot be read or is not JSON."""
     try:
         return parse_json(path.read_bytes(), f"file {path}")
     except OSError as error:
@@ -138,9 +138,9 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes, origin: str) -> Any:
-    """Return the value in JSON text that somebody else wrote, nested at most ``DEEPEST_JSON`` levels.
+    """Return the value of untrusted JSON text, nested at most ``DEEPEST_JSON`` levels.
 
-    Raises ``DataError`` that begins with ``origin``, in one sentence, for text that is no JSON or nests deeper.
+    Raises ``DataError``, in one sentence that begins with ``origin``, for text that is not JSON or nests deeper.
     """
     too_deep = f"{origin} nests deeper than {DEEPEST_JSON} levels."
     try:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit of what leaves a site: what an answer holds, the auditor that notes it, the file and how it is read."""
+"""The audit of what leaves a site: the contents of an answer, the auditor that records them, and the audit file."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leaves the site is measured: each answer is noted in the audit file, twice, or does not leave.
+"""The auditor: each answer of a site is recorded in the audit file, twice, or does not leave.
 
-First by the executor itself, before it returns the answer to whoever called it. Then after all filters: FLARE fires
-``AFTER_TASK_RESULT_FILTER`` with the very object that it will send, and only logs what a handler raises; so an answer
-that cannot be noted is emptied in place and becomes an error reply. An id pairs the two lines.
+The executor records it before it returns the answer to its caller. After all filters, FLARE fires
+``AFTER_TASK_RESULT_FILTER`` with the very object that it will send. FLARE only logs an exception of a handler, so an
+answer that cannot be recorded is emptied in place and becomes an error reply. Both lines carry the same id.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _PAIR = "fdg_audit_pair"  # private to the context of one task: its id, and that
 
 
 def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
-    """Note what the executor is about to return; what is returned here may be: the answer, or an error reply for it."""
+    """Record what the executor is about to return; return the answer, or an error reply if it cannot be recorded."""
     try:
         number = secrets.token_hex(ID_BYTES)
         line = audit_line(answer, fl_ctx, "returned", number)
@@ -47,9 +47,9 @@ def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Share
 
 
 def audit_event(event_type: str, fl_ctx: FLContext) -> None:
-    """Note what is about to leave the site; to be called with every event that a site's component receives.
+    """Record what is about to leave the site; to be called with every event that a site's component receives.
 
-    An answer that cannot be noted is turned into an error reply, in place, which holds nothing of it.
+    An answer that cannot be recorded is turned into an error reply, in place, which contains nothing of the answer.
     """
     if event_type != EventType.AFTER_TASK_RESULT_FILTER:
         return
@@ -74,7 +74,7 @@ def _paired(fl_ctx: FLContext) -> str:
 
 
 def _withheld(error: Exception, fl_ctx: FLContext) -> Shareable:
-    """Return the error reply in place of an answer that could not be noted, and say why in the site's log."""
+    """Return the error reply for an answer that could not be recorded, and log the reason at the site."""
     reason = reason_of(error, names=may_tell_names(fl_ctx))
     logging.getLogger(__name__).error(
         "An answer was withheld: %s", reason.logged, exc_info=not isinstance(error, FDGError)
@@ -84,7 +84,7 @@ def _withheld(error: Exception, fl_ctx: FLContext) -> Shareable:
 
 
 def audit_path(fl_ctx: FLContext) -> Path:
-    """Return the site's audit file: beside FLARE's own, in the site's workspace or in ``NVFL_AUDIT_ROOT``."""
+    """Return the site's audit file: next to FLARE's own, in the site's workspace or in ``NVFL_AUDIT_ROOT``."""
     return Path(fl_ctx.get_engine().get_workspace().get_audit_root()) / AUDIT_FILE
 
 
@@ -115,7 +115,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return the versions of the packages, which are read from files, and stay what they are while this runs."""
+    """Return the versions of the packages, cached, because they are read from files."""
     return installed_versions(OF_AUDIT)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an answer holds: every array with its size and length, every other value, by their places in it."""
+"""The contents of an answer: every array with its size and norm, and every other value, by its place in the answer."""
 
 import math
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Contents:
 
 
 def contents_of(answer: Shareable, context: Mapping[str, Any]) -> Contents:
-    """Return what leaves with ``answer``; ``context`` holds the public properties that FLARE sends beside it."""
+    """Return what leaves with ``answer``; ``context``: the public properties that FLARE sends with it."""
     found = Contents(kind="error" if answer.get_return_code(ReturnCode.OK) != ReturnCode.OK else "")
     headers = answer.get(ReservedHeaderKey.HEADERS) or {}
     _look(found, "headers", "", headers, 0)
@@ -145,7 +145,7 @@ def _entry(part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntr
 
 
 def _norm(value: torch.Tensor | np.ndarray) -> float:
-    """Return the L2 norm in float64; NaN for what has none, such as an array of text."""
+    """Return the L2 norm in float64; NaN if it is not defined, as for an array of text."""
     try:
         if isinstance(value, torch.Tensor):
             wide = torch.complex128 if value.is_complex() else torch.float64

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file in which a site notes what left it, in lines of JSON that are appended and never changed.
+"""The audit file of a site: lines of JSON that are appended and never changed.
 
-Two for every answer of our executor: when it returns the answer, and when FLARE is about to send it after the last
-filter. An answer of another executor has the second alone.
+Every answer of our executor has two lines: one when the executor returns it, and one when FLARE is about to send it,
+after the last filter. An answer of another executor has only the second.
 """
 
 import logging
@@ -78,7 +78,7 @@ class AuditLine(Checked):
 
 
 class BrokenLine(NamedTuple):
-    """A line of the file that is no :class:`AuditLine`: its number, counted from 1, and what is wrong with it."""
+    """A line of the file that is not an :class:`AuditLine`: its number, counted from 1, and what is wrong with it."""
 
     number: int
     reason: str
@@ -97,9 +97,9 @@ class PartSum(NamedTuple):
 
 
 def append_line(path: Path, line: AuditLine) -> None:
-    """Append ``line`` to the file, made for its owner alone; when this returns, it is on disk.
+    """Append ``line`` to the file, which is readable by its owner only; when this returns, the line is on disk.
 
-    Raises ``DataError`` if that fails; what was written of the line is taken back where the file allows it.
+    Raises ``DataError`` if that fails; a partly written line is removed again if possible.
     """
     try:
         # The folder is the site's own workspace; a file that is not there is made, a folder is not.
@@ -125,10 +125,9 @@ def _append(handle: int, content: bytes) -> None:
 
 
 def audit_entries(path: Path) -> Iterator[AuditLine | BrokenLine]:
-    """Yield the lines of an audit file in their order; of one that is no whole one, its number and what is wrong.
+    """Yield the lines of an audit file in order; for a broken line, its number and what is wrong.
 
-    A torn line is what a crash leaves: it was being written *before* its answer left. Raises ``DataError`` if the
-    file cannot be read.
+    A crash can leave an incomplete line, whose answer had not left. Raises ``DataError`` if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -151,7 +150,7 @@ def _reason(error: pydantic.ValidationError) -> str:
 
 
 def read_audit(path: Path) -> Iterator[AuditLine]:
-    """Yield the lines of an audit file in their order; one that is no whole one is named in the log and left out."""
+    """Yield the lines of an audit file in order; a broken line is reported in the log and left out."""
     for entry in audit_entries(path):
         if isinstance(entry, AuditLine):
             yield entry
@@ -162,9 +161,9 @@ def read_audit(path: Path) -> Iterator[AuditLine]:
 
 
 def never_sent(lines: Iterable[AuditLine]) -> set[str]:
-    """Return the ids of the answers that the executor returned and FLARE did not send: whoever asked got them, if any.
+    """Return the ids of the answers that the executor returned and FLARE did not send.
 
-    A task that was aborted meanwhile, a filter that failed, and a crash leave such a line too.
+    Causes are another caller than FLARE's runner, an aborted task, a filter that failed, and a crash.
     """
     returned: set[str] = set()
     sent: set[str] = set()
@@ -175,14 +174,14 @@ def never_sent(lines: Iterable[AuditLine]) -> set[str]:
 
 
 def shown_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
-    """Return one line for every answer, in the order of the file: the one before it was sent, if it was sent."""
+    """Return one line for every answer, in the order of the file: the ``sent`` line if it was sent."""
     kept = list(lines)
     unsent = never_sent(kept)
     return [line for line in kept if line.stage == "sent" or line.id in unsent]
 
 
 def part_sums(line: AuditLine) -> list[PartSum]:
-    """Return what each part of an answer holds, in the order of its tensors; nothing for an answer without any."""
+    """Return a summary of each part of an answer, in the order of its tensors; empty for an answer without tensors."""
     sums = []
     for part in dict.fromkeys(entry.part for entry in line.tensors):
         entries = [entry for entry in line.tensors if entry.part == part]
@@ -197,7 +196,7 @@ def round_text(line: AuditLine) -> str:
 
 
 def code_text(line: AuditLine) -> str:
-    """Return the return code of an answer, and that it was not sent if its line is that of the executor alone."""
+    """Return the return code of an answer, marked as not sent if it has only the executor's line."""
     return line.return_code if line.stage == "sent" else f"{line.return_code}, {NOT_SENT}"
 
 

@@ -93,7 +93,7 @@ def grey_of(image: np.ndarray) -> np.ndarray:
 
 
 def _clamp(image: np.ndarray, factor: float) -> None:
-    """Clamp what was multiplied by ``factor`` or blended; up to 1, nothing has left the range."""
+    """Clamp values that were multiplied by ``factor`` or blended; for factors up to 1 all are within the range."""
     if factor > 1:
         _clamp_to(image, _LARGEST)
 

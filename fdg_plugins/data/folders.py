@@ -114,7 +114,7 @@ def _entries(folder: Path, where: str) -> list[os.DirEntry[str]]:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether there is a folder; one that may not even be looked at is none."""
+    """Return whether the folder exists; a folder without permission to look at it counts as missing."""
     try:
         return path.is_dir()
     except OSError:
@@ -122,7 +122,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a regular file; one that may not even be looked at is none."""
+    """Return whether the regular file exists; a file without permission to look at it counts as missing."""
     try:
         return path.is_file()
     except OSError:

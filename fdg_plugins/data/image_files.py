@@ -69,7 +69,7 @@ class ImageFiles:
         return pixels
 
     def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path, int, int]]:
-        """Travel to another process without what was kept, which would be copied there."""
+        """Return the state for another process, without the kept images, which would be copied there."""
         return ImageFiles, (self.folder, 0, self.max_pixels)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotated digits: one set of grey images dealt to the domains, each of which turns its own by another angle.
+"""Rotated digits: one set of grey images distributed over the domains, each of which rotates its images by its angle.
 
 References: Ghifary, Kleijn, Zhang, Balduzzi, "Domain Generalization for Object Recognition with Multi-task
 Autoencoders", ICCV 2015; Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization" (DomainBed), ICLR
@@ -51,7 +51,7 @@ def deal(count: int, spec: RotatedSpec, domain: str) -> dict[str, int]:
 
 
 def rotate(images: torch.Tensor, angle: int) -> torch.Tensor:
-    """Return ``images: uint8 [N, S, S]``, turned counter-clockwise by ``angle`` degrees; what comes in is black."""
+    """Return ``images: uint8 [N, S, S]``, rotated counter-clockwise by ``angle`` degrees; new corners are black."""
     if len(images) == 0:
         return images
     # torchvision takes longer to import than all else of a site's process, and few sites open these data sets.

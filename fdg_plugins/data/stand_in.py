@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A drawn stand-in for PACS, for users who do not have it: same folders, domains and classes, no photographs.
+"""A drawn stand-in for PACS, for users who do not have PACS: same folders, domains and classes, but drawings.
 
 The pictures are made on first use into the user's cache, in a few seconds, and every machine draws the
 same ones. Numbers measured on them say that the machinery works; they say nothing about PACS.
@@ -38,7 +38,7 @@ _NOTE = "These pictures are drawings made by fdg_plugins, not the PACS data set;
 
 
 def stand_in_root(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
-    """Return where the data lie or would lie, below ``cache`` (default: this user's cache of the package).
+    """Return the folder of the drawings, existing or not, below ``cache`` (default: this user's cache of the package).
 
     Another number of images than the default has a folder of its own.
     """

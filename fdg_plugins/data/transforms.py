@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From pixels to what a network is given: one augmented view for training, or the whole image, resized.
+"""From pixels to the input of a network: one augmented view for training, or the whole image, resized.
 
 Pixels are uint8 ``[H, W, 3]``, a view is uint8 ``[3, S, S]``: a quarter of the bytes that a float has to carry from
 process to process and to a GPU, where whole batches are normalised. Resizing is bilinear and antialiased, on 8-bit

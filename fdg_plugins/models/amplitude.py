@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Amplitude normalization: a network that reads every image with one amplitude spectrum in place of its own.
+"""Amplitude normalization: a network that replaces the amplitude spectrum of every image by a common one.
 
-The mathematics is in ``fdg_plugins.core.spectrum``; how the spectrum comes about is HarmoFL's
-(``fdg_plugins.objectives.harmofl``).
+The mathematics is in ``fdg_plugins.core.spectrum``; HarmoFL (``fdg_plugins.objectives.harmofl``) determines the
+spectrum.
 """
 
 import torch
@@ -14,12 +14,12 @@ from fdg_plugins.models.registry import ExtractorClassifier
 
 
 class AmplitudeNormalization(nn.Module):
-    """Images ``[B, C, H, W]`` -> the same, with the amplitudes of the band replaced by those of a buffer.
+    """Images ``[B, C, H, W]`` -> the same images, with the amplitudes in the band replaced by those of a buffer.
 
     The buffer ``amplitude``, float32 ``[C, H, W // 2 + 1]``, is zero until a spectrum is known; until then images pass
-    as they are. In training, while ``collects`` is set, it is the running mean ``(1 - v) amplitude + v batch mean``,
-    which the first batch starts; each batch is normalised with the mean that it has just moved. It never changes
-    otherwise, nor in evaluation mode. Outside the band it stays zero: what is not used does not leave a site.
+    unchanged. In training mode, while ``collects`` is set, it is the running mean ``(1 - v) amplitude + v batch mean``,
+    starting with the first batch; each batch is normalised with the mean that it has just updated. Otherwise the buffer
+    never changes. Outside the band it stays zero, so that values that are not used do not leave a site.
 
     Args:
         image_shape: ``(C, H, W)``; images of another shape are refused with a ``SettingsError``.
@@ -41,7 +41,7 @@ class AmplitudeNormalization(nn.Module):
 
     @property
     def known(self) -> bool:
-        """Whether there is a spectrum yet; reads from the device."""
+        """Whether a spectrum is known; this synchronises with the device."""
         return bool(self.amplitude.any())
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class AmplitudeNormalization(nn.Module):
             )
         if self.collects and self.training:
             self._collect(images)
-        # Chosen on the device: reading out what is known for every batch would make an accelerator wait.
+        # Decided on the device: reading the flag for every batch would synchronise with an accelerator.
         return torch.where(self.amplitude.any(), replace_amplitude(images, self.amplitude, self.band), images)
 
     @torch.no_grad()
@@ -65,7 +65,7 @@ class AmplitudeNormalization(nn.Module):
 
 
 class AmplitudeNormalizedClassifier(ExtractorClassifier):
-    """A network, all its names kept, with an :class:`AmplitudeNormalization` between images and extractor."""
+    """A network, with its names unchanged, that has an :class:`AmplitudeNormalization` in front of the extractor."""
 
     def __init__(self, network: ExtractorClassifier, normalization: AmplitudeNormalization) -> None:
         super().__init__(network.extractor, network.classifier)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer whose output is a Gaussian with independent coordinates instead of a vector."""
+"""A layer whose output is a Gaussian with independent coordinates instead of a vector, as FedSR needs it."""
 
 import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-SMALLEST_SCALE = 1e-6  # its logarithm, and one over its square, are still moderate numbers in float32
+SMALLEST_SCALE = 1e-6  # small, but its logarithm and the inverse of its square are moderate numbers in float32
 
 
 class GaussianLayer(nn.Module):
     """Features ``[B, D]`` -> N(mean, scale^2) over ``[B, D']``, from one linear layer with ``2 D'`` outputs.
 
-    The output of the layer is the mean, in either mode: it draws nothing, and a network with it has one answer for an
-    image. A method that trains on samples draws them itself, of :meth:`distribution`.
+    The output of the layer is the mean, in both modes, so that a network with it is deterministic. A method that trains
+    on samples draws them itself from :meth:`distribution`.
 
     Args:
         inputs: D.
@@ -43,8 +43,8 @@ class GaussianLayer(nn.Module):
 
 
 def positive(raw: torch.Tensor) -> torch.Tensor:
-    """Return ``softplus(raw)``, which is ``log(1 + exp(raw))`` but rounds to zero, and at least ``SMALLEST_SCALE``.
+    """Return ``softplus(raw) = log(1 + exp(raw))``, but at least ``SMALLEST_SCALE``.
 
-    Where that bound holds (raw < -13.8), the gradient is zero.
+    Below that bound (raw < -13.8), the gradient is zero.
     """
     return softplus(raw).clamp_min(SMALLEST_SCALE)

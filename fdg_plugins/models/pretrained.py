@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ImageNet weights for the extractor, from a file that is already on this machine; nothing is ever downloaded.
 
-Only the server starts from such weights; sites receive the model from it. What is read is what was
-checked: the file is read once, and its digest and its tensors come from the same bytes.
+Only the server loads such weights; sites receive the model from it. The file is read once, so that the digest is
+checked on the same bytes from which the tensors are taken.
 """
 
 import hashlib
@@ -38,11 +38,11 @@ FROM_SCRATCH = PretrainedRecord("from scratch")
 def load_pretrained(
     model: ExtractorClassifier, name: str, mode: str, file: Path | None = None, sha256: str | None = None
 ) -> PretrainedRecord:
-    """Load ImageNet weights into ``model.extractor``, in place, and say which; the classifier is left alone.
+    """Load ImageNet weights into ``model.extractor``, in place, and say which; the classifier is not changed.
 
-    ``mode`` is ``none`` (do nothing), ``imagenet`` (weights must be found) or ``auto`` (use them if found).
-    Looked at are ``file`` (``.pth`` or ``.safetensors``), which must exist if given, or else torchvision's
-    cache. The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
+    ``mode`` is ``none`` (do nothing), ``imagenet`` (weights must be found) or ``auto`` (use them if found). The weights
+    are read from ``file`` (``.pth`` or ``.safetensors``), which must exist if given, or else from torchvision's cache.
+    The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
 
     Raises SettingsError for an unknown mode, model or digest format and for a model without ImageNet
     weights, DataError for a file that is missing, has another digest, does not fit the extractor, or holds numbers
@@ -62,7 +62,7 @@ def load_pretrained(
 
 
 def cache_folder() -> Path:
-    """Return the folder in which torchvision keeps what a user has once downloaded (``TORCH_HOME`` moves it)."""
+    """Return the folder in which torchvision caches downloaded weights (``TORCH_HOME`` changes it)."""
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 

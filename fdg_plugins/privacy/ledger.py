@@ -46,7 +46,7 @@ class BudgetSpentError(FDGError):
 
 
 class Policy(pydantic.BaseModel):
-    """What a site's administrator demands of every release; what is left out is up to the filter's arguments."""
+    """The limits that a site's administrator sets for every release; the filter's arguments fill in the rest."""
 
     model_config = _STRICT
 
@@ -57,7 +57,7 @@ class Policy(pydantic.BaseModel):
 
 
 class Limits(pydantic.BaseModel):
-    """How a release is made, and what all of a site's releases together may cost.
+    """The parameters of a release, and the ceiling on the cost of all of a site's releases together.
 
     Args:
         clip_norm: C > 0, largest length of an update, in its own units; smaller is stricter.
@@ -96,7 +96,7 @@ class Release(pydantic.BaseModel):
 
 
 class LedgerContent(pydantic.BaseModel):
-    """What the ledger's file holds."""
+    """The content of the ledger's file."""
 
     # Not strict: JSON has no tuples.
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -134,7 +134,7 @@ def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
 
 
 class Ledger:
-    """The releases of one site. Several processes may spend from it at once: each holds a lock while it does.
+    """The releases of one site. Several processes may spend from it at once; each holds a lock while it does.
 
     Args:
         path: the file; its folder is made.
@@ -172,7 +172,7 @@ class Ledger:
             return cost
 
     def read(self) -> LedgerContent:
-        """Return the entries, none if there is no file; raise ``DataError`` for a broken one, or another site's."""
+        """Return the entries, none if the file does not exist; ``DataError`` if it is broken or another site's."""
         if not os.path.lexists(self.path):
             return LedgerContent(site=self.site)
         content = read_ledger(self.path, self.site)

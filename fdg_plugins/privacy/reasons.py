@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a site did not do what it was asked: in full for its own log, and as much of it as may leave the site.
+"""The reason why a site did not do a task: in full for its own log, and in a form that may leave the site.
 
-What leaves names no file, folder or image and quotes no exception. Where the site's log says more, both carry the same
-random id, by which the site's operator finds the one from the other.
+The public form names no file, folder or image and quotes no exception. If the log says more, both carry the same random
+id, by which the site's operator can find the full text.
 """
 
 import secrets
@@ -25,9 +25,9 @@ class Reason(NamedTuple):
 
 
 def texts_of(error: Exception) -> tuple[str, str]:
-    """Return an error's text for the site's own log, and the one that may leave the site.
+    """Return an error's text for the site's own log, and the text that may leave the site.
 
-    Of an error that was not foreseen only the kind leaves: its text may quote anything.
+    Of an unforeseen error only the type leaves, because its text may quote anything.
     """
     if isinstance(error, FDGError):
         return str(error), error.public
@@ -37,7 +37,7 @@ def texts_of(error: Exception) -> tuple[str, str]:
 
 
 def make_reason(full: str, public: str, *, names: bool) -> Reason:
-    """Return the reason in the two texts of :func:`texts_of`; ``names``: the site's operator lets all of it leave."""
+    """Return the reason from the two texts of :func:`texts_of`; ``names``: the operator lets the full text leave."""
     full, public = visible(full), visible(public)
     if names or public == full:
         return Reason(full, full)
@@ -49,7 +49,7 @@ def make_reason(full: str, public: str, *, names: bool) -> Reason:
 
 
 def reason_of(error: Exception, *, names: bool = False) -> Reason:
-    """Return the reason that an error is."""
+    """Return the reason given by an error."""
     return make_reason(*texts_of(error), names=names)
 
 

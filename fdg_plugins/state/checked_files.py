@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a participant's state that carry a checksum of their own content: a damaged one is never taken for good.
+"""State files with a checksum of their own content, so that damage is detected.
 
 JSON objects and tensors, private and replaced atomically. The SHA-256 is computed over the content as it is read back,
-not over bytes of the file: whatever passes is what was written. It finds damage; who may write the file can forge it.
-Version 0.1.0 wrote these files without a checksum; they are read as they were, and get one when they are next written.
+not over the bytes of the file, so content that passes is content that was written. It detects damage, not forgery:
+whoever can write the file can compute it anew. Version 0.1.0 wrote these files without a checksum; they can still be
+read, and get one when they are next written.
 """
 
 import hashlib
@@ -23,14 +24,14 @@ VERSION = "version"
 
 
 def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace ``path`` by a JSON object of string keys, and its checksum."""
+    """Replace ``path`` by a JSON object with string keys and its checksum."""
     write_json(path, {**value, CHECKSUM: _checksum_of_json(value)}, private=True)
 
 
 def read_checked_json(path: Path, unchecked_version: Any) -> dict[str, Any]:
     """Return the JSON object in ``path``, without its checksum.
 
-    Only a file of ``unchecked_version`` may have none. Raises ``DataError`` naming the file.
+    Only a file of ``unchecked_version`` may lack one. Raises ``DataError`` naming the file.
     """
     value = read_json(path)
     if not isinstance(value, dict):
@@ -50,9 +51,9 @@ def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metada
 
 
 def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return the tensors in ``path`` and the texts beside them, without the checksum.
+    """Return the tensors in ``path`` and its metadata, without the checksum.
 
-    Only a file of ``unchecked_version`` may have none. Raises ``DataError`` naming the file.
+    Only a file of ``unchecked_version`` may lack one. Raises ``DataError`` naming the file.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -76,7 +77,7 @@ def _checksum_of_json(value: Mapping[str, Any]) -> str:
 
 
 def _checksum_of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
-    """Return the digest of tensors on the CPU, contiguous: what they are called and are, then their bytes, by name."""
+    """Return the digest of contiguous CPU tensors: names, dtypes, shapes and metadata, then their bytes, by name."""
     names = sorted(tensors)
     described = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]
     digest = hashlib.sha256(json.dumps([described, dict(metadata)], sort_keys=True).encode())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the state of a run lies, at the server and at every site: beside FLARE's folders of single jobs.
+"""The folder of a run's state, at the server and at every site, next to FLARE's folders of single jobs.
 
-A run may outlive its job: it is continued by another one. Its name is the id of the job that started it. What is in
-the folder is derived from data, so only its owner may enter it. It goes when the run has finished: nothing of it is
-needed then. A run that broke off keeps it, until it has been resumed and finished, or ``fdg clean`` takes it away.
+A run can outlive its job and be continued by another one; it is named by the id of the job that started it. Its state
+is derived from data, so only the owner can enter the folder. The folder is removed when the run has finished. A run
+that broke off keeps it until it has been resumed and finished, or until ``fdg clean`` removes it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def state_folder(workspace: Workspace, run: str) -> Path:
-    """Return the folder of a run in a participant's workspace; raise ``SettingsError`` if ``run`` is no job's id."""
+    """Return a run's folder in a participant's workspace; raise ``SettingsError`` if ``run`` is not the id of a job."""
     if not is_run(run):
         raise SettingsError(f"run is {shorten(run)}, expected the id of a job.", public=True)
     return Path(workspace.get_root_dir()) / FOLDER / run
@@ -35,15 +35,15 @@ def is_run(name: object) -> bool:
 
 
 def mark_in_use(folder: Path) -> None:
-    """Let the folder of a run show that the run still goes on, however little of it changes: ``fdg clean`` looks."""
+    """Update the folder's time, so that ``fdg clean`` sees that the run is active even if no file changes."""
     with contextlib.suppress(OSError):
         os.utime(folder)
 
 
 def remove_state(folder: Path) -> None:
-    """Remove the folder of a run that has finished, if it is there; a link in its place is not followed.
+    """Remove the folder of a finished run, if it exists; a link in its place is not followed.
 
-    Raises ``DataError`` naming the folder if something of it stays.
+    Raises ``DataError`` naming the folder if it cannot be removed completely.
     """
     try:
         shutil.rmtree(folder)

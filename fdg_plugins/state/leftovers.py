@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs have left in a participant's state folder, and what of it nobody uses any more.
+"""What runs have left in a participant's state folder, and which of it is no longer used.
 
 A run that finished has removed its own folder. The others are of runs that broke off, and might be resumed; of jobs
 that were aborted; or of runs that go on right now, which nothing in the folder says for certain. So a folder is let go
@@ -99,7 +99,7 @@ def offload_folders(temporary: Path) -> list[Path]:
 def _why_kept(
     path: Path, place: Path, changed: float, processes: list[RunningProcess], older_than_days: float | None
 ) -> str | None:
-    """Return why the folder of a run must stay; None if nobody uses it and it has not changed for so many days."""
+    """Return why the folder of a run must stay; None if it is not in use and has not changed for so many days."""
     if path.is_symlink() or not path.is_dir() or not is_run(path.name):
         return "it is not the folder of a run"
     for process in processes:
@@ -121,7 +121,7 @@ def _runs_a_job_of(process: RunningProcess, place: Path) -> bool:
 
 
 def _processes() -> Iterator[RunningProcess]:
-    """Yield the processes that can be seen, but for this one and those that started it, whose words are a person's."""
+    """Yield the visible processes except this one and its parents, whose command lines a person typed."""
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():
         try:
@@ -138,7 +138,7 @@ def _processes() -> Iterator[RunningProcess]:
 
 
 def _size_and_change(path: Path) -> tuple[int, float]:
-    """Return the bytes in a folder, and when anything in it changed last, links themselves and not what they name."""
+    """Return the bytes in a folder and the time of the last change in it; links are not followed."""
     own = path.lstat()
     num_bytes, changed = (0 if path.is_dir() else own.st_size), own.st_mtime
     if path.is_symlink() or not path.is_dir():

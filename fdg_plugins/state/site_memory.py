@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site keeps from one of its rounds to the next, in the run's folder there: a method's memory, and parameters
-that are personal.
+"""What a site keeps between its rounds, in the run's folder there: a method's memory, and personal parameters.
 
-The last two are kept: a round that the server repeats, because it went down before it had saved that round, starts
-again from what the site knew before it.
+The last two rounds are kept. If the server went down before it had saved a round and repeats it, the site starts that
+round again from its earlier state.
 """
 
 import re
@@ -23,7 +22,7 @@ _KEPT = 2
 
 
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
-    """Return what was kept last in a round before ``round_number``; empty if there was nothing.
+    """Return the state that was kept last before ``round_number``; empty if there is none.
 
     Raises ``DataError`` naming the file if it is damaged.
     """
@@ -38,9 +37,9 @@ def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str
 
 
 def write_memory(folder: Path, round_number: int, tensors: dict[str, torch.Tensor], kind: str = MEMORY) -> None:
-    """Keep ``tensors`` as those of ``round_number``, atomically, in place of what a later round had left.
+    """Save ``tensors`` as the state after ``round_number``, atomically, and remove that of later rounds.
 
-    Nothing is written for a method that keeps nothing. Raises ``DataError`` naming a file that cannot be replaced.
+    Nothing is written if ``tensors`` is empty. Raises ``DataError`` naming a file that cannot be replaced.
     """
     if not tensors:
         return
@@ -59,7 +58,7 @@ def _file(folder: Path, round_number: int, kind: str) -> Path:
 
 
 def _rounds(folder: Path, kind: str) -> list[int]:
-    """Return the rounds of which something is kept, in order; other files, whatever their names, are none of ours."""
+    """Return the rounds that are kept, in order; other files in the folder are ignored."""
     try:
         found = (_NAME.fullmatch(file.name) for file in folder.iterdir())
         return sorted(int(name[2]) for name in found if name and name[1] == kind)

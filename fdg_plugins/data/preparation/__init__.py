@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preparing a data set on disk: from what was downloaded to the layout that ``open_domain`` reads, checked and hashed.
+"""Preparing a data set on disk: from a download to the layout that ``open_domain`` reads, checked and hashed.
 
     source = open_source(Path("~/Downloads/pacs").expanduser())
     prepared = prepare(dataset_spec("pacs"), source, Path("/data"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Caltech camera traps, as published: images in one folder, and annotations that say what is on which of them.
+"""The Caltech camera traps, as published: images in one folder, and annotations that label them.
 
 Reference: Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization" (DomainBed), ICLR 2021, whose choice of
 places and species this is: an image goes into the folder of its place and of each species that it is annotated with.

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Track(Protocol):
-    """Shows how far a long loop is: hands out ``items``, of which there are ``total``, one by one."""
+    """Shows the progress of a long loop: yields the ``total`` elements of ``items`` one by one."""
 
     def __call__(self, items: Iterable[T], what: str, total: int) -> Iterable[T]:
         """Return ``items``; ``what`` is what is done with them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many images of each domain and class are there, and whether that is what the data set is known to have."""
+"""Counts of images by domain and class, compared with the known counts of the data set."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -28,7 +28,7 @@ PUBLISHED_DOMAINS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "officehome": {"art": ("Art",), "clipart": ("Clipart",), "product": ("Product",), "real_world": ("Real World",)},
 }
-"""What the folders of domains are called where they are published, if not as here; case and punctuation are free."""
+"""Published names of the domains' folders that differ from ours; case and punctuation are ignored."""
 
 _SPLITS = ("train", "crossval", "test")
 _UNION = "full"  # in VLCS, the images of train/ and crossval/ once more, named <train or crossval>_<file>
@@ -46,7 +46,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Plan:
-    """The files to be made, each target once, and the files of the source that are no part of the data set."""
+    """The files to write, each target once, and the files of the source that do not belong to the data set."""
 
     items: tuple[Item, ...]
     left_out: tuple[str, ...]

@@ -95,7 +95,7 @@ def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest |
 def find_changes(
     root: Path, spec: ImageFolderSpec | RotatedSpec, manifest: Manifest, *, track: Track = untracked
 ) -> Changes:
-    """Hash the files below the resolved data root again and say what is not as in the manifest."""
+    """Hash the files below the resolved data root again and return the differences from the manifest."""
     present = set(_paths(root, spec))
     common = sorted(present & manifest.files.keys())
     changed = [

@@ -17,7 +17,7 @@ from fdg_plugins.errors import DataError
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was done; ``manifest`` is None where the counts differ from the release's and that was not accepted."""
+    """The outcome; ``manifest`` is None if the counts differ from the known ones and that was not accepted."""
 
     plan: Plan
     copied: Copied

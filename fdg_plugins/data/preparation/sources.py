@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a data set is prepared from: a folder, an archive, or both together, as named files that can be read.
+"""The source of a data set: a folder, an archive, or both together, as named files that can be read.
 
 Nothing is unpacked to be looked at: a source first lists its files, then gives the content of those that are wanted.
 """
@@ -14,13 +14,13 @@ from fdg_plugins.errors import DataError
 
 MAX_FILES = 2_000_000
 MAX_FILE_BYTES = 512 * 2**20
-"""More files, or a larger one that is wanted, are refused: the largest data set has 0.6 million images."""
+"""Limits on the number of files and the size of one; the largest data set has 0.6 million images."""
 
 T = TypeVar("T")
 
 
 class Readable(Protocol):
-    """What content is read from."""
+    """A source of named files."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, fewer only at the end."""
@@ -37,7 +37,7 @@ class Source(ABC):
         """Yield path and content of each wanted file once, in the source's own order; DataError if one is broken."""
 
     def path_of(self, file: str) -> Path | None:
-        """Return where ``file`` lies on this machine, None if it is no file of its own."""
+        """Return the path of ``file`` on this machine, None if it is part of an archive."""
         return None
 
     def read_one(self, file: str) -> bytes:
@@ -96,12 +96,12 @@ class JoinedSource(Source):
                 yield from part.read(own)
 
     def path_of(self, file: str) -> Path | None:
-        """Return what the part that has ``file`` says."""
+        """Return the answer of the part that has ``file``."""
         return self._owners[file].path_of(file)
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder is no content: what begins with a dot, and the extras of archives from a Mac."""
+    """Return whether a file or folder is not content: names that begin with a dot, and extras of Mac archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
