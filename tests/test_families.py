@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol of a data set: that of its families, then what it brings itself; a job of it runs with both."""
+
+from dataclasses import replace
+
+import pytest
+
+from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, RotatedSpec
+from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.recipes.settings import job_settings
+from fdg_plugins.settings.families import FAMILIES, dataset_protocol
+from fdg_plugins.settings.method_defaults import method_defaults
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> RotatedSpec:
+    """A grey data set of a family of its own, with a protocol of its own."""
+    spec = replace(
+        ROTATED_DIGITS,
+        name="scans",
+        family="medical",
+        protocol={"rounds": 12, "batch_size": 4},
+        stand_in_protocol={"rounds": 2},
+    )
+    monkeypatch.setattr("fdg_plugins.data.catalogue.DATASETS", {**DATASETS, spec.name: spec})
+    return spec
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_every_data_set_of_the_package_has_the_protocol_of_its_family(dataset: str) -> None:
+    [family] = DATASETS[dataset].families
+    assert family == ("digits" if DATASETS[dataset].channels == 1 else "photographs")
+    assert dataset_protocol(dataset) == FAMILIES[family]
+
+
+def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field(scans: RotatedSpec) -> None:
+    found, base = dataset_protocol(scans.name), FAMILIES["digits"]
+    assert scans.families == ("digits", "medical")
+    assert found.protocol == {**base.protocol, "rounds": 12, "batch_size": 4}
+    assert found.stand_in == {**base.stand_in, "rounds": 2}
+
+
+def test_a_job_of_such_a_data_set_runs_its_protocol_and_the_methods_settings_for_its_family(scans: RotatedSpec) -> None:
+    made = job_settings(parse_method("fedomg"), scans.name, {})
+    assert (made.protocol["rounds"], made.protocol["batch_size"], made.stand_in["rounds"]) == (12, 4, 2)
+    assert made.aggregator_spec["server_lr"] == 1.0
+
+
+def test_what_an_objective_says_of_the_server_holds_under_the_plain_mean_alone() -> None:
+    weighting = {method: method_defaults(parse_method(method), PACS.name).server["weighting"] for method in _METHODS}
+    assert weighting == _METHODS
+
+
+_METHODS = {"fedavg": "samples", "fediir": "uniform", "fednova": "samples", "fednova+iir": "samples"}
