@@ -52,13 +52,13 @@ running statistics uses them and leaves them. What is named:
 | `extractor` | the extractor | each site has a classifier of its own |
 | `{{"personal": [patterns], "frozen": [patterns]}}` | what no pattern names | as named |
 
-A pattern is the beginning of a dotted name (`"extractor.layer4"`) or has wildcards (`"*.running_mean"`). It must name
-something, and something trainable must be left to share. A site is judged with its own personal parameters. **A site
-without any, the held-out one above all, uses those of the initial model**, and so do the model files of a run: they
-hold the whole network, its personal part as it was before round 1. A head that is personal therefore says nothing on the
-held-out domain. The model goes down whole; updates hold what is shared. Personal parameters go with the site's state of
-the run when it has finished. FedDIM, FedIIR and FedCSA need the whole head to travel, SCAFFOLD, MoFedSAM and HarmoFL
-everything; a job that asks for something else ends before any site is asked.
+A pattern is the beginning of a dotted name (`"extractor.layer4"`) or has wildcards (`"*.running_mean"`). It must
+name something, and something trainable must be left to share. A site is judged with its own personal parameters.
+**A site without any, the held-out one above all, uses those of the initial model**, and so do the model files of a
+run: they hold the whole network, its personal part as it was before round 1. A head that is personal therefore says
+nothing on the held-out domain. The model goes down whole; updates hold what is shared. Personal parameters go with
+the site's state of the run when it has finished. FedDIM, FedIIR and FedCSA need the whole head to travel, SCAFFOLD,
+MoFedSAM and HarmoFL everything; a job that asks for something else ends before any site is asked.
 
 ## Other variables
 
