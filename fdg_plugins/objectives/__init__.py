@@ -29,8 +29,8 @@ After training it reports what it sees in its images, and in the next round ther
     >>> report = objective.report_trained(model, see(model, [(images, labels)]), num_classes=7)
     >>> {name: list(value.shape) for name, value in report.items()}
     {'class_means': [2, 128], 'class_counts': [7]}
-    >>> exchange.accept("photo", report, update={"classifier.weight": torch.zeros(7, 128)})
-    >>> exchange.finish(["photo"])
+    >>> read = exchange.read("photo", report, update={"classifier.weight": torch.zeros(7, 128)})
+    >>> exchange.finish({"photo": read})
     >>> {name: list(value.shape) for name, value in exchange.down().items()}
     {'insight': [7, 128, 7], 'present': [7]}
 

@@ -319,11 +319,11 @@ def test_a_strength_of_zero_is_fedavg_bit_for_bit_also_with_what_the_server_send
     assert exchange is not None
     exchange.begin_round(digits_state())
     if site.objective.probes:
-        exchange.accept("angle_30", site.probe(digits_state(), lambda: False), None)
+        read = exchange.read("angle_30", site.probe(digits_state(), lambda: False), None)
     else:
         first = go(site)
-        exchange.accept("angle_30", first.tensors, first.update)
-    exchange.finish(["angle_30"])
+        read = exchange.read("angle_30", first.tensors, first.update)
+    exchange.finish({"angle_30": read})
     assert exchange.down()
     plain = go(digits()).update
     assert all(torch.equal(value, plain[name]) for name, value in go(site, exchange.down()).update.items())
