@@ -3,6 +3,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
@@ -155,3 +156,21 @@ def test_losses_that_are_not_finite_are_null_in_json_and_can_be_read_back() -> N
     again = RunRecord.model_validate_json(text)
     assert math.isnan(again.evaluations[0].sites["cartoon"].loss)
     assert again.model_dump_json() == text
+
+
+# --- records of earlier versions --------------------------------------------------------------------
+
+
+def test_a_record_without_sums_is_read_with_the_same_numbers_and_written_with_both() -> None:
+    file = Path(__file__).parents[2] / "benchmarks" / "pacs_small" / "fedomg-photo-seed0" / "results.json"
+    earlier = json.loads(file.read_text(encoding="utf-8"))
+    record = RunRecord.model_validate(earlier)
+    written = json.loads(record.model_dump_json())
+    for before, after in zip(earlier["evaluations"], written["evaluations"], strict=True):
+        for site, score in before["sites"].items():
+            found = after["sites"][site]
+            assert {name: found[name] for name in score} == score
+            right, count = round(score["accuracy"] * score["count"]), score["count"]
+            assert found["sums"] == {"accuracy": {"sum": right, "count": count}}
+    assert RunRecord.model_validate(written) == record
+    assert record.choose({}) == [choice.model_copy(update={"file": None}) for choice in record.choices]
