@@ -49,7 +49,7 @@ def test_a_variable_that_a_job_takes_is_ok(name: str, value: str) -> None:
         ("FDG_RESCALE", "maybe", "rescale is 'maybe', expected true or false"),
         ("FDG_STRENGTH", "-1", "strength is -1.0, expected a finite number of at least 0"),
         ("FDG_PROBE", "never", "probe is 'never', expected one of extra_task, previous_round"),
-        ("FDG_OBJECTIVE", "dum", "objective is 'dum', expected one of am, dim, erm, "),
+        ("FDG_OBJECTIVE", "dum", "objective is 'dum', did you mean 'dim'? Known are am, dim, erm, "),
         ("FDG_MODEL", "vgg", "model 'vgg' is unknown"),
         ("FDG_DATASET", "pax", "dataset is 'pax', expected one of pacs, "),
         ("FDG_THREADS", "0", "threads is '0', but input should be greater than or equal to 1"),
