@@ -165,5 +165,5 @@ def test_the_command_offers_every_algorithm_and_teaches_by_example() -> None:
 def test_an_unknown_algorithm_is_refused_in_one_sentence(tmp_path: Path) -> None:
     result = command("irmm", "--target", "angle_0", "--to", tmp_path / "run")
     assert result.exit_code == 2
-    assert result.stderr == f"Error: algorithm is 'irmm', expected one of {', '.join(ALGORITHMS)}.\n"
+    assert result.stderr == f"Error: algorithm is 'irmm', did you mean 'irm'? Known are {', '.join(ALGORITHMS)}.\n"
     assert not (tmp_path / "run").exists()
