@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import depth_exceeds
 
+# What safetensors, and torch behind it, make of content that is not sound.
+UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OverflowError)
 DEEPEST_JSON = 64  # levels; what this package reads and writes has fewer than ten
 
 
@@ -172,5 +175,5 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         return load(path.read_bytes())
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
-    except Exception as error:  # safetensors raises its own SafetensorError, which derives from Exception only
+    except UNREADABLE as error:
         raise DataError(f"file {path} is not a safetensors file: {error}.") from error

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import FDGError
+from fdg_plugins.storage import UNREADABLE
 
 MAGIC = b"FDG1"
 PREFIX = struct.Struct(">4sIQ")
@@ -109,7 +110,7 @@ def _parse(head: bytes, payload: bytes) -> Frame:
     try:
         content = json.loads(head)
         tensors = load(payload)
-    except Exception as error:  # safetensors raises its own SafetensorError, which derives from Exception only
+    except UNREADABLE as error:
         raise FrameError(f"a frame cannot be read ({type(error).__name__}).", public=True) from error
     if not (isinstance(content, dict) and content.keys() == {"header", "tensors"}):
         raise FrameError("a frame's header is not of the expected form.", public=True)

@@ -16,7 +16,7 @@ import logging
 import operator
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,13 +160,12 @@ def start_again(engine: Any, found: Return) -> None:
     engine.job_runner.resolve_client_outcome(job.job_id, client.name)
     before = _participants(engine, job)
     others = {token: known for token, known in before.items() if known.name != client.name}
-    try:
+    with ExitStack() as undo:
+        undo.callback(_set_participants, engine, job, before)
         _admit(engine, job, {**others, client.token: client})
         with engine.new_context() as fl_ctx:
             _start(engine, found, fl_ctx)
-    except Exception:
-        _set_participants(engine, job, before)
-        raise
+        undo.pop_all()
 
 
 def _participants(engine: Any, job: Job) -> dict[str, Client]:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
+from fdg_plugins import storage
 from fdg_plugins.core.stored import Stored
 from fdg_plugins.errors import DataError
 
-UNREADABLE = (OSError, KeyError, ValueError, RuntimeError, SafetensorError)  # what a file that is not sound raises
+UNREADABLE = (OSError, *storage.UNREADABLE)  # what a file that is not sound raises
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import read_json, save_tensors, write_json
+from fdg_plugins.storage import UNREADABLE, read_json, save_tensors, write_json
 
 CHECKSUM = "sha256"
 VERSION = "version"
@@ -61,7 +61,7 @@ def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dic
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror or error}.") from error
-    except Exception as error:  # safetensors raises its own SafetensorError, and what torch makes of odd shapes
+    except UNREADABLE as error:
         raise DataError(f"file {path} is damaged: {_first_line(error)}.") from error
     if CHECKSUM not in metadata and metadata.get(VERSION) == unchecked_version:
         return tensors, metadata
