@@ -38,7 +38,11 @@ def write(files: dict[str, str], folder: Path) -> None:
 
 def python(arguments: list[str], folder: Path) -> str:
     """Run Python in ``folder``, whose copy of the package, if any, is imported; return what was printed."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     order = [sys.executable, *arguments]
     done = subprocess.run(order, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
