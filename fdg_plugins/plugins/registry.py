@@ -180,6 +180,12 @@ class Registry(Generic[R]):
             raise SettingsError(
                 f"plug-in {origin} announces the {self.kind} {entry.name!r}, but its record is called {record.name!r}."
             )
+        for name in record.names:
+            if name not in self.entries():
+                raise SettingsError(
+                    f"plug-in {origin} announces the {self.kind} {entry.name!r}, but not its other name {name!r}, "
+                    "expected an entry point for each."
+                )
         self.add(record, origin)
 
     def _imported(self) -> Iterator[ModuleType]:

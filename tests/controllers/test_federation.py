@@ -440,7 +440,11 @@ def test_a_wrong_aggregator_ends_the_job_in_one_sentence_before_any_site_is_aske
 @pytest.mark.parametrize(
     ("objective", "reason"),
     [
-        ("dom", "objective is 'dom', did you mean 'dim'?"),
+        (
+            "dom",
+            "objective is 'dom', did you mean 'dim'? "
+            "Known are am, dim, erm, harmo, iir, mosam, prox, rsc, sam, scaffold, sr.",
+        ),
         ({"name": "dim", "strength": -1}, "strength is -1, expected a finite number of at least 0."),
     ],
 )

@@ -83,7 +83,7 @@ def test_only_the_entry_that_is_asked_for_is_loaded(registry: Registry[Record], 
     [
         (RECORD.format("another", ""), "one", "announces the thing 'one', but its record is called 'another'"),
         ("THING = 3", "one", "thing 'one' of plug-in bad-plugin is a int, expected a Record"),
-        (RECORD.format("one", "mine"), "one", "thing 'mine' is brought by bad-plugin and by fdg-plugins itself"),
+        (RECORD.format("one", "mine"), "one", "announces the thing 'one', but not its other name 'mine'"),
         (RECORD.format("own", ""), "own", "thing 'own' is brought by bad-plugin and by fdg-plugins itself"),
     ],
 )
