@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol of a data set: that of its families, then what it brings itself; a job of it runs with both."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from fdg_plugins.settings.method_defaults import method_defaults
 
 
 @pytest.fixture
-def scans(monkeypatch: pytest.MonkeyPatch) -> RotatedSpec:
+def scans() -> Iterator[RotatedSpec]:
     """A grey data set of a family of its own, with a protocol of its own."""
     spec = replace(
         ROTATED_DIGITS,
@@ -22,14 +23,15 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> RotatedSpec:
         protocol={"rounds": 12, "batch_size": 4},
         stand_in_protocol={"rounds": 2},
     )
-    monkeypatch.setattr("fdg_plugins.data.catalogue.DATASETS", {**DATASETS, spec.name: spec})
-    return spec
+    DATASETS.add(spec)
+    yield spec
+    DATASETS.remove(spec.name)
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("dataset", DATASETS.own())
 def test_every_data_set_of_the_package_has_the_protocol_of_its_family(dataset: str) -> None:
-    [family] = DATASETS[dataset].families
-    assert family == ("digits" if DATASETS[dataset].channels == 1 else "photographs")
+    [family] = DATASETS.get(dataset).families
+    assert family == ("digits" if DATASETS.get(dataset).channels == 1 else "photographs")
     assert dataset_protocol(dataset) == FAMILIES[family]
 
 

@@ -84,7 +84,7 @@ def arrivals_in_files(folder: Path, state: State) -> Iterator[Shareable]:
 
 def fedomg(kappa: float = 0.5, weighting: str = "uniform") -> FedOMGAggregator:
     """Return our aggregator."""
-    return FedOMGAggregator(kappa=kappa, weighting=weighting)
+    return FedOMGAggregator(kappa=kappa, weighting=weighting, server_lr=1.0)
 
 
 def flare_mean(context: FLContext, sites: int) -> InTimeAccumulateWeightedAggregator:

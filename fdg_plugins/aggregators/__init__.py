@@ -7,7 +7,7 @@ controller and in FLARE's own FedAvg and ScatterAndGather workflows.
 
     >>> from fdg_plugins.aggregators import make_aggregator, make_weighting
     >>> make_aggregator({"name": "fedomg", "kappa": 0.25, "weighting": "ga"}).settings()
-    {'kappa': 0.25, 'server_lr': 1.0, 'rescale': False, 'weighting': 'ga'}
+    {'kappa': 0.25, 'server_lr': 0.05, 'rescale': False, 'weighting': 'ga'}
     >>> make_weighting({"name": "ga", "step_size": 0.1}).learns
     True
 

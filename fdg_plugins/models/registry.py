@@ -72,13 +72,13 @@ class ExtractorClassifier(nn.Module):
         return self
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the features ``[B, D]`` of ``images: [B, C, H, W]``."""
+        """Return the features ``[B, D]`` of ``images: [B, C, H, W]``; of a dense network ``[B, H', W', D]``."""
         with nullcontext() if self.training else self._uncompiled():
             features = self.extractor(images)
-        if features.ndim != 2 or features.shape[1] != self.feature_size:
+        if features.shape[-1] != self.feature_size:
             raise SettingsError(
                 f"the model's features have the shape {list(features.shape)}, expected [{len(images)}, "
-                f"{self.feature_size}]: one vector per image, which its head reads.",
+                f"{self.feature_size}], which its head reads.",
                 public=True,
             )
         return features
@@ -202,15 +202,21 @@ def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear")
     return ExtractorClassifier(extractor, classifier)
 
 
-def check_features(model: ExtractorClassifier, channels: int, image_size: int) -> None:
+def check_features(model: ExtractorClassifier, channels: int, image_size: int, *, dense: bool = False) -> None:
     """Raise ``SettingsError`` unless the model makes one feature vector of each image of that size, in pixels.
 
-    The model is left as it was, global generators too.
+    A ``dense`` one makes a vector of each place in the image. Model and global generators are left as they were.
     """
     training = model.training
     with torch.no_grad(), seeded(0, "model", "features"):
-        model.eval().features(torch.zeros(2, channels, image_size, image_size))
+        features = model.eval().features(torch.zeros(2, channels, image_size, image_size))
     model.train(training)
+    if not dense and features.ndim != 2:
+        raise SettingsError(
+            f"the model's features have the shape {list(features.shape)}, expected [2, {model.feature_size}]: one "
+            "vector per image.",
+            public=True,
+        )
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:

@@ -91,7 +91,7 @@ class SiteConfig(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _declared(self) -> "SiteConfig":
         """Refuse a report that neither this package nor an allowed plug-in declares; none is loaded for our own."""
-        own = reports_of(METHODS.own().values())
+        own = reports_of(METHODS.loaded())
         for name in self.allowed_reports or ():
             if name not in own and name not in (known := _reports_of_plugins(self.allowed_plugins)):
                 raise ValueError(f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*own, *known])}")

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.centralised import Algorithm, CentralisedERM
 from fdg_plugins.centralised.algorithm import Batch
 from fdg_plugins.centralised.training import PooledTraining
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.loop import Arithmetic
 
@@ -129,7 +129,7 @@ def risks_are_the_domains_cross_entropies(class_: AlgorithmClass) -> None:
     """Risks are ``[m]``, each domain's own, and neither they nor the state carry a graph."""
     model, batches, algorithm = small_network(), small_batches(), in_force(class_)
     loss = algorithm.loss(model, batches, 0, algorithm.begin(model, 3))
-    expected = torch.stack([cross_entropy(model(images), labels) for images, labels in batches])
+    expected = torch.stack([DEFAULT_TASK.loss(model(images), labels) for images, labels in batches])
     torch.testing.assert_close(loss.risks, expected.detach())
     assert loss.value.shape == ()
     assert loss.value.requires_grad

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.normalization import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import Exchange, LocalObjective, Objective, SiteRound, Trained, make_objective, see
+from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.inputs import refusal_of, same_bits
 
 ObjectiveClass = type[Objective]
@@ -77,7 +77,7 @@ def by_hand(model: ExtractorClassifier, batches: Sequence[Batch]) -> Tensors:
     model.train()
     for images, labels in [*batches] * EPOCHS:
         optimizer.zero_grad(set_to_none=True)
-        cross_entropy(model(images).float(), labels).backward()
+        DEFAULT_TASK.loss(model(images).float(), labels).backward()
         optimizer.step()
     return dict(model.state_dict())
 

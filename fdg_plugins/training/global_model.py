@@ -27,6 +27,7 @@ from fdg_plugins.objectives import Exchange, adapt_model, make_objective, travel
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import save_tensors, user_path
+from fdg_plugins.tasks import TASKS
 
 
 class GlobalModel:
@@ -104,7 +105,8 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
         sha256=sha256 or None,
     )
     if NETWORKS.origin(protocol.model) is not None:  # of this package's own, tests have done it
-        check_features(model, input_channels(protocol.model), protocol.image_size)
+        dense = not TASKS.get(protocol.task).one_class_per_image
+        check_features(model, input_channels(protocol.model), protocol.image_size, dense=dense)
     model = adapt_model(model, protocol)
     exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
     shared = travel_rules(model, protocol).names(Rule.SHARED)

@@ -36,5 +36,5 @@ def test_the_order_of_imports_names_every_room_once() -> None:
     assert len(named) == len(set(named))
     known = {entry.removesuffix("/").removesuffix(".py") for entry in rooms_and_root_modules()}
     assert set(named) <= known
-    # Records are found by name, explanations are data, no run imports the server's components or the toys.
-    assert known - set(named) <= {"methods", "explained", "server", "toys"}
+    # Records are found by name; no run imports the server's components.
+    assert known - set(named) == {"methods", "server"}

@@ -138,8 +138,7 @@ def test_methods_train_it_and_it_is_learned(name: str) -> None:
             report |= objective.report_trained(model, see(model, images(), TASK), CLASSES)
             exchange.begin_round(model.state_dict())
             update = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
-            exchange.accept("a", report, update)
-            exchange.finish(["a"])
+            exchange.finish({"a": exchange.read("a", report, update)})
             exchanged = exchange.down()
             assert exchanged
         local = objective.local(exchanged, model, SiteRound("a", number, task=TASK))

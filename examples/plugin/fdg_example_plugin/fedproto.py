@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, LocalObjective, Objective, Seen, SiteFacts
 from fdg_plugins.objectives.exchange import Reader, Tensors
-from fdg_plugins.objectives.objective import SiteRound, check_number, evaluating, to_report
+from fdg_plugins.objectives.objective import SiteRound, evaluating, to_report
+from fdg_plugins.tasks import Task
+from fdg_plugins.values import check_number
 
 MEANS, COUNTS = "means", "counts"
 PROTOTYPES, PRESENT = "prototypes", "present"
@@ -28,7 +30,7 @@ PROTOTYPES, PRESENT = "prototypes", "present"
 
 @dataclass(frozen=True)
 class FedProtoObjective(Objective):
-    """Cross entropy, and the squared distance of features from the prototype of their class.
+    """The task's loss, and the squared distance of features from the prototype of their class.
 
     Args:
         strength: lambda >= 0, the factor of the penalty; zero is FedAvg, bit for bit.
@@ -46,9 +48,11 @@ class FedProtoObjective(Objective):
         """Return the loss of the round, for the prototypes received; without any it is the cross entropy."""
         weight = model.last_layer.weight
         if not received or self.strength == 0:
-            return LocalPrototypes(0.0, weight.new_zeros(weight.shape), weight.new_zeros(len(weight)).bool())
+            none = weight.new_zeros(len(weight)).bool()
+            return LocalPrototypes(0.0, weight.new_zeros(weight.shape), none, site.task)
         found = read_prototypes(Reader("sent for objective 'proto'", SettingsError), received, *weight.shape)
-        return LocalPrototypes(self.strength, found[PROTOTYPES].to(weight.device), found[PRESENT].to(weight.device))
+        prototypes, present = (found[name].to(weight.device) for name in (PROTOTYPES, PRESENT))
+        return LocalPrototypes(self.strength, prototypes, present, site.task)
 
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
@@ -59,8 +63,9 @@ class FedProtoObjective(Objective):
         counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
         with evaluating(model), torch.no_grad():
             for batch in seen:
-                sums.index_add_(0, batch.labels, model.penultimate_of(batch.features).double())
-                counts += torch.bincount(batch.labels, minlength=num_classes)
+                features, classes = batch.samples(model.penultimate_of(batch.features))
+                sums.index_add_(0, classes, features.double())
+                counts += torch.bincount(classes, minlength=num_classes)
         held = counts > 0
         return to_report({MEANS: (sums[held] / counts[held, None]).float(), COUNTS: counts})
 
@@ -76,15 +81,17 @@ class LocalPrototypes(LocalObjective):
     strength: float
     prototypes: torch.Tensor
     present: torch.Tensor
+    task: Task
 
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` with labels ``[B]``."""
-        features = model.penultimate(images)
-        loss = cross_entropy(model.last_layer(features).float(), labels)
-        known = self.present[labels]
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the task's loss and ``lambda * penalty`` of images ``[B, C, H, W]`` with their targets."""
+        read = model.penultimate(images)
+        loss = self.task.loss(model.last_layer(read).float(), targets)
+        features, classes = self.task.samples_of(read, targets)
+        known = self.present[classes]
         if self.strength == 0 or not bool(known.any()):
             return loss
-        return loss + self.strength * mse_loss(features[known].float(), self.prototypes[labels[known]])
+        return loss + self.strength * mse_loss(features[known].float(), self.prototypes[classes[known]])
 
 
 class SiteMeans(NamedTuple):
