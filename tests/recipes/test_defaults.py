@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.cli.method_settings import run_of, settings_in
 from fdg_plugins.data import DATASETS
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.method import ANY_DATASET, Method
@@ -91,6 +92,16 @@ def test_a_kept_job_runs_what_the_recipe_of_today_runs(dataset: str, method: str
     kept, made = config["workflows"][0]["args"], job_settings(parse_method(method), dataset, {})
     assert (kept["protocol"], kept["stand_in_protocol"]) == (made.protocol, made.stand_in)
     assert kept["aggregator"] == made.aggregator_spec
+
+
+@pytest.mark.parametrize("dataset", DATASETS.own())
+def test_fdg_explain_says_what_the_job_runs(record: Method, dataset: str) -> None:
+    said = settings_in(run_of(parse_method(record.key), dataset), record)
+    wanted = runs(record.key, dataset)
+    weighting = wanted.get("weighting")
+    wanted["weighting"] = weighting["name"] if isinstance(weighting, dict) else weighting
+    assert {source.name for source in record.settings} <= said.keys()
+    assert said == {name: wanted[name] for name in said}
 
 
 @pytest.mark.parametrize("dataset", DATASETS.own())
