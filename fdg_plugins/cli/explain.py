@@ -85,9 +85,11 @@ def _page(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rend
             yield from _head(record)
         yield from _formulas(record)
         yield from _settings(record, settings_in(run, record), dataset)
-        yield from _differences(record)
-        yield _section("Exact cases")
-        yield _cases(record.exact)
+        if record.differences.rows:
+            yield from _differences(record)
+        if record.exact:
+            yield _section("Exact cases")
+            yield _cases(record.exact)
     yield from _leaves(composition)
 
 
@@ -194,6 +196,6 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 def _grid(columns: int = 2) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
-    for _ in range(columns):
-        grid.add_column(overflow="fold")
+    for column in range(columns):
+        grid.add_column(overflow="fold", no_wrap=column < columns - 1)
     return grid
