@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a user can cause. Each message is one sentence: site, file or parameter, what came, what was expected.
+"""Errors that a user can cause. Each message is one sentence: site, file or parameter, actual and expected value.
 
-The text is for the log of whoever meets the error. What a site tells the *server* names no file, path or image, so an
-error has a second text for others, :attr:`FDGError.public`: a category and counts.
+The full text is for the log of the participant where the error occurs. A site must not tell the *server* the name of a
+file, path or image, so an error has a second text for others, :attr:`FDGError.public`: a category and counts.
 """
 
 from typing import ClassVar
 
 
 class FDGError(Exception):
-    """Base of everything this package raises for bad input; its text is meant to be shown as it is.
+    """Base of all errors that this package raises for bad input; its text is meant to be shown unchanged.
 
     Args:
         text: one sentence for the log of this participant.
-        public: what other participants may read in its place; ``True`` if that is the text itself, because it holds
-            nothing but what they know (values of the job, names that they sent, counts). By default only the category.
+        public: the text for other participants; ``True`` to use ``text`` itself, if it holds only what they already
+            know (values of the job, names that they sent, counts). By default, only the category.
     """
 
     category: ClassVar[str] = "it met an error."
@@ -43,18 +43,18 @@ class SettingsError(FDGError, ValueError):
 
 
 class DataError(FDGError):
-    """A data root, a folder, an image or a split is missing, unreadable or not as declared."""
+    """A data root, folder, file, image or split is missing, unreadable or not as declared."""
 
     category = "data or a file of its own cannot be used."
 
 
 class CensusError(FDGError):
-    """The sites do not fit together; no round was started."""
+    """The sites are not compatible; no round was started."""
 
     category = "the sites do not fit together."
 
 
 class ContributionError(FDGError, ValueError):
-    """One site's contribution cannot be used; the round goes on without it."""
+    """One site's contribution cannot be used; the round continues without it."""
 
     category = "a contribution cannot be used."

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What server and sites say to each other: task names, keys and messages, declared once for both ends.
+"""The messages between server and sites: task names, keys and schemas, declared once for both ends.
 
-Every message crosses the wire as plain numbers, strings, lists and dicts, and is checked against its
-model on arrival: the receiver never trusts the sender.
+Every message crosses the wire as plain numbers, strings, lists and dicts, and is validated against its schema on
+arrival, because the receiver never trusts the sender.
 """
 
 import math
@@ -28,35 +28,33 @@ TASK_PROBE = "probe"
 TASK_TRAIN = "train"
 TASK_EVALUATE = "evaluate"
 
-# DXO meta. The number of samples travels where FLARE's own aggregators look for a weight, so that they weigh by it too.
+# DXO meta. The number of samples uses FLARE's key for aggregation weights, so FLARE's own aggregators also use it.
 META_SAMPLES = MetaKey.NUM_STEPS_CURRENT_ROUND
-META_SITE = "client_name"  # set by the receiving end from the authenticated peer, never read from the sender
+META_SITE = "client_name"  # set by the receiver from the authenticated peer, never read from the sender
 META_REQUEST = "fdg_request"
 META_REPORT = "fdg_report"
 META_GAP = "fdg_gap"
 REPORT_GAP = "gap"
 REPORT_TRAINING_LOSS = "training_loss"
-META_CHECKED_REPORTS = "fdg_checked_reports"  # CheckedReports, by the server's filters, over whatever a site wrote
-META_RECEIVED = "fdg_received"  # at a site: tensors that came down beside the model; set by the site's filter
-META_SITE_REPORT = (
-    "fdg_site_report"  # at a site: tensors that go up beside the update, until the site's filter packs them
-)
-META_UPDATE_BYTES = "fdg_update_bytes"  # at the server: size of a rounded update as it came; set by the server's filter
+META_CHECKED_REPORTS = "fdg_checked_reports"  # CheckedReports; the server's filters always overwrite it
+META_RECEIVED = "fdg_received"  # at a site: tensors sent with the model; set by the site's filter
+META_SITE_REPORT = "fdg_site_report"  # at a site: tensors to send with the update, until the site's filter packs them
+META_UPDATE_BYTES = "fdg_update_bytes"  # at the server: bytes of a rounded update on the wire; set by its filter
 HEADER_REASON = "fdg_reason"
 HEADER_RUN = "fdg_run"  # on a site's answer, for its own filters: the run whose state they keep
-HEADER_NOT_FINITE = "fdg_not_finite"  # on an error reply: training on the model received gave no finite update
+HEADER_NOT_FINITE = "fdg_not_finite"  # on an error reply: training on the received model gave no finite update
 HEADER_STOP = "fdg_stop"  # on an error reply: the site takes no further part in the run
 
 Message = TypeVar("Message", bound="Checked")
 
-# Bounds on what a site says of itself. Longer is refused: it would be kept in the record, round after round.
+# Bounds on a site's values. Anything larger is refused, because the record would keep it for every round.
 LONGEST_NAME = 200
 MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
-MOST_SAMPLES = 2**53  # beyond it a float64 no longer counts single samples
-LONGEST_S = 1e9  # seconds of a training, thirty years
+MOST_SAMPLES = 2**53  # a float64 represents every integer up to this
+LONGEST_S = 1e9  # duration of a training in seconds, about thirty years
 
-# One line of printable text: no control character, with which it could forge lines of a log.
+# One line of printable text, without control characters, which could forge log lines.
 Name = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
 Count = Annotated[int, pydantic.Field(ge=0, le=MOST_SAMPLES)]
 
@@ -67,20 +65,20 @@ def _check_loss(value: float) -> float:
     return value
 
 
-# A loss may be NaN or infinite. JSON has neither: both are written as null, which is read back as NaN.
-# A site's training loss is that of its objective, which may be negative.
+# A loss may be NaN or infinite. JSON supports neither, so both are written as null, which is read back as NaN.
+# A site's training loss is the value of its objective, which may be negative.
 TrainingLoss = Annotated[float, pydantic.BeforeValidator(lambda value: math.nan if value is None else value)]
 Loss = Annotated[TrainingLoss, pydantic.AfterValidator(_check_loss)]
 
 
 class Checked(pydantic.BaseModel):
-    """Base of the messages: immutable, no unknown fields, non-finite numbers written to JSON as null."""
+    """Base of all messages: immutable, no unknown fields, non-finite numbers are written to JSON as null."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     @classmethod
     def read(cls: type[Message], value: Any, origin: str, error: type[FDGError]) -> Message:
-        """Return the message in ``value``; raise ``error`` with one sentence that names ``origin`` and the field."""
+        """Return ``value`` as a validated message; raise ``error`` in one sentence naming ``origin`` and the field."""
         try:
             return cls.model_validate(value)
         except pydantic.ValidationError as caught:
@@ -88,7 +86,7 @@ class Checked(pydantic.BaseModel):
 
 
 class CensusRequest(Checked):
-    """What a site needs to know to count what it holds: the protocol on real data and the one on the stand-in."""
+    """The census task: the protocols for real data and for the stand-in, by which the site counts its data."""
 
     protocol: Protocol
     stand_in_protocol: Protocol
@@ -96,12 +94,12 @@ class CensusRequest(Checked):
 
 
 class CensusReply(Checked):
-    """What a site says of itself before round 0.
+    """A site's description of its data and configuration, sent before the first round.
 
-    ``num_skipped`` counts files that are known to be mislabelled, ``num_damaged`` images that the site leaves out since
-    they cannot be read; ``skipped`` names the former where the site's operator allows it (``report_names``).
-    ``num_other_components`` counts entries of the site's ``class_allow_list`` that jobs of this package do not need
-    (None: not known).
+    ``num_skipped`` counts files known to be mislabelled; ``skipped`` names them if the site's operator allows it
+    (``report_names``). ``num_damaged`` counts images that the site leaves out because they cannot be read or are too
+    large. ``num_other_components`` counts entries of the site's ``class_allow_list`` that this package's jobs do not
+    need (None: unknown).
     """
 
     domain: Name
@@ -121,13 +119,16 @@ class CensusReply(Checked):
     role: Literal["source", "held_out"] | None = None
     allowed_reports: tuple[Name, ...] | None = pydantic.Field(None, max_length=MOST_NAMES)
     device: Name
-    compiled: bool = False  # whether it trains by code that torch compiles there
+    compiled: bool = False  # whether the site trains with a network compiled by torch
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
 
 
 class TaskRequest(Checked):
-    """What goes down beside the model: the protocol that the census fixed, whether tensors come too, and whether the
-    run has no task for the site after this one: what it keeps of the run can then go."""
+    """The request sent with the model: the protocol fixed by the census and the id of the run.
+
+    ``exchanged``: whether the method's tensors are sent too. ``last``: whether this is the run's last task for the
+    site, after which the site may remove its state of the run.
+    """
 
     protocol: Protocol
     stand_in: bool
@@ -137,22 +138,22 @@ class TaskRequest(Checked):
 
 
 class ScoreSum(Checked):
-    """A score before the division: its sum over ``count`` samples."""
+    """A score as a sum over ``count`` samples, before the division."""
 
     sum: float = pydantic.Field(allow_inf_nan=False)
     count: Count
 
     @property
     def mean(self) -> float:
-        """The score; NaN over no samples."""
+        """The score, ``sum / count``; NaN if ``count`` is 0."""
         return self.sum / self.count if self.count else math.nan
 
 
 class Evaluation(Checked):
     """One model on one split of one domain: mean loss over ``count`` images, and the scores of the run's task by name.
 
-    Scores are sums and counts, which add up. A record has each score itself beside them by its name, such as
-    ``accuracy``: a number from 0 to 1.
+    Scores are stored as sums and counts, which can be added across sites. A record also has the value of each score
+    under its name, such as ``accuracy``, in [0, 1].
     """
 
     split: Literal["train", "validation", "test"]
@@ -163,7 +164,7 @@ class Evaluation(Checked):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _sums_of_earlier_versions(cls, value: Any) -> Any:
-        """Read a score that a record has beside its sum, and alone where its version knew no sums."""
+        """Accept a record's scores: drop those that repeat their sums, convert the accuracy of older versions."""
         if not isinstance(value, dict):
             return value
         if isinstance(value.get("sums"), dict):
@@ -176,7 +177,7 @@ class Evaluation(Checked):
         return {**rest, "sums": {"accuracy": {"sum": _sum_of(score, count), "count": count}}}
 
     def value(self, name: str) -> float:
-        """Return the score of that name."""
+        """Return the score called ``name``; raise ``KeyError`` if there is none."""
         return self.sums[name].mean
 
     def values(self) -> dict[str, float]:
@@ -185,16 +186,17 @@ class Evaluation(Checked):
 
     @property
     def accuracy(self) -> float:
-        """The score of classification, for whoever reads records by its old name."""
+        """The classification score, under the name that older records use."""
         return self.value("accuracy")
 
 
 class TrainReport(Checked):
-    """What a site reports of one round's local training; ``received`` is the global model before it.
+    """A site's report on one round of local training.
 
-    ``training_split`` holds both models on the site's training images, where the gap is measured on them. What
-    follows from single images is None where the site withholds it. ``effective_steps``: how far the steps went under a
-    constant unit gradient, over the learning rate (FedNova's ``||a||_1``).
+    ``received`` and ``local`` evaluate the global model before training and the local model after it, on the
+    validation split. ``training_split`` evaluates both on the training split if the gap is measured there. Values
+    computed from images are None if the site withholds them. ``effective_steps``: distance travelled under a constant
+    unit gradient, divided by the learning rate (FedNova's ``||a||_1``). ``seconds``: duration of the training.
     """
 
     domain: Name
@@ -209,7 +211,7 @@ class TrainReport(Checked):
 
 
 def _repeats(name: str, value: Any, sums: Mapping[str, Any]) -> bool:
-    """Return whether a field is the score of that name, as it follows from its sum."""
+    """Return whether ``value`` equals the score called ``name`` computed from ``sums``."""
     try:
         return bool(ScoreSum.model_validate(sums[name]).mean == value)
     except (KeyError, pydantic.ValidationError):
@@ -217,6 +219,6 @@ def _repeats(name: str, value: Any, sums: Mapping[str, Any]) -> bool:
 
 
 def _sum_of(score: float, count: int) -> float:
-    """Return how many of ``count`` images a fraction of them is: exactly where it is one."""
+    """Return ``score * count``, as an exact whole number if ``score`` is a fraction of ``count`` images."""
     whole = float(round(score * count))
     return whole if count and whole / count == score else score * count

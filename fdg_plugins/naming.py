@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that a user wrote and nobody knows: the nearest ones, or all there are."""
+"""Suggestions for unknown names: the closest known names, or a list of all of them."""
 
 import difflib
 from collections.abc import Iterable
 from typing import Any
 
-LONGEST_GUESS = 100  # characters of a name that are compared
-LONGEST_LIST = 100  # names that a sentence lists
+LONGEST_GUESS = 100  # the most characters of a name to compare
+LONGEST_LIST = 100  # the most names in a message
 
 
 def nearest(name: Any, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Return the names that a misspelt one may have meant, the nearest first."""
+    """Return at most ``most`` names in ``known`` that resemble ``name``, closest first.
+
+    ``cutoff``: minimum similarity, in [0, 1].
+    """
     if not isinstance(name, str):
         return []
     return difflib.get_close_matches(name[:LONGEST_GUESS], list(known), n=most, cutoff=cutoff)
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Return the end of a sentence on an unknown name: what was meant if anything is near, else what there is."""
+    """Return the end of a message about an unknown name: the closest known name, or else all known names."""
     names = list(dict.fromkeys(known))
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else f"known are {_listed(names)}."
 
 
 def expected_one_of(name: Any, known: Iterable[str]) -> str:
-    """Return the end of a sentence on an unknown name: what was meant, if anything is near, and what there is."""
+    """Return the end of a message about an unknown name: the closest known name, if any, and all known names."""
     names = list(dict.fromkeys(known))
     near = nearest(name, names)
     listed = _listed(names)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rule for all randomness: a generator is derived from the run's seed and the purpose of the draw.
 
-Nothing in this package draws from a global generator without seeding it for exactly that draw, so results depend
-neither on the order in which sites are served nor on what a process did before.
+This package never draws from a global generator without seeding it for exactly that draw. Results therefore depend
+neither on the order in which sites are served nor on what the process did before.
 
 >>> derive_seed(0, "photo", 3, "shuffle") == derive_seed(0, "photo", 3, "shuffle")
 True
@@ -28,18 +28,18 @@ def derive_seed(seed: int, *scope: str | int) -> int:
 
 
 def torch_generator(seed: int, *scope: str | int) -> torch.Generator:
-    """Return a CPU generator of torch for the purpose that ``scope`` names."""
+    """Return a torch CPU generator for the purpose that ``scope`` names."""
     return torch.Generator().manual_seed(derive_seed(seed, *scope))
 
 
 def numpy_generator(seed: int, *scope: str | int) -> np.random.Generator:
-    """Return a generator of numpy for the purpose that ``scope`` names."""
+    """Return a NumPy generator for the purpose that ``scope`` names."""
     return np.random.default_rng(derive_seed(seed, *scope))
 
 
 @contextmanager
 def seeded(seed: int, *scope: str | int) -> Iterator[None]:
-    """Seed torch's global CPU generator inside the block, for code that accepts no generator, and restore it after."""
+    """Seed torch's global CPU generator within the block, for code that accepts no generator; restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
         # Only the CPU generator is forked, so only the CPU generator may be seeded: torch.manual_seed would also seed
         # the accelerators, permanently.

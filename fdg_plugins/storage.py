@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atomic writing of JSON and tensors: a file is never seen half-written. No pickle.
+"""Atomic writing of JSON and tensors: no reader ever sees a partly written file. No pickle.
 
-A file gets the permissions that the process's umask leaves, as with any program; a ``private`` file is readable by its
-owner only (0600), in a folder that only its owner can enter (0700).
+Files get the usual permissions under the process's umask. A ``private`` file is readable by its owner only (0600), in a
+folder that only its owner can enter (0700).
 """
 
 import contextlib
@@ -22,24 +22,24 @@ from safetensors.torch import load, save
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import depth_exceeds
 
-# What safetensors, and torch behind it, make of content that is not sound.
+# The errors that safetensors and torch raise for invalid content.
 UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OverflowError)
-DEEPEST_JSON = 64  # levels; what this package reads and writes has fewer than ten
+DEEPEST_JSON = 64  # levels; this package's own files have fewer than ten
 
 
 def user_path(text: str, environment: Mapping[str, str]) -> Path:
-    """Return a path from the environment; a relative one is relative to the folder in which the user started.
+    """Return the absolute path for a user's text; a relative path refers to the directory where the user started.
 
-    FLARE's processes change their working folder, but ``PWD`` still names the one in which they were started.
+    FLARE's processes change their working directory, but ``PWD`` still names the one in which they were started.
     """
     path = Path(text).expanduser()
     return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Replace ``path`` by ``content``: a reader, also after a crash, finds either the old file or the new one.
+    """Replace ``path`` with ``content``; a reader finds either the old file or the new one, even after a crash.
 
-    ``private``: others can no longer read the file, and its folder is made by :func:`make_private_folder`. Raises
+    ``private``: only the owner can read the file, and :func:`make_private_folder` makes its folder. Raises
     ``DataError`` naming the file if it cannot be written; the old file is then unchanged.
     """
     try:
@@ -49,9 +49,9 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder and its missing parents accessible to the owner only; restrict the folder if it exists.
+    """Create the folder and its missing parents, accessible to the owner only; restrict the folder if it exists.
 
-    Raises ``OSError`` if it cannot be made; a folder of another owner is not changed.
+    Raises ``OSError`` if it cannot be created. A folder of another owner is not changed.
     """
     missing = [path, *path.parents]
     while missing and missing[-1].is_dir():
@@ -65,10 +65,10 @@ def make_private_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True, private: bool = False) -> Iterator[int]:
-    """Hold the file at ``path``, made if it is missing, for this process alone; give a descriptor to read and append.
+    """Lock the file at ``path`` for this process, creating it if needed; yield a descriptor for reading and appending.
 
-    The lock ends with the block or the process, however that ends: nothing is left that a person would have to remove.
-    Raises ``BlockingIOError`` if another process holds it and ``wait`` is false, ``OSError`` if it cannot be held.
+    The lock ends with the block or the process, however it ends, and leaves nothing that needs manual removal. Raises
+    ``BlockingIOError`` if another process holds the lock and ``wait`` is false, ``OSError`` if locking fails.
     """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600 if private else 0o666)
     try:
@@ -79,9 +79,9 @@ def locked(path: Path, *, wait: bool = True, private: bool = False) -> Iterator[
 
 
 def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
-    """Replace ``target`` by the present content of ``source``, by a hard link where the file system has them.
+    """Replace ``target`` with the current content of ``source``, as a hard link if the file system supports them.
 
-    ``source`` must be a file that is only replaced, as all files of this module are, and never written in place.
+    ``source`` must be a file that is only ever replaced, as all files of this module are, and never written in place.
     ``private``: the folder of ``target`` is accessible to the owner only; a linked file keeps its permissions. Raises
     ``DataError`` naming the file if this fails.
     """
@@ -120,7 +120,7 @@ def _replace(path: Path, content: bytes, *, private: bool) -> None:
 
 
 def _new_file(path: Path, mode: int) -> tuple[Path, int]:
-    """Return a new file next to ``path`` and a descriptor to write to it; the system applies the umask to ``mode``."""
+    """Create a file next to ``path``; return its path and a descriptor for writing. The umask applies to ``mode``."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with contextlib.suppress(FileExistsError):
@@ -128,7 +128,10 @@ def _new_file(path: Path, mode: int) -> tuple[Path, int]:
 
 
 def write_json(path: Path, value: Any, *, private: bool = False) -> None:
-    """Replace ``path`` by ``value`` as JSON; NaN and infinities are refused, since JSON has none."""
+    """Replace ``path`` with ``value`` as JSON; raise ``ValueError`` for NaN and infinities, which JSON lacks.
+
+    Raises ``DataError`` naming the file if it cannot be written.
+    """
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), private=private)
 
 
@@ -141,9 +144,9 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes, origin: str) -> Any:
-    """Return the value of untrusted JSON text, nested at most ``DEEPEST_JSON`` levels.
+    """Return the value of untrusted JSON text with at most ``DEEPEST_JSON`` levels of nesting.
 
-    Raises ``DataError``, in one sentence that begins with ``origin``, for text that is not JSON or nests deeper.
+    Raises ``DataError``, with one sentence that begins with ``origin``, for text that is not JSON or nests deeper.
     """
     too_deep = f"{origin} nests deeper than {DEEPEST_JSON} levels."
     try:
@@ -164,13 +167,16 @@ def save_tensors(
     *,
     private: bool = False,
 ) -> None:
-    """Replace ``path`` by ``tensors`` in the safetensors format, on the CPU, dense and contiguous."""
+    """Replace ``path`` with a safetensors file of ``tensors``, stored as dense contiguous CPU tensors.
+
+    Raises ``DataError`` naming the file if it cannot be written.
+    """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     write_bytes(path, save(plain, metadata=dict(metadata or {})), private=private)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors in the safetensors file ``path``."""
+    """Return the tensors in the safetensors file ``path``; raise ``DataError`` naming the file if it cannot be read."""
     try:
         return load(path.read_bytes())
     except OSError as error:

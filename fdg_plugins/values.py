@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the value of a setting may be, wherever it comes from, and how a sentence shows one that it may not be."""
+"""Checks for the values of settings from any source, and how an error message shows an invalid value."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     import pydantic
 
 LARGEST = 1e30
-"""The largest number that a factor or strength may be: times a loss, it is still finite in float32."""
+"""The largest allowed value of a factor or strength; its product with a loss is still finite in float32."""
 
 MOST_LEVELS = 8
-"""Levels of objects and lists within the value of one setting."""
+"""The most levels of nested objects and lists in the value of one setting."""
 
 SHOWN = 80
 
 LONGEST_QUOTE = 200
-"""Characters of what somebody else says, in a sentence of ours."""
+"""The most characters of another participant's text that a message quotes."""
 
 LONGEST_REASON = 400
 
@@ -27,33 +27,33 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def shorten(value: Any, limit: int = SHOWN) -> str:
-    """Return ``repr(value)``, cut to ``limit`` characters; never raises, however deep, long or large the value is."""
+    """Return ``repr(value)``, cut to ``limit`` characters; never raise, however deep, long or large the value is."""
     if isinstance(value, Mapping):
         return f"a mapping of {len(value)} keys"
     if isinstance(value, str | bytes):
-        value = value[: limit + 1]  # there is no need to quote megabytes
+        value = value[: limit + 1]  # avoid the repr of megabytes
     elif isinstance(value, list | tuple | set | frozenset) and len(value) > limit:
         return f"a {type(value).__name__} of {len(value)}"
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # too many levels; an integer of more digits than Python writes out
+    except (RecursionError, ValueError):  # too many levels; an integer with more digits than Python converts
         return f"a very large {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def visible(text: str) -> str:
-    """Return ``text`` with every character that is not printable written out, as Python does.
+    """Return ``text`` with every non-printable character escaped, as Python does.
 
-    So a file's name, or what somebody else says, forges no line of a log and commands no terminal.
+    A file name or another participant's text can then neither forge log lines nor control a terminal.
     """
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def one_line(text: str, limit: int = LONGEST_REASON) -> str:
-    """Return a text of somebody else's as one printable line of at most ``limit`` characters and how many there were.
+    """Return another participant's text as one printable line, cut to ``limit`` characters plus the original length.
 
-    Control characters, line ends and marks that turn the direction of writing are written out (``\\n``, ``\\x1b``), so
-    that a site can forge no line of a log and colour no terminal.
+    Control characters, line breaks and bidirectional marks are escaped (``\\n``, ``\\x1b``), so a site can neither
+    forge log lines nor control a terminal.
     """
     printable = visible(text[:limit])
     if len(text) <= limit and len(printable) <= limit:
@@ -62,7 +62,7 @@ def one_line(text: str, limit: int = LONGEST_REASON) -> str:
 
 
 def first_problem(error: "pydantic.ValidationError") -> str:
-    """Return pydantic's first complaint as one sentence: field, what came, what was expected."""
+    """Return pydantic's first error as one sentence: field, actual value, expected value."""
     detail = error.errors(include_url=False)[0]
     field = one_line(".".join(str(part) for part in detail["loc"]) or "value", LONGEST_QUOTE)
     if detail["type"] == "extra_forbidden":
@@ -74,7 +74,7 @@ def first_problem(error: "pydantic.ValidationError") -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether ``text`` can be written in UTF-8: file names on Linux, which are bytes, may hold others."""
+    """Return whether ``text`` can be encoded in UTF-8; file names on Linux, which are bytes, may not be."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -83,12 +83,12 @@ def is_utf8(text: str) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether ``value`` is an integer or float, no truth value, not NaN, and from -LARGEST to LARGEST."""
+    """Return whether ``value`` is an integer or float (not a boolean or NaN) in [-LARGEST, LARGEST]."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
 def too_large(value: Any) -> str:
-    """Return the end of a sentence on a number that is finite and beyond the largest; else nothing."""
+    """Return the end of a message about a finite number above LARGEST; an empty string for any other value."""
     finite = isinstance(value, int | float) and not isinstance(value, bool) and value not in (math.inf, -math.inf)
     return f", and of at most {LARGEST:g}" if finite and value > LARGEST else ""
 
@@ -96,9 +96,9 @@ def too_large(value: Any) -> str:
 def check_number(
     name: str, value: Any, *, at_least: float = 0, above: float | None = None, at_most: float = math.inf
 ) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a number in the range given and no larger than ``LARGEST``.
+    """Raise ``SettingsError`` unless ``value`` is a number in [``at_least``, ``at_most``] of at most ``LARGEST``.
 
-    ``above``, where given, stands in place of ``at_least``.
+    If ``above`` is given, it replaces ``at_least`` as an exclusive bound.
     """
     low = is_number(value) and (value > above if above is not None else value >= at_least)
     if low and value <= at_most:
@@ -113,7 +113,7 @@ def check_number(
 
 
 def check_count(name: str, value: Any, *, at_least: int, at_most: int) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a whole number from ``at_least`` to ``at_most``."""
+    """Raise ``SettingsError`` unless ``value`` is a whole number in [``at_least``, ``at_most``]."""
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
         raise SettingsError(f"{name} is {shorten(value)}, expected a whole number of at least {at_least}.")
     if value > at_most:
@@ -134,7 +134,7 @@ def check_truth(name: str, value: Any) -> None:
 
 
 def check_settings_known(whose: str, settings: Iterable[Any], known: Sequence[str]) -> None:
-    """Raise ``SettingsError``, which begins with ``whose``, for the first setting that is not among those known."""
+    """Raise ``SettingsError``, whose text begins with ``whose``, for the first setting that is not in ``known``."""
     for setting in settings:
         if setting not in known:
             has = ", ".join(known) or "none"
@@ -142,10 +142,10 @@ def check_settings_known(whose: str, settings: Iterable[Any], known: Sequence[st
 
 
 def read_like(name: str, value: Any, like: Any) -> Any:
-    """Return text, as from the environment, as a value of the kind of ``like``: a truth value, text, else a number.
+    """Convert text, such as an environment variable, to the type of ``like``: a boolean, text, or otherwise a number.
 
-    What is no text stays as it is, and so does text where ``like`` is a mapping. Raises ``SettingsError`` for text that
-    cannot be read so.
+    A value that is not text is returned unchanged. If ``like`` is text or a mapping, the stripped text is returned.
+    Raises ``SettingsError`` for text that cannot be converted.
     """
     if not isinstance(value, str):
         return value
@@ -168,7 +168,7 @@ def check_depth(name: str, value: Any) -> None:
 
 
 def depth_exceeds(value: Any, levels: int) -> bool:
-    """Return whether lists and mappings, such as a JSON value's, are nested in each other more than ``levels`` deep."""
+    """Return whether lists and mappings, such as those of a JSON value, are nested more than ``levels`` deep."""
     level = _containers([value])
     for _ in range(levels):
         if not level:

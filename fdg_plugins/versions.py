@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which versions of which packages records name, declared once for audit, sites and server."""
+"""The packages whose versions are recorded, declared once for audit, sites and server."""
 
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -10,5 +10,5 @@ OF_SERVER = (*OF_SITE, "numpy", "cvxpy", "clarabel")
 
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the version of each package, by its name; the packages are dependencies of this one."""
+    """Return the installed version of each package by name; all of them must be installed."""
     return {name: version(name) for name in packages}

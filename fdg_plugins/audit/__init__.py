@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit of what leaves a site: the contents of an answer, the auditor that records them, and the audit file."""
+"""The audit of everything that leaves a site: an answer's contents, the auditor that records them, the audit file."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The auditor: each answer of a site is recorded in the audit file, twice, or does not leave.
+"""The auditor: every answer of a site is recorded twice in the audit file, or it does not leave.
 
-The executor records it before it returns the answer to its caller. After all filters, FLARE fires
-``AFTER_TASK_RESULT_FILTER`` with the very object that it will send. FLARE only logs an exception of a handler, so an
-answer that cannot be recorded is emptied in place and becomes an error reply. Both lines carry the same id.
+The executor records an answer before returning it. After all filters, FLARE fires ``AFTER_TASK_RESULT_FILTER`` with the
+object that it will send, and the answer is recorded again. Both lines carry the same id. FLARE only logs an exception
+in an event handler, so an answer that cannot be recorded is emptied in place and becomes an error reply.
 """
 
 import hashlib
@@ -30,42 +30,42 @@ from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.versions import OF_AUDIT, installed_versions
 
 ID_BYTES = 8
-_PAIR = "fdg_audit_pair"  # private to the context of one task: its id, and that of the line
+_PAIR = "fdg_audit_pair"  # private property of one task's context: the task's id and the line's id
 
 
 def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
-    """Record what the executor is about to return; return the answer, or an error reply if it cannot be recorded."""
+    """Record the answer that the executor is about to return; return it, or an error reply if recording fails."""
     try:
         number = secrets.token_hex(ID_BYTES)
         line = audit_line(answer, fl_ctx, "returned", number)
         append_line(audit_path(fl_ctx), line.model_copy(update={"task": task_name, "filters": ()}))
         pair = (fl_ctx.get_prop(FLContextKey.TASK_ID), number)
         fl_ctx.set_prop(_PAIR, pair, private=True, sticky=False)
-    except Exception as error:  # noqa: BLE001 - whatever happens, what was not noted must not leave
+    except Exception as error:  # noqa: BLE001 - an answer that was not recorded must not leave
         return _withheld(error, fl_ctx)
     return answer
 
 
 def audit_event(event_type: str, fl_ctx: FLContext) -> None:
-    """Record what is about to leave the site; to be called with every event that a site's component receives.
+    """Record an answer that is about to leave the site; call this with every event that a site's component receives.
 
-    An answer that cannot be recorded is turned into an error reply, in place, which contains nothing of the answer.
+    An answer that cannot be recorded is replaced in place by an error reply, which contains none of the answer.
     """
     if event_type != EventType.AFTER_TASK_RESULT_FILTER:
         return
     answer = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
     if not isinstance(answer, Shareable):
-        return  # no answer of a site
+        return  # not a site's answer
     try:
         append_line(audit_path(fl_ctx), audit_line(answer, fl_ctx, "sent", _paired(fl_ctx)))
-    except Exception as error:  # noqa: BLE001 - FLARE would log any error, and send the answer
+    except Exception as error:  # noqa: BLE001 - FLARE would only log the error and send the answer
         reply = _withheld(error, fl_ctx)
         answer.clear()
         answer.update(reply)
 
 
 def _paired(fl_ctx: FLContext) -> str:
-    """Return the id of the line in which the executor noted this task's answer; a new one if it noted none."""
+    """Return the id of the executor's line for this task's answer; a new id if there is no such line."""
     match fl_ctx.get_prop(_PAIR):
         case (task, str(number)) if task == fl_ctx.get_prop(FLContextKey.TASK_ID):
             fl_ctx.set_prop(_PAIR, None, private=True, sticky=False)
@@ -89,7 +89,7 @@ def audit_path(fl_ctx: FLContext) -> Path:
 
 
 def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], own_id: str) -> AuditLine:
-    """Return the line for an answer as it is at a stage, with the id ``own_id``."""
+    """Return the audit line for an answer in its state at ``stage``, with the id ``own_id``."""
     contents = contents_of(answer, fl_ctx.get_all_public_props())
     job = str(fl_ctx.get_job_id())
     number = answer.get_header(AppConstants.CURRENT_ROUND)
@@ -115,7 +115,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return the versions of the packages, cached, because they are read from files."""
+    """Return the package versions; cached, because they are read from files."""
     return installed_versions(OF_AUDIT)
 
 
@@ -129,7 +129,7 @@ def _filters(fl_ctx: FLContext) -> tuple[FilterEntry, ...] | None:
 
 
 def _config_sha256(workspace: Any, job: str) -> str | None:
-    """Return the SHA-256 of the job's config for sites, which is JSON, or HOCON or YAML under the same name."""
+    """Return the SHA-256 of the job's site config (JSON, or HOCON or YAML under the same name); None if missing."""
     path = Path(workspace.get_client_app_config_file_path(job))
     files = sorted(path.parent.glob(f"{path.stem}.*"))
     return hashlib.sha256(files[0].read_bytes()).hexdigest() if files else None

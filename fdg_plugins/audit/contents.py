@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contents of an answer: every array with its size and norm, and every other value, by its place in the answer."""
+"""The contents of an answer: every array with its size and norm, and every other value with its path in the answer."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.audit.file import TensorEntry
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS
 
-LONGEST_LIST = 16  # of numbers; a longer one is noted as an array, with its length alone
+LONGEST_LIST = 16  # numbers; a longer list is recorded as an array, with length and norm only
 LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
@@ -30,7 +30,7 @@ _PARTS = {
 
 @dataclass
 class Contents:
-    """What was found: arrays; other values by place, such as ``meta/fdg_report/steps``; types of the rest by place."""
+    """The contents found: arrays; other values by path, such as ``meta/fdg_report/steps``; types of others."""
 
     kind: str = ""
     tensors: list[TensorEntry] = field(default_factory=list)
@@ -39,12 +39,12 @@ class Contents:
 
     @property
     def bytes(self) -> int:
-        """Size of all arrays."""
+        """Total size of all arrays, in bytes."""
         return sum(entry.bytes for entry in self.tensors)
 
 
 def contents_of(answer: Shareable, context: Mapping[str, Any]) -> Contents:
-    """Return what leaves with ``answer``; ``context``: the public properties that FLARE sends with it."""
+    """Return the contents that leave with ``answer``; ``context``: the public properties that FLARE sends with it."""
     found = Contents(kind="error" if answer.get_return_code(ReturnCode.OK) != ReturnCode.OK else "")
     headers = answer.get(ReservedHeaderKey.HEADERS) or {}
     _look(found, "headers", "", headers, 0)
@@ -71,7 +71,7 @@ def _dxo(answer: Shareable) -> DXO | None:
 
 
 def _look_into_dxo(found: Contents, name: str, dxo: DXO, depth: int) -> None:
-    """Note a DXO: its data under the part of its kind, or its own name, and its meta."""
+    """Record a DXO: its data under its name or the part name of its kind, and its meta."""
     collection = dxo.data_kind == DataKind.COLLECTION and isinstance(dxo.data, Mapping)
     if collection and depth < DEEPEST:
         for key, value in dxo.data.items():
@@ -84,7 +84,7 @@ def _look_into_dxo(found: Contents, name: str, dxo: DXO, depth: int) -> None:
 
 
 def _look_into_part(found: Contents, name: str, value: Any, depth: int) -> None:
-    # DXO's own encoding, which is what it becomes on the wire
+    # a DXO's encoding on the wire
     if isinstance(value, dict) and value.keys() == {"kind", "data", "meta"} and isinstance(value["meta"], dict | None):
         value = DXO(value["kind"], data=value["data"], meta=value["meta"])
     if isinstance(value, DXO):
@@ -94,7 +94,7 @@ def _look_into_part(found: Contents, name: str, value: Any, depth: int) -> None:
 
 
 def _look(found: Contents, part: str, place: str, value: Any, depth: int) -> None:
-    """Note ``value``, at ``place`` within ``part``, and everything in it."""
+    """Record ``value``, at path ``place`` within ``part``, and everything in it."""
     where = f"{part}/{place}" if place else part
     if isinstance(value, torch.Tensor | np.ndarray):
         found.tensors.append(_entry(part, place, value))
@@ -145,7 +145,7 @@ def _entry(part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntr
 
 
 def _norm(value: torch.Tensor | np.ndarray) -> float:
-    """Return the L2 norm in float64; NaN if it is not defined, as for an array of text."""
+    """Return the L2 norm, computed in float64; NaN if it is undefined, as for an array of text."""
     try:
         if isinstance(value, torch.Tensor):
             wide = torch.complex128 if value.is_complex() else torch.float64

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit file of a site: lines of JSON that are appended and never changed.
+"""A site's audit file: JSON lines that are appended and never changed.
 
-Every answer of our executor has two lines: one when the executor returns it, and one when FLARE is about to send it,
-after the last filter. An answer of another executor has only the second.
+Every answer of this package's executor has two lines: one when the executor returns it, and one when FLARE is about to
+send it, after the last filter. An answer of another executor has only the second line.
 """
 
 import logging
@@ -25,7 +25,7 @@ AUDIT_VERSION: Literal[2] = 2
 
 
 class TensorEntry(Checked):
-    """An array that left: its part of the answer, name, shape, dtype, bytes, and L2 norm (null in JSON: not finite)."""
+    """An array that left: its part of the answer, name, shape, dtype, size in bytes, L2 norm (null: not finite)."""
 
     part: str
     name: str
@@ -36,20 +36,21 @@ class TensorEntry(Checked):
 
 
 class FilterEntry(Checked):
-    """A filter that the answer had passed: class path, and whose it was, the ``site``'s or the ``job``'s."""
+    """A filter that the answer passed: its class path, and its source, the ``site`` or the ``job``."""
 
     filter: str
     source: str
 
 
 class AuditLine(Checked):
-    """What left a site in one answer, or was about to.
+    """The contents of one answer that left a site or was about to.
 
-    ``stage``: ``returned`` by the executor to whoever called it, or about to be ``sent`` after all filters. ``id`` is
-    the same in both lines of one answer. Version 1 had the second line alone, and no id.
-    ``round`` counts from 0, as on the wire; None: the answer names none. ``values`` holds everything that is no array,
-    by its place in the answer; ``others`` holds the types of what could not be looked into. ``filters`` is None if
-    FLARE did not say. ``config_sha256`` is that of the job's config for sites; None: there is no such file.
+    ``stage``: ``returned`` by the executor to its caller, or about to be ``sent`` after all filters. ``id`` is the same
+    in both lines of one answer. Version 1 had only the second line and no id. ``round`` is counted from 0, as on the
+    wire; None if the answer names no round. ``bytes`` is the total size of the arrays. ``values`` holds all other
+    values by their path in the answer; ``others`` holds the types of objects that could not be inspected. ``filters``
+    is None if FLARE did not tell. ``config_sha256`` is the digest of the job's site config; None if there is no such
+    file.
     """
 
     version: Literal[1, 2] = AUDIT_VERSION
@@ -78,16 +79,16 @@ class AuditLine(Checked):
 
 
 class BrokenLine(NamedTuple):
-    """A line of the file that is not an :class:`AuditLine`: its number, counted from 1, and what is wrong with it."""
+    """A line of the file that is not a valid :class:`AuditLine`: its number, counted from 1, and the reason."""
 
     number: int
     reason: str
 
 
 class PartSum(NamedTuple):
-    """One part of an answer, such as its ``update``: how many arrays, their bytes together, their L2 norm together.
+    """One part of an answer, such as its ``update``: number of arrays, their total size in bytes, joint L2 norm.
 
-    The norm is NaN if that of one of the arrays is.
+    The norm is NaN if the norm of any array is NaN.
     """
 
     part: str
@@ -99,10 +100,10 @@ class PartSum(NamedTuple):
 def append_line(path: Path, line: AuditLine) -> None:
     """Append ``line`` to the file, which is readable by its owner only; when this returns, the line is on disk.
 
-    Raises ``DataError`` if that fails; a partly written line is removed again if possible.
+    Raises ``DataError`` if that fails; a partly written line is then removed if possible.
     """
     try:
-        # The folder is the site's own workspace; a file that is not there is made, a folder is not.
+        # The folder is the site's own workspace. A missing file is created, a missing folder is not.
         with locked(path, private=True) as handle:  # two jobs of one site write to the same file
             _append(handle, line.model_dump_json().encode())
     except OSError as error:
@@ -125,9 +126,9 @@ def _append(handle: int, content: bytes) -> None:
 
 
 def audit_entries(path: Path) -> Iterator[AuditLine | BrokenLine]:
-    """Yield the lines of an audit file in order; for a broken line, its number and what is wrong.
+    """Yield the lines of an audit file in order; for an invalid line, its number and the reason.
 
-    A crash can leave an incomplete line, whose answer had not left. Raises ``DataError`` if the file cannot be read.
+    A crash can leave an incomplete line; its answer did not leave. Raises ``DataError`` if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -150,7 +151,10 @@ def _reason(error: pydantic.ValidationError) -> str:
 
 
 def read_audit(path: Path) -> Iterator[AuditLine]:
-    """Yield the lines of an audit file in order; a broken line is reported in the log and left out."""
+    """Yield the valid lines of an audit file in order; log a warning for each invalid line and skip it.
+
+    Raises ``DataError`` if the file cannot be read.
+    """
     for entry in audit_entries(path):
         if isinstance(entry, AuditLine):
             yield entry
@@ -161,9 +165,9 @@ def read_audit(path: Path) -> Iterator[AuditLine]:
 
 
 def never_sent(lines: Iterable[AuditLine]) -> set[str]:
-    """Return the ids of the answers that the executor returned and FLARE did not send.
+    """Return the ids of the answers that the executor returned but FLARE did not send.
 
-    Causes are another caller than FLARE's runner, an aborted task, a filter that failed, and a crash.
+    Possible causes are a caller other than FLARE's runner, an aborted task, a failed filter, or a crash.
     """
     returned: set[str] = set()
     sent: set[str] = set()
@@ -174,14 +178,14 @@ def never_sent(lines: Iterable[AuditLine]) -> set[str]:
 
 
 def shown_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
-    """Return one line for every answer, in the order of the file: the ``sent`` line if it was sent."""
+    """Return one line for every answer, in file order: the ``sent`` line if it was sent, else the ``returned`` line."""
     kept = list(lines)
     unsent = never_sent(kept)
     return [line for line in kept if line.stage == "sent" or line.id in unsent]
 
 
 def part_sums(line: AuditLine) -> list[PartSum]:
-    """Return a summary of each part of an answer, in the order of its tensors; empty for an answer without tensors."""
+    """Return a summary of each part of an answer, in the order of its arrays; empty for an answer without arrays."""
     sums = []
     for part in dict.fromkeys(entry.part for entry in line.tensors):
         entries = [entry for entry in line.tensors if entry.part == part]
@@ -191,24 +195,24 @@ def part_sums(line: AuditLine) -> list[PartSum]:
 
 
 def round_text(line: AuditLine) -> str:
-    """Return the round of an answer as it is counted on the wire, from 0; ``-`` for an answer that names none."""
+    """Return an answer's round, counted from 0 as on the wire; ``-`` for an answer that names no round."""
     return "-" if line.round is None else str(line.round)
 
 
 def code_text(line: AuditLine) -> str:
-    """Return the return code of an answer, marked as not sent if it has only the executor's line."""
+    """Return an answer's return code, marked as not sent if the line is the executor's."""
     return line.return_code if line.stage == "sent" else f"{line.return_code}, {NOT_SENT}"
 
 
 def filters_text(line: AuditLine) -> str:
-    """Return the class names of the filters that an answer had passed; ``-``: none, ``?``: FLARE did not say."""
+    """Return the class names of the filters that an answer passed; ``-``: none, ``?``: FLARE did not tell."""
     if line.filters is None:
         return "?"
     return ", ".join(one.filter.rpartition(".")[2] for one in line.filters) or "-"
 
 
 def json_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Return ``values`` as JSON can hold them: numbers that are not finite become their names."""
+    """Return ``values`` in a form that JSON supports: non-finite numbers become text, such as ``"nan"``."""
     return {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of one round's requests, and how each answer is read: against what the server knows of its site."""
+"""The answers to one round's requests, each validated against what the server knows about its site."""
 
 import math
 from collections.abc import Mapping
@@ -28,8 +28,12 @@ from fdg_plugins.training.global_model import count_bytes
 
 @dataclass
 class Answers:
-    """What came of one round's requests: scores of the model sent, local training of the usable updates, what the guard
-    refused, the sites for whom the model sent gives no finite loss or update, bytes."""
+    """The result of one round's requests, by site.
+
+    ``scores``: evaluations of the model that was sent. ``local``: local training behind each usable update.
+    ``refused_reports`` and ``refused_updates``: reasons for each refusal. ``not_finite``: sites where the model that
+    was sent gave no finite loss or update. ``bytes_up``: bytes received; ``bytes_in_files``: bytes held in files.
+    """
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
     local: dict[str, LocalRecord] = field(default_factory=dict)
@@ -38,10 +42,10 @@ class Answers:
     not_finite: set[str] = field(default_factory=set)
     bytes_up: int = 0
     bytes_in_files: int = 0
-    unchecked: str | None = None  # a site whose answer came without the reports from which the weights follow
+    unchecked: str | None = None  # a site whose answer lacks the checked reports that determine the weights
 
     def take_score(self, site: str, score: Evaluation) -> None:
-        """Note a site's score of the model sent."""
+        """Record a site's score for the model that was sent."""
         self.scores[site] = score
         if not math.isfinite(score.loss):
             self.not_finite.add(site)
@@ -49,7 +53,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Reception:
-    """Reads the answers of a round into ``answers``; each method raises ``ContributionError`` for one it cannot use."""
+    """Reads a round's answers into ``answers``; each method raises ``ContributionError`` for an unusable answer."""
 
     record: RunRecord
     aggregator: UpdateAggregator
@@ -58,27 +62,27 @@ class Reception:
     answers: Answers
 
     def take_update(self, site: str, answer: FLModel) -> None:
-        """Take a site's update, and what it says of its training."""
+        """Take a site's update and its training report."""
         try:
             self._take_update(site, answer)
         finally:
-            # FLARE's context keeps the last answer until the next one comes, and with it its files.
+            # FLARE's context holds the last answer, and hence its files, until the next answer arrives.
             if self.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
                 answer.params.clear()
 
     def take_score(self, site: str, answer: FLModel) -> None:
-        """Take the score of a site that only judges the model sent."""
+        """Take the score of a site that only evaluates the model that was sent."""
         score = Evaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
         held_out = site in self.record.held_out
         self.expected[site].check_score(score, "test" if held_out else "validation")
         self.answers.take_score(site, score)
 
     def take_report(self, task: str, site: str, answer: FLModel) -> None:
-        """Take the method's report, which is the whole answer to ``task``."""
+        """Take the method's report, which makes up the whole answer to ``task``."""
         self.channel.take(task, site, self._read_reports(task, site, answer))
 
     def _read_reports(self, task: str, site: str, answer: FLModel) -> CheckedReports:
-        """Return the reports beside an answer to ``task``, and note a refusal of the method's."""
+        """Return the reports in an answer to ``task``; record the reason if the method's report was refused."""
         checked, exchange = self.channel.read(task, answer), self.channel.exchange
         self.answers.bytes_up += checked.num_bytes
         if exchange is not None and exchange.report in checked.refused:
@@ -113,7 +117,7 @@ class Reception:
         answers.bytes_in_files += sum(size_of(value) for value in answer.params.values() if is_reference(value))
 
     def _bytes_on_the_wire(self, answer: FLModel) -> int:
-        """Return the size of an update as it came; one that was rounded is wider by now."""
+        """Return the size of an update on the wire, in bytes; a rounded update has been widened since."""
         rounded = self.record.protocol.update_precision != "float32"
-        came = answer.meta.get(META_UPDATE_BYTES) if rounded else None  # only then a filter has overwritten it
+        came = answer.meta.get(META_UPDATE_BYTES) if rounded else None  # set by a filter only if rounded
         return count_bytes(answer.params) if came is None else came

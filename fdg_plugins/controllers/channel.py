@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the workflow does with the reports beside the updates: it keeps them for a round, and commits both together.
+"""Holds the reports that accompany the updates for one round, so that the workflow commits both together.
 
-The server's filters read the reports and put what they read on the answers. An answer that is refused leaves nothing
-here; a report that is refused does not take the update with it.
+The server's filters validate the reports and attach the result to the answers. A refused answer leaves nothing here.
+A refused report does not invalidate its update.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ TENSORS_FILE = "server_state.safetensors"
 
 
 class ReportChannel:
-    """The method's exchange and the round's reports for it, by site; nothing for a method that shares nothing."""
+    """The method's exchange and this round's reports for it, by site; does nothing if ``exchange`` is None."""
 
     def __init__(self, messenger: Messenger, exchange: Exchange | None) -> None:
         self.messenger = messenger
@@ -36,9 +36,9 @@ class ReportChannel:
     def begin(
         self, round_number: int, state: Mapping[str, torch.Tensor], facts: Mapping[str, SiteFacts] | None = None
     ) -> None:
-        """Start a round, counted from 0: drop the reports of the last one, and let the filters know.
+        """Start round ``round_number``, counted from 0: drop the previous round's reports and notify the filters.
 
-        ``facts``: what is known of each site in it.
+        ``facts``: what is known about each site in this round.
         """
         self.reports = {}
         if self.exchange is not None:
@@ -48,16 +48,16 @@ class ReportChannel:
 
     @property
     def sends(self) -> bool:
-        """Whether something goes down beside the model in this round."""
+        """Whether this round's broadcast carries tensors in addition to the model."""
         return self.bytes_down > 0
 
     @property
     def bytes_down(self) -> int:
-        """Size of what goes down to one site."""
+        """Size of the additional tensors sent to one site, in bytes."""
         return 0 if self.exchange is None else count_bytes(self.exchange.down())
 
     def read(self, task: str, answer: FLModel) -> CheckedReports:
-        """Return what the server's filters read of the reports beside an answer to ``task``; nothing is kept."""
+        """Return the reports that the server's filters validated in an answer to ``task``, without keeping them."""
         checked = CheckedReports.of((answer.meta or {}).get(META_CHECKED_REPORTS))
         if self.exchange is None or self.exchange.phase != task:
             return checked
@@ -66,7 +66,10 @@ class ReportChannel:
         return checked
 
     def take(self, task: str, site: str, checked: CheckedReports) -> None:
-        """Keep a site's report for the end of the round: the answer to ``task``, which brought it, is used."""
+        """Keep a site's report until the end of the round; call this once its answer to ``task`` has been accepted.
+
+        Raises ``ContributionError`` for a second report in the same round.
+        """
         if self.exchange is None or self.exchange.phase != task or self.exchange.report not in checked:
             return
         if site in self.reports:
@@ -74,7 +77,7 @@ class ReportChannel:
         self.reports[site] = checked[self.exchange.report]
 
     def require_checks(self) -> None:
-        """Raise ``SettingsError`` if an answer came whose report no filter had looked at."""
+        """Raise ``SettingsError`` if an answer arrived whose report no filter had checked."""
         if self._unchecked is not None:
             task, site = self._unchecked
             raise SettingsError(
@@ -83,17 +86,17 @@ class ReportChannel:
             )
 
     def drop(self, site: str) -> None:
-        """Leave a site's report out of the round; without effect if there is none."""
+        """Exclude a site's report from the round; has no effect if there is none."""
         self.reports.pop(site, None)
 
     def commit(self, task: str) -> None:
-        """Learn from the reports that are left of those that came with the answers to ``task``."""
+        """Let the exchange learn from the remaining reports that came with the answers to ``task``."""
         if self.exchange is not None and self.exchange.phase == task:
             self.exchange.finish(self.reports)
             self.reports = {}
 
     def save(self, folder: Path, after_round: int) -> dict[str, Any] | None:
-        """Write what it has learned as tensors; return the rest, as a value for JSON."""
+        """Write the tensors of the exchange's state to ``folder``; return the rest of its state as a JSON value."""
         if self.exchange is None:
             return None
         save_tensors(folder / TENSORS_FILE, self.exchange.tensors(), {"after_round": str(after_round)})

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server knows of a site's answer before it comes: from protocol and census follow counts, steps and rates.
+"""What the server knows about a site's answer in advance: counts, steps and learning rates.
 
-An answer that says otherwise is refused: a method that divides by what a site claims would follow the claim.
+They follow from the protocol and the census. The server refuses an answer that contradicts them, because a method that
+divides by a claimed value would trust the claim.
 """
 
 import math
@@ -21,7 +22,7 @@ from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
 
 @dataclass(frozen=True)
 class Expected:
-    """What one site must say of itself in one round, if it does what the protocol asks of the data that it counted."""
+    """What one site must report in one round if it follows the protocol on the data it counted in the census."""
 
     site: str
     domain: str
@@ -34,7 +35,7 @@ class Expected:
     task: Task = DEFAULT_TASK
 
     def check_training(self, report: TrainReport, samples: Any) -> None:
-        """Raise ``ContributionError`` naming the first thing of a site's training that is not as it must be."""
+        """Raise ``ContributionError`` naming the first value in a site's training report that is not as expected."""
         self._same("number of samples", samples, self.num_train, "counted in the census")
         self._same("domain", report.domain, self.domain, "told in the census")
         self._same("steps", report.steps, self.facts.steps, "of this protocol")
@@ -51,7 +52,7 @@ class Expected:
             self.check_score(score, "train")
 
     def check_score(self, score: Evaluation, split: Literal["train", "validation", "test"]) -> None:
-        """Raise ``ContributionError`` for a score of another split, or of another number of images."""
+        """Raise ``ContributionError`` if a score is for another split or covers another number of images."""
         counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
         self._same("split of an evaluation", score.split, split, "asked for")
         self._same("count of an evaluation", score.count, counts[split], "counted in the census")
@@ -72,7 +73,7 @@ class Expected:
 
 
 def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number: int) -> Expected:
-    """Return what ``site`` must say in a round, counted from 0, by its answer to the census."""
+    """Return what ``site`` must report in round ``round_number``, counted from 0, given its census reply."""
     steps = protocol.local_epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
     task = TASKS.get(protocol.task)
     samples = task.samples_per_image(protocol.image_size)
@@ -96,7 +97,7 @@ def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number:
 
 
 def expectations(record: RunRecord, round_number: int) -> Mapping[str, Expected]:
-    """Return what each site of a run must say in a round, counted from 0."""
+    """Return, by site, what each site of a run must report in round ``round_number``, counted from 0."""
     return {
         site: expected_of(site, record.protocol, reply, round_number) for site, reply in sorted(record.census.items())
     }

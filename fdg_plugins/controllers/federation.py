@@ -48,23 +48,23 @@ SLOW_FROM_SCRATCH = 0.5
 
 
 class FederationController(Messenger):
-    """Census, then rounds of local training and aggregation, with the held-out domain as judge only.
+    """Runs a census, then rounds of local training and aggregation; the held-out domain only evaluates.
 
-    In a round the sources evaluate the model they receive before they train on it, while the sites of the
-    held-out domain evaluate it: every site has exactly one task, and round r judges the model after round r - 1.
+    In each round, the source sites evaluate the received model before they train it, and the held-out sites evaluate
+    the same model. Every site has exactly one task, and round r evaluates the model after round r - 1.
 
-    Nothing is checked here: what is wrong in a job ends its run in one sentence, before any site is asked.
+    The constructor validates nothing. An invalid job ends its run with a one-sentence reason before any site is asked.
 
     Args:
-        aggregator_id: id of a component of the job that is an
-            :class:`~fdg_plugins.aggregators.UpdateAggregator`; not looked for if ``aggregator`` is given.
+        aggregator_id: id of the job component that is an
+            :class:`~fdg_plugins.aggregators.UpdateAggregator`; ignored if ``aggregator`` is given.
         protocol: fields of :class:`~fdg_plugins.settings.protocol.Protocol` that differ from its defaults.
-        stand_in_protocol: fields, or settings of the aggregator, that replace these when the sites have no real
-            data and use the stand-in.
-        poll: seconds between looks for answers.
-        aggregator: the server's rule, a name or ``{"name": ..., <its settings>}``
+        stand_in_protocol: protocol fields, or aggregator settings, that override the above when the sites have no
+            real data and use the stand-in.
+        poll: interval between checks for answers, in seconds.
+        aggregator: the server's aggregation rule, a name or ``{"name": ..., <its settings>}``
             (:func:`~fdg_plugins.aggregators.make_aggregator`).
-        resume: id of the job that started the run which this one continues after its last complete round.
+        resume: id of the job that started the run; this job continues that run after its last complete round.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class FederationController(Messenger):
         self._rounds: Rounds | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Answer ``show_stats`` and ``nvflare job stats`` with where the run stands."""
+        """Answer ``show_stats`` and ``nvflare job stats`` with the progress of the run."""
         super().handle_event(event_type, fl_ctx)
         answer_stats(type(self).__name__, self._stats, event_type, fl_ctx)
 
@@ -93,7 +93,7 @@ class FederationController(Messenger):
         return stats(self._rounds.record) if self._rounds else {"phase": "census"}
 
     def run(self) -> None:
-        """Run the job to its end; a problem that a user can mend ends it with one sentence."""
+        """Run the job to completion; a problem that the user can fix ends it with a one-sentence reason."""
         fobs.register(TensorDecomposer)
         quiet_console()
         welcome_returning_sites(self.engine)
@@ -153,7 +153,7 @@ class FederationController(Messenger):
             self._train(self._rounds, record)
 
     def _admit_plugins(self) -> None:
-        """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before any is loaded."""
+        """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before loading any."""
         workspace = self.engine.get_workspace()
         uses = uses_of(self.aggregator, (self.protocol, self.stand_in_protocol), os.environ)
         custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
@@ -167,7 +167,7 @@ class FederationController(Messenger):
     def _aggregator(self) -> UpdateAggregator:
         if self.aggregator is not None:
             named = make_aggregator(self.aggregator)
-            named.fl_ctx = self.fl_ctx  # FLARE gives it to components of the job only
+            named.fl_ctx = self.fl_ctx  # FLARE sets it only on components of the job
             return named
         aggregator = self.get_component(self.aggregator_id)
         if not isinstance(aggregator, UpdateAggregator):
@@ -194,7 +194,7 @@ class FederationController(Messenger):
         return take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
 
     def _warn_of_wide_lists(self, federation: Federation) -> None:
-        """Name each participant whose operator allows classes that these jobs do not need, and how to mend it."""
+        """Warn about each participant whose operator allows classes that these jobs do not need; name the fix."""
         if in_simulator(self.fl_ctx):
             return
         own = count_other_components(Path(self.engine.get_workspace().get_root_dir()), SERVER)
@@ -233,7 +233,7 @@ class FederationController(Messenger):
             )
 
     def _tell_widgets(self, number: int, rounds: Rounds) -> None:
-        """Tell FLARE's widgets that a round starts, in the way FLARE's own workflows do."""
+        """Notify FLARE's widgets that a round starts, as FLARE's own workflows do."""
         learnable = make_model_learnable(rounds.model.state, {})
         self.fl_ctx.set_prop(AppConstants.GLOBAL_MODEL, learnable, private=True, sticky=True)
         self.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, number - 1, private=True, sticky=False)
@@ -260,7 +260,7 @@ class FederationController(Messenger):
                 self.warning("From scratch this server_lr is very slow; FDG_SERVER_LR=1 steps as far as FedAvg.")
 
     def _fail_simulation(self, reason: str) -> None:
-        """Make FLARE's simulator exit with an error: there it is a dead site that ends a run, not a person's order."""
+        """Make FLARE's simulator exit with an error: there, an abort means that a site died, not a user's request."""
         if in_simulator(self.fl_ctx):
             self.panic(reason)
 
@@ -268,10 +268,10 @@ class FederationController(Messenger):
         self.error(f"stopped: {reason}")
         if self._rounds is not None:
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
-            with suppress(DataError):  # the reason may be that nothing can be written, and has been said
+            with suppress(DataError):  # the disk may be unwritable, which the log already says
                 self._rounds.save_record()
 
 
 def method_in_force(protocol: Protocol, aggregator: UpdateAggregator) -> Method:
-    """Return what a record says of the method: aggregator with its settings, and objective."""
+    """Return the method as the record describes it: the aggregator with its settings, and the objective."""
     return Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=protocol.objective)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard before a step: what stands out from the round is refused by name, a step that is far too long not taken.
+"""The guard before a server step: it names outlying updates and reports, and rejects a step that is far too long.
 
-It looks at lengths, which the round has in any case; only where one stands out roughly it is computed exactly.
+It compares lengths, which each round already computes roughly. It computes a length exactly only if the rough value
+stands out.
 """
 
 import math
@@ -21,16 +22,19 @@ from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.training.global_model import GlobalModel
 
-EARLIER_ROUNDS = 5  # whose updates say what is usual
-HARMLESS = 1e-3  # of the model's length: no update so short can ruin it
-HARMLESS_ALONE = 0.1  # likewise, where neither other sites nor earlier rounds say what is usual
-MANY_STEPS = 100.0  # times the ratio: nothing so long passes, however many steps its site claims
-SUSPECT = 0.5  # of the ratio: rough lengths beyond it are looked at exactly
-MOST_COUNTS_PER_STEP = 1000.0  # of a counter buffer; methods pass a batch through the model several times
+EARLIER_ROUNDS = 5  # number of past rounds whose updates define what is usual
+HARMLESS = 1e-3  # fraction of the model's length; an update this short cannot ruin the model
+HARMLESS_ALONE = 0.1  # the same fraction if neither other sites nor earlier rounds define what is usual
+MANY_STEPS = 100.0  # multiple of the ratio beyond which an update is refused, however many steps its site claims
+SUSPECT = 0.5  # fraction of the ratio beyond which a rough length is recomputed exactly
+MOST_COUNTS_PER_STEP = 1000.0  # limit for a counter buffer; methods may pass a batch through the model several times
 
 
 class Guard:
-    """Says who is left out of a round, and why; it changes nothing."""
+    """Decides which sites to exclude from a round, with the reason; it changes no state.
+
+    ``ratio``: the protocol's ``outlier_ratio``; 0 disables all length checks.
+    """
 
     def __init__(self, record: RunRecord, model: GlobalModel, ratio: float) -> None:
         self.record = record
@@ -38,7 +42,7 @@ class Guard:
         self.ratio = ratio
 
     def updates(self, aggregator: UpdateAggregator, expected: Mapping[str, Expected]) -> dict[str, str]:
-        """Return the sites whose accepted updates stand out, each with the reason."""
+        """Return the sites whose accepted updates are outliers, each with the reason."""
         accepted = aggregator.accepted()
         refused = self._counters(accepted, expected)
         if not self.ratio or not accepted:
@@ -55,7 +59,7 @@ class Guard:
         return refused
 
     def reports(self, exchange: Exchange, reports: Mapping[str, Any]) -> dict[str, str]:
-        """Return the sites whose reports for the method stand out, each with the reason."""
+        """Return the sites whose method reports are outliers, each with the reason."""
         refused: dict[str, str] = {}
         if not self.ratio:
             return refused
@@ -69,7 +73,10 @@ class Guard:
         return refused
 
     def step(self, step: Mapping[str, torch.Tensor], server_lr: float, longest: float) -> None:
-        """Raise ``FDGError`` for a step far longer than ``longest``, the longest update of which it was made."""
+        """Raise ``FDGError`` if a step is far longer than ``longest``, the length of the longest update behind it.
+
+        The length of the step is its Euclidean norm divided by ``server_lr``.
+        """
         if not self.ratio:
             return
         parts = [torch.as_tensor(step[name]) for name in self._names(ParameterKind.TRAINABLE)]
@@ -85,7 +92,7 @@ class Guard:
             )
 
     def standing_out(self) -> str | None:
-        """Return the site whose update stands out most in the last round that stepped; None if no site clearly does."""
+        """Return the site with the most outlying update in the last round that took a step; None if none is clear."""
         stepped = [one for one in self.record.rounds if one.aggregation is not None and not one.undone]
         norms = stepped[-1].aggregation.update_norms if stepped and stepped[-1].aggregation is not None else {}
         if len(norms) < MAJORITY:
@@ -99,10 +106,11 @@ class Guard:
         return f"expected at most {self.ratio:g} times (outlier_ratio)"
 
     def _beyond(self, lengths: Mapping[str, float], steps: Mapping[str, float], ratio: float) -> dict[str, float]:
-        """Return the sites beyond ``ratio`` in length and in length per step, with how often as long they are.
+        """Return the sites beyond ``ratio`` in both length and length per step, with their ratio to the usual length.
 
-        A site with many more steps than the others goes farther, and one with far fewer goes farther in each. How many
-        they are follows from what the site counted, which may be a lie: far beyond the ratio they excuse nothing.
+        A site with many more steps than the others moves farther in total; a site with far fewer moves farther per
+        step. The number of steps follows from the site's own census counts, which may be false, so lengths far beyond
+        the ratio are refused regardless of steps.
         """
         earlier = self._earlier()
         usual = [length for length, _ in earlier]
@@ -121,7 +129,7 @@ class Guard:
         return {site: of_length[site] for site in sorted(found) if of_length[site] > ratio}
 
     def _earlier(self) -> list[tuple[float, float]]:
-        """Return the median length, and length per step, of the updates of the last rounds that stepped."""
+        """Return the median length and the median length per step of the updates in each recent round with a step."""
         found: list[tuple[float, float]] = []
         for finished in self.record.rounds[::-1]:
             if finished.aggregation is not None and not finished.undone and len(found) < EARLIER_ROUNDS:
@@ -131,7 +139,7 @@ class Guard:
         return found
 
     def _buffers(self, accepted: Mapping[str, Contribution]) -> dict[str, float]:
-        """Return the sites whose own averaged buffers, which received plus update gives, are beyond the ratio."""
+        """Return the sites whose local float buffers (received + update) exceed the ratio, with their ratio."""
         names = self._names(ParameterKind.FLOAT_BUFFER)
         if not names or len(accepted) < 2:
             return {}
@@ -140,7 +148,7 @@ class Guard:
             site: float(torch.linalg.vector_norm(received + _flat([whole(one.update[name]) for name in names])))
             for site, one in accepted.items()
         }
-        unit = math.sqrt(len(received))  # a mean square of one is harmless
+        unit = math.sqrt(len(received))  # the length of a vector with mean square 1, which is harmless
         floor = max(float(torch.linalg.vector_norm(received)), unit, min(own.values()) if len(own) < MAJORITY else 0.0)
         return {site: times for site, times in length_ratios(own, floor=floor).items() if times > self.ratio}
 
@@ -163,7 +171,7 @@ class Guard:
 
 
 def longest_update(aggregator: UpdateAggregator) -> float:
-    """Return roughly the length of the longest accepted update."""
+    """Return the approximate length of the longest accepted update; 0 if there is none."""
     return max((one.length for one in aggregator.accepted().values()), default=0.0)
 
 
@@ -172,7 +180,7 @@ def _squared_length(tensor: torch.Tensor) -> float:
 
 
 def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return all values as one vector, float64."""
+    """Return all values as one vector ``[P]``, float64."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]).double()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking sites: several tasks at once, answers as they arrive, a reason for every site that gave none."""
+"""Sends several tasks to the sites at once, takes answers as they arrive, and records a reason for each missing one."""
 
 import time
 from collections import Counter
@@ -15,13 +15,16 @@ from fdg_plugins.flare.workflow import Workflow
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, LONGEST_QUOTE, META_SITE, one_line
 
 
-class Aborted(Exception):  # noqa: N818 - an order that was obeyed, not an error
-    """The job was aborted, by a person or because its sites are gone; the text names who was waited for."""
+class Aborted(Exception):  # noqa: N818 - a request that was followed, not an error
+    """The job was aborted by a user or because its sites are gone; the text names the sites still awaited."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One task for some sites, and what to do with each answer; ``on_answer(site, model)`` may refuse it."""
+    """One task for some sites, and the handler for each answer.
+
+    ``on_answer(site, model)`` may refuse the answer by raising ``ContributionError``.
+    """
 
     task: str
     sites: tuple[str, ...]
@@ -31,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for the rest: ``seconds`` after ``enough`` usable answers to ``task`` have come."""
+    """The straggler timeout: stop waiting ``seconds`` after ``enough`` usable answers to ``task`` have arrived."""
 
     seconds: float
     enough: int
@@ -39,40 +42,40 @@ class Patience:
 
 
 class Messenger(Workflow):
-    """A workflow that sends several tasks at once and keeps a reason for every missing answer."""
+    """A workflow that sends several tasks at once and records a reason for every missing answer."""
 
     def __init__(self, poll: float = 0.005) -> None:
         super().__init__(poll)
-        self._mark = ""  # words that must stand in every line of the run, such as STAND-IN
+        self._mark = ""  # a prefix for every log line of the run, such as STAND-IN
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
         self._usable: Counter[str] = Counter()
-        self.not_finite: set[str] = set()  # sites of the last question whose training gave nothing finite
-        self.departed: dict[str, str] = {}  # sites that said that they take no further part, with the reason
+        self.not_finite: set[str] = set()  # sites whose training gave no finite result in the last ``ask``
+        self.departed: dict[str, str] = {}  # sites that announced that they take no further part, with the reason
 
     def info(self, msg: str) -> None:
-        """Keep the base classes' bookkeeping ("Sending task ...") out of what a person reads."""
+        """Log the base classes' bookkeeping ("Sending task ...") at debug level only."""
         self.debug(msg)
 
     def say(self, text: str) -> None:
-        """Print a line for a person, with the run's mark."""
+        """Log a line for the user, with the run's mark."""
         self.log_info(self.fl_ctx, self._marked(text))
 
     def warning(self, msg: str) -> None:
-        """Print a warning, with the run's mark."""
+        """Log a warning, with the run's mark."""
         super().warning(self._marked(msg))
 
     def error(self, msg: str) -> None:
-        """Print an error, with the run's mark."""
+        """Log an error, with the run's mark."""
         super().error(self._marked(msg))
 
     def _marked(self, text: str) -> str:
         return f"{self._mark} | {text}" if self._mark else text
 
     def ask(self, requests: Iterable[Request], timeout: int, patience: Patience | None = None) -> dict[str, str]:
-        """Send all requests, wait for the answers, and return the reasons of the sites without a usable one.
+        """Send all requests and wait for the answers; return, by site, the reason for each unusable or missing answer.
 
-        Raises ``Aborted`` if the job is aborted meanwhile.
+        ``timeout`` is in seconds. Raises ``Aborted`` if the job is aborted while waiting.
         """
         self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
         waiting: set[str] = set()
@@ -97,7 +100,7 @@ class Messenger(Workflow):
         return dict(sorted(self._failures.items()))
 
     def _wait(self, patience: Patience | None) -> str | None:
-        """Wait until no task stands, or the job is aborted; return why tasks were given up, None if none was."""
+        """Wait until no task is pending or the job is aborted; return why tasks were cancelled, or None."""
         given_up: str | None = None
         enough_since: float | None = None
         while self.get_num_standing_tasks() and not self.abort_signal.triggered:
@@ -132,17 +135,17 @@ class Messenger(Workflow):
         )
 
     def _fail(self, site: str, reason: str) -> None:
-        """Note why a site gave nothing; the reason may quote the site, so it becomes one short line."""
+        """Record why a site gave no usable answer; the reason may quote the site, so it is cut to one short line."""
         reason = one_line(reason)
         self._failures[site] = reason
         self.warning(f"site {site}: {reason}")
 
     def note_late(self, site: str, what: str) -> None:
-        """Warn of an answer that came after its task had ended."""
+        """Warn about an answer that arrived after its task had ended."""
         self.warning(f"site {site}: {what}")
 
     def note_answer(self, site: str, result: Shareable) -> bool:
-        """Note the reason of an error reply, which FLARE would drop; return whether the answer can be used."""
+        """Record the reason in an error reply, which FLARE would drop; return whether the answer is usable."""
         self._answered.add(site)
         code = result.get_return_code(ReturnCode.OK)
         if code == ReturnCode.OK:

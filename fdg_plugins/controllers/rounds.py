@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: what is asked of the sites, what becomes of their answers, what is kept."""
+"""The rounds of a run: requests to the sites, aggregation of their answers, and the files written."""
 
 import json
 import time
@@ -39,7 +39,7 @@ FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
 
 
 def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return which of ``sources`` train in round ``number``, counted from 1: all, or as many as the protocol draws."""
+    """Return the ``sources`` that train in round ``number``, counted from 1: all, or a seeded draw by the protocol."""
     count = protocol.sites_per_round
     if count is None or count >= len(sources):
         return sources
@@ -48,7 +48,10 @@ def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tup
 
 
 class Rounds:
-    """The rounds of one run: owns the global model, the record and their files; asks through the messenger."""
+    """The rounds of one run. Owns the global model, the record and their files; asks sites through the messenger.
+
+    ``folder``: the job's results; ``state``: the run's folder for resuming, None if the server keeps no state.
+    """
 
     def __init__(
         self,
@@ -74,7 +77,10 @@ class Rounds:
         self._seconds_before = 0.0
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
-        """Run round ``number``, counted from 1; return its record and the evaluation of the model it started from."""
+        """Run round ``number``, counted from 1; return its record and the evaluation of the model sent in it.
+
+        Raises ``FDGError`` if too few sites are left, ``SettingsError`` if a required check filter is missing.
+        """
         started = time.perf_counter()
         record, answers = self.record, Answers()
         drawn = draw_sites(record.protocol, self._taking_part(record.sources), number)
@@ -92,7 +98,7 @@ class Rounds:
         answers.not_finite |= self.messenger.not_finite
         self.channel.require_checks()
         broken = self._is_broken(drawn, answers)
-        # The evaluation is of the model as it was sent, so it is judged, and kept if it is the best, before the step.
+        # The evaluation covers the model as sent, so record it, and keep the model if it is the best, before the step.
         expected = self._taking_part(record.sources) if record.protocol.validate_all else drawn
         evaluation = self._judge(number - 1, answers, expected, undone=broken)
         aggregating = time.perf_counter()
@@ -120,7 +126,11 @@ class Rounds:
         return finished, evaluation
 
     def evaluate_last(self) -> EvaluationRecord:
-        """Let every site judge the model after the last round; return the evaluation."""
+        """Have every site evaluate the model after the last round; return the evaluation.
+
+        If most sources get no finite number from that model, undo the last step and return the evaluation of the
+        restored model.
+        """
         record, answers = self.record, Answers()
         sources = self._taking_part(record.sources)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
@@ -133,12 +143,12 @@ class Rounds:
             return evaluation
         self._take_back()
         self.save()
-        return next(one for one in reversed(record.evaluations) if not one.undone)  # of the model that is back
+        return next(one for one in reversed(record.evaluations) if not one.undone)  # of the restored model
 
     def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
-        """Tell aggregator and exchange that round ``number``, counted from 1, begins.
+        """Notify the aggregator and the exchange that round ``number``, counted from 1, begins.
 
-        Raises ``FDGError`` if too few sites are left for it.
+        Raises ``FDGError`` if too few sites are left to train.
         """
         record = self.record
         if len(drawn) < record.protocol.min_sites:
@@ -155,7 +165,7 @@ class Rounds:
         return tuple(site for site in sites if site not in self.record.left_out)
 
     def _ask(self, requests: list[Request], patience: Patience | None = None) -> dict[str, str]:
-        """Ask the sites; return the reasons of those that gave nothing, and note those that take no further part."""
+        """Ask the sites; return the reason for each failure, and record the sites that take no further part."""
         failures = self.messenger.ask(requests, self.record.protocol.task_timeout, patience)
         for site, reason in sorted(self.messenger.departed.items()):
             if site in self.record.census:
@@ -174,13 +184,13 @@ class Rounds:
         self.save_record()
 
     def end(self) -> None:
-        """Write the record of the finished run; there is nothing left to go on with."""
+        """Write the record of the finished run and remove the state for resuming it."""
         self.save_record()
         self.undo.forget()
         if self.state is not None:
             try:
                 remove_state(self.state)
-            except DataError as error:  # the run has finished all the same
+            except DataError as error:  # the run has finished regardless
                 self.messenger.warning(str(error))
 
     def _checkpoint(self) -> Checkpoint:
@@ -194,9 +204,9 @@ class Rounds:
         )
 
     def go_on(self) -> RunRecord:
-        """Put the run back to its last complete round; return its record.
+        """Restore the run to its last complete round; return its record.
 
-        Raises ``DataError`` if there is no checkpoint, or the job is not the one that the run was started with.
+        Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
         """
         if self.state is None:
             raise DataError("the server keeps no state to go on from.")
@@ -217,7 +227,7 @@ class Rounds:
 
     @property
     def _parts(self) -> tuple[GlobalModel, UpdateAggregator, Exchange | None]:
-        """What a step changes."""
+        """The objects that a step changes."""
         return self.model, self.aggregator, self.channel.exchange
 
     def save_record(self) -> None:
@@ -233,11 +243,11 @@ class Rounds:
 
     @property
     def _probes(self) -> bool:
-        """Whether a round has an extra task before the training."""
+        """Whether each round has a probe task before training."""
         return self.channel.exchange is not None and self.channel.exchange.phase == TASK_PROBE
 
     def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> dict[str, str]:
-        """Ask for what the method needs before the training; return the reasons of the sites that gave nothing."""
+        """Request the reports that the method needs before training; return the reason for each failure, by site."""
         if not self._probes:
             return {}
 
@@ -275,9 +285,9 @@ class Rounds:
     def _judge(
         self, after_round: int, answers: Answers, expected: Iterable[str], undone: bool = False
     ) -> EvaluationRecord:
-        """Record the scores of the model; keep a copy of it if source validation, never the target, prefers it.
+        """Record the scores of the model; keep a copy if source validation selects it. The target never selects.
 
-        One whose step is ``undone`` is never chosen.
+        A model whose step is ``undone`` is never selected.
         """
         evaluation = self.record.add_evaluation(after_round, answers.scores, expected)
         evaluation.undone = undone
@@ -288,7 +298,7 @@ class Rounds:
         return evaluation
 
     def _keep_selected(self, after_round: int) -> None:
-        """Keep the model that was judged, which is the last one that was saved, but for the initial one."""
+        """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here."""
         if after_round == 0:
             self.model.save(self.folder / LAST_FILE, self._description(after_round))
         for folder in (self.folder, self.state):
@@ -296,7 +306,10 @@ class Rounds:
                 keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE, private=folder is self.state)
 
     def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
-        """Take the round's step, or leave model and exchange as they are and return the reason."""
+        """Take the round's step and return its record; otherwise leave model and exchange unchanged, return the reason.
+
+        Raises ``SettingsError`` if an update came without the checked reports that determine the weights.
+        """
         if answers.unchecked is not None:
             raise SettingsError(
                 f"the update of site {answers.unchecked} came without checked reports, from which the weights follow: "
@@ -307,13 +320,13 @@ class Rounds:
         try:
             return self._move(answers)
         finally:
-            self.aggregator.reset_stats()  # also where no step was taken: updates may lie in files
+            self.aggregator.reset_stats()  # also if no step was taken, since updates may be held in files
 
     def _refuse_updates(self, answers: Answers) -> None:
-        """Leave out of the round the updates that stand out."""
+        """Exclude outlying updates from the round."""
         try:
             refused = self.guard.updates(self.aggregator, self._expected)
-        except DataError:  # a file in which an update lay is gone: the step, which needs it, says so
+        except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
         for site, reason in refused.items():
             self.messenger.warning(f"site {site}: {reason}")
@@ -323,7 +336,7 @@ class Rounds:
             del answers.local[site]
 
     def _refuse_reports(self, answers: Answers) -> None:
-        """Leave out of the round the reports for the method that stand out."""
+        """Exclude outlying method reports from the round."""
         exchange, reports = self.channel.exchange, self.channel.reports
         for site, reason in (self.guard.reports(exchange, reports) if exchange is not None else {}).items():
             self.messenger.warning(f"site {site}: report refused: {reason}")
@@ -331,7 +344,7 @@ class Rounds:
             answers.refused_reports[site] = reason
 
     def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
-        """Commit the round's updates and the reports beside them, or neither."""
+        """Commit the round's updates together with their reports, or neither."""
         needed = self.record.protocol.min_sites
         before, longest = Snapshot.of(*self._parts), longest_update(self.aggregator)
         updates = self.aggregator.accepted_updates() if self._keeps_local_models else {}
@@ -343,7 +356,7 @@ class Rounds:
             self.model.apply(result.params)
             self.channel.commit(TASK_TRAIN)
         except (FDGError, ArithmeticError) as error:
-            before.put_back(*self._parts)  # also the weights that followed from the round's reports
+            before.put_back(*self._parts)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {error}")
             return None, str(error)
         save_local_models(self.folder, before.model, updates, self._description(len(self.record.rounds)))
@@ -351,11 +364,11 @@ class Rounds:
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
 
     def _is_broken(self, sites: tuple[str, ...], answers: Answers) -> bool:
-        """Return whether a step can be taken back, and the model that came of it gives most of ``sites`` no number."""
+        """Return whether a step can be undone and its model gave more than half of ``sites`` no finite number."""
         return self.undo.snapshot is not None and 2 * len(answers.not_finite.intersection(sites)) > len(sites)
 
     def _take_back(self) -> str:
-        """Go back to before the last step; leave out the site that stood out in it, if one did; return the reason."""
+        """Undo the last step, exclude the site that clearly stood out in it, if any, and return the reason."""
         assert self.undo.snapshot is not None
         culprit = self.guard.standing_out()
         self.undo.snapshot.put_back(*self._parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run's numbers as FLARE analytics events; FLARE's own receiver in the job writes them for TensorBoard."""
+"""Emits the run's metrics as FLARE analytics events; FLARE's receiver in the job writes them for TensorBoard."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ Scalar = tuple[str, float]
 
 
 def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
-    """Yield tag and value of what one round measured."""
+    """Yield the tag and value of each metric of one round."""
     yield "round/seconds", finished.seconds
     yield "round/sites", float(len(finished.sites))
     for site, local in finished.local.items():
@@ -30,7 +30,7 @@ def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
 
 
 def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterator[Scalar]:
-    """Yield tag and value of one evaluation of the global model, which is judged by the score of that name."""
+    """Yield the tag and value of each metric of one evaluation; ``score_name`` is the score that selects models."""
     for site, score in evaluation.sites.items():
         yield from ((f"{score.split}_{name}/{site}", value) for name, value in score.values().items())
         yield f"{score.split}_loss/{site}", score.loss
@@ -41,12 +41,12 @@ def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterato
 
 
 class Tracker:
-    """Fires one analytics event per number on behalf of a component.
+    """Fires one analytics event per metric on behalf of a component.
 
     Args:
-        component: whose events they are.
-        score_name: the name of the score by which the run's models are judged.
-        prefix: marks every tag.
+        component: the component that fires the events.
+        score_name: name of the score by which the run's models are compared.
+        prefix: prepended to every tag.
     """
 
     def __init__(self, component: FLComponent, score_name: str, prefix: str = "") -> None:
@@ -55,11 +55,11 @@ class Tracker:
         self.prefix = prefix
 
     def round(self, finished: RoundRecord, fl_ctx: FLContext) -> None:
-        """Send what a round measured, at step ``round``."""
+        """Send a round's metrics at step ``round``."""
         self._send(round_scalars(finished), finished.round, fl_ctx)
 
     def evaluation(self, evaluation: EvaluationRecord, fl_ctx: FLContext) -> None:
-        """Send an evaluation, at step ``after_round``."""
+        """Send an evaluation's metrics at step ``after_round``."""
         self._send(evaluation_scalars(evaluation, self.score_name), evaluation.after_round, fl_ctx)
 
     def _send(self, scalars: Iterator[Scalar], step: int, fl_ctx: FLContext) -> None:

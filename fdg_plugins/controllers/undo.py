@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state before the last step, to which the server goes back if sites cannot train on the model that came of it."""
+"""The state before the last step, which the server restores if sites cannot train on the resulting model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ BEFORE_FILE = "checkpoint_before.safetensors"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Model, aggregator's state and exchange before a step. All are replaced, never changed, so none is copied."""
+    """Model, aggregator state and exchange state before a step. All are replaced, never mutated, so none is copied."""
 
     model: dict[str, torch.Tensor]
     aggregator: dict[str, Any]
@@ -28,7 +28,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, model: GlobalModel, aggregator: UpdateAggregator, exchange: Exchange | None) -> "Snapshot":
-        """Return what is in force now."""
+        """Return a snapshot of the current state."""
         return cls(
             model.state,
             aggregator.state(),
@@ -38,11 +38,11 @@ class Snapshot:
 
     @classmethod
     def of_checkpoint(cls, found: Checkpoint) -> "Snapshot":
-        """Return what a checkpoint holds."""
+        """Return the snapshot stored in a checkpoint."""
         return cls(dict(found.model), found.aggregator, found.exchange, found.exchange_tensors)
 
     def put_back(self, model: GlobalModel, aggregator: UpdateAggregator, exchange: Exchange | None) -> None:
-        """Make this the state in force."""
+        """Restore this state."""
         model.state = self.model
         aggregator.restore(self.aggregator)
         if exchange is not None and self.exchange is not None:
@@ -50,24 +50,24 @@ class Snapshot:
 
 
 class Undo:
-    """The snapshot before the last step, in memory and, for a run that goes on after a crash, in the run's folder."""
+    """The snapshot before the last step: in memory, and in the run's folder so that a resumed run can use it."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.snapshot: Snapshot | None = None
 
     def keep(self, checkpoint: Path) -> None:
-        """Keep the checkpoint of the state before a step that was taken, at no cost, before it is replaced."""
+        """Keep the checkpoint from before the step just taken, by hard link if possible; call before it is replaced."""
         if self.folder is not None and checkpoint.exists():
             keep_file(checkpoint, self.folder / BEFORE_FILE)
 
     def find(self, run: str, initial: Snapshot) -> None:
-        """Take up the snapshot that a job before this one kept; ``initial`` is the state before round 1."""
+        """Load the snapshot that an earlier job of the run kept; without one, use ``initial``, the initial state."""
         path = None if self.folder is None else self.folder / BEFORE_FILE
         self.snapshot = Snapshot.of_checkpoint(read_checkpoint(path, run)) if path and path.exists() else initial
 
     def forget(self) -> None:
-        """Forget the snapshot: it was put back, or the run has ended."""
+        """Discard the snapshot, because it was restored or the run has ended."""
         self.snapshot = None
         if self.folder is not None:
             (self.folder / BEFORE_FILE).unlink(missing_ok=True)

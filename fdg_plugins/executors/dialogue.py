@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FLARE's process and the training process say to each other: orders go down, log lines and outcomes come up."""
+"""The messages between FLARE's process and the training process: orders down, log lines and outcomes up."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 
 
 def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:
-    """Return the frame of an order, with the site's config and the folder of the run's state."""
+    """Return the frame for an order, with the site's config and the folder of the run's state."""
     header = {
         "order": {name: getattr(order, name) for name in ("task", "site", "request", "round_number", "job", "custom")},
         "config": config.model_dump(mode="json"),
@@ -19,25 +19,25 @@ def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:
 
 
 def read_order(frame: Frame) -> tuple[Order, SiteConfig, Path]:
-    """Return the order in a frame, the site's config and the folder of the run's state."""
+    """Return the order in a frame, with the site's config and the folder of the run's state."""
     header = frame.header
     order = Order(**header["order"], state=frame.groups["state"], received=frame.groups["received"])
     return order, SiteConfig.model_validate(header["config"]), Path(header["folder"])
 
 
 def pack_line(line: str) -> list[bytes]:
-    """Return the frame of a line for the log."""
+    """Return the frame for a log line."""
     return pack({"say": line})
 
 
 def pack_outcome(outcome: Outcome) -> list[bytes]:
-    """Return the frame of an outcome."""
+    """Return the frame for an outcome."""
     fields = {name: getattr(outcome, name) for name in ("kind", "value", "reason", "public", "trace", "stand_in")}
     return pack({"outcome": fields}, outcome.tensors)
 
 
 def read_answer(frame: Frame) -> str | Outcome:
-    """Return the line for the log, or the outcome, in a frame; raise ``FrameError`` if it holds neither."""
+    """Return the log line or the outcome in a frame; raise ``FrameError`` if it holds neither."""
     match frame.header:
         case {"say": str(line)}:
             return line

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What crosses the pipes between FLARE's process and the training process: JSON and tensors in frames, no pickle.
+"""Frames for the pipes between FLARE's process and the training process: JSON and tensors, no pickle.
 
-A frame is a prefix (magic, length of the header, length of the payload), a header in JSON, and the tensors in the
-safetensors format, in named groups: ``{"state": {"conv.weight": ...}}``. A tensor arrives with the bits it had.
+A frame is a prefix (magic, header length, payload length), a JSON header, and the tensors in the safetensors format,
+in named groups: ``{"state": {"conv.weight": ...}}``. Tensors arrive bit for bit.
 """
 
 import json
@@ -28,19 +28,22 @@ Groups = Mapping[str, Mapping[str, torch.Tensor]]
 
 
 class FrameError(FDGError):
-    """The bytes that came through a pipe are no frame, or a frame is larger than any that is sent."""
+    """The bytes from a pipe are not a valid frame, or a frame exceeds the size limits."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A message as it arrived: a JSON object, and tensors in named groups."""
+    """A received message: a JSON object, and tensors in named groups."""
 
     header: dict[str, Any]
     groups: dict[str, dict[str, torch.Tensor]]
 
 
 def pack(header: Mapping[str, Any], groups: Groups | None = None) -> list[bytes]:
-    """Return the parts of a frame, to be written one after the other; NaN and infinities pass."""
+    """Return the parts of a frame, to be written in order; NaN and infinities are allowed.
+
+    Raises ``FrameError`` if the header or the payload exceeds its size limit.
+    """
     groups = groups or {}
     names = {group: list(tensors) for group, tensors in groups.items()}
     tensors = [value for group in groups.values() for value in group.values()]
@@ -51,17 +54,17 @@ def pack(header: Mapping[str, Any], groups: Groups | None = None) -> list[bytes]
 
 
 class FrameReader:
-    """Puts frames together from the pieces in which a pipe delivers them."""
+    """Assembles frames from the chunks that a pipe delivers."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, content: bytes) -> None:
-        """Take the next bytes of the pipe."""
+        """Take the next bytes from the pipe."""
         self._buffer += content
 
     def next_frame(self) -> Frame | None:
-        """Return the next frame, None if it has not all arrived; raise ``FrameError`` if it is none."""
+        """Return the next frame, or None if it is incomplete; raise ``FrameError`` if the bytes are not a frame."""
         given = min(len(self._buffer), len(MAGIC))
         if self._buffer[:given] != MAGIC[:given]:
             raise FrameError("what came through the pipe is no frame; is something else writing to it?", public=True)
@@ -78,7 +81,7 @@ class FrameReader:
 
 
 def read_frame(descriptor: int, reader: FrameReader) -> Frame | None:
-    """Wait for the next frame and return it; None if the pipe has ended, also in the middle of a frame."""
+    """Wait for the next frame and return it; None if the pipe was closed, even in the middle of a frame."""
     while (frame := reader.next_frame()) is None:
         content = os.read(descriptor, READ_SIZE)
         if not content:
@@ -88,7 +91,7 @@ def read_frame(descriptor: int, reader: FrameReader) -> Frame | None:
 
 
 def write_frame(descriptor: int, parts: Iterable[bytes]) -> None:
-    """Write a frame to a pipe, and wait until all of it is written."""
+    """Write a frame to a pipe; block until all of it is written."""
     for part in parts:
         rest = memoryview(part)
         while rest:
@@ -96,7 +99,7 @@ def write_frame(descriptor: int, parts: Iterable[bytes]) -> None:
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:
-    """Return a dense copy with memory of its own: safetensors refuses tensors that share any."""
+    """Return a contiguous CPU copy with its own memory; safetensors refuses tensors that share memory."""
     return value.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the executor holds its own answers to before it returns one, from the site's own files alone.
+"""Enforces the site's own rules on every answer before the executor returns it; the rules come from the site's files.
 
-FLARE's filters see what FLARE's runner sends to the server, and nothing that another component of a job does with an
-executor's answer. So the site's demands are met here: differential privacy, if its ``local/fdg_privacy.json`` gives all
-of it or a scope of its ``local/privacy.json`` has the filter, and its list of allowed reports, held against what the
-answer really contains.
+FLARE's filters see only what FLARE's runner sends to the server. They do not see what another component of a job does
+with an executor's answer. The site's rules are therefore enforced here:
+
+- differential privacy, if the site's ``local/fdg_privacy.json`` sets every required limit, or a scope of its
+  ``local/privacy.json`` has the filter;
+- the site's list of allowed reports, checked against the actual content of the answer.
 """
 
 from pathlib import Path
@@ -41,12 +43,13 @@ DEFAULT_DELTA = 1e-5
 
 
 def demanded_limits(site: str, fl_ctx: FLContext) -> Limits | None:
-    """Return the limits under which every answer of the site must be released; None if its files demand no privacy.
+    """Return the privacy limits for every answer of the site; None if the site's files require no privacy.
 
-    They are the strictest of all that apply: the site's policy, the filters of the scope in force and of the default
-    scope, which no choice of another scope by a job escapes, and once one of these demands anything the job's own
-    filters too, so that the answer meets them when it gets there. Raises ``SettingsError`` for a policy that cannot be
-    read.
+    The result combines the strictest value of each limit that applies: the site's policy, the filters of the active
+    scope and those of the default scope (a job cannot avoid the latter by choosing another scope). If any of these
+    requires privacy, the job's own filters count too, so that the answer will also satisfy them.
+
+    Raises ``SettingsError`` if the policy cannot be read.
     """
     local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
     policy = read_policy(site, local / POLICY_FILE)
@@ -60,7 +63,7 @@ def demanded_limits(site: str, fl_ctx: FLContext) -> Limits | None:
 
 
 def _whole(policy: Policy) -> Limits | None:
-    """Return a policy as limits if it gives all that a release needs."""
+    """Return a policy as limits, or None if it lacks a limit that a release needs."""
     if policy.clip_norm is None or policy.noise_multiplier is None or policy.max_epsilon is None:
         return None
     return Limits(
@@ -72,36 +75,36 @@ def _whole(policy: Policy) -> Limits | None:
 
 
 def _scope_filters(fl_ctx: FLContext) -> list[DifferentialPrivacyFilter]:
-    """Return the privacy filters for results in the scope in force and in the site's default scope."""
+    """Return the privacy filters for results in the active scope and in the site's default scope."""
     return [one for one in scope_filters(fl_ctx) if isinstance(one, DifferentialPrivacyFilter)]
 
 
 def release(
     site: str, task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise = secure_normal
 ) -> Shareable:
-    """Return the release of ``answer`` under ``limits``, marked for the filters that it will meet.
+    """Return the release of ``answer`` under ``limits``, marked for the filters that follow.
 
-    Raises ``RefusedError``, before anything is entered into the ledger, if the answer holds what differential privacy
-    does not cover, or a filter of the job could add such a thing afterwards.
+    Raises ``RefusedError``, before any entry in the ledger, if the answer holds anything that differential privacy
+    does not cover, or if a later filter of the job could add such content.
     """
     if answer.get_return_code(ReturnCode.OK) == ReturnCode.OK:
         chain = result_filters(fl_ctx)
         if chain is None:
             refuse(site, "FLARE does not say which filters its answer will pass after this one")
-        # What comes before a privacy filter of the chain is that filter's to judge: it looks at the answer once more.
+        # A privacy filter in the chain checks the answer again, so it covers the filters before it.
         kinds = [isinstance(one, DifferentialPrivacyFilter) for one in chain]
         last = len(kinds) - kinds[::-1].index(True) if True in kinds else 0
         check_what_follows(site, chain[last:], DifferentialPrivacyFilter)
     return mark(make_release(site, task, answer, fl_ctx, limits, noise), limits)
 
 
-# --- what may leave beside an update ---
+# --- what may leave in addition to an update ---
 
 
 def check_reports(answer: Shareable, order: Order, allowed: tuple[str, ...] | None) -> None:
-    """Raise ``SettingsError`` if an answer holds a report that is not ``allowed``; None allows everything.
+    """Raise ``SettingsError`` if an answer holds a report that is not in ``allowed``; None allows everything.
 
-    What counts is what the answer contains, whatever was refused or not before the work began.
+    Only the content of the answer counts, regardless of the checks made before the work began.
     """
     if allowed is None or answer.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return
@@ -112,7 +115,7 @@ def check_reports(answer: Shareable, order: Order, allowed: tuple[str, ...] | No
 
 
 def _reports_in(answer: Shareable, order: Order) -> dict[str, tuple[str | None, ...]]:
-    """Return what an answer holds beside its update, in words, and the names of which one must be allowed for it."""
+    """Return an answer's additional contents, in words, each with its report names, of which one must be allowed."""
     dxo = from_shareable(answer)
     meta = dxo.meta or {}
     needed: dict[str, tuple[str | None, ...]] = {}
@@ -132,9 +135,9 @@ def _protocol(order: Order) -> Protocol:
 
 
 def _report_of(order: Order) -> str | None:
-    # Imported where it is needed: FLARE's process has no use for methods and models otherwise.
+    # Imported here because FLARE's process otherwise needs neither methods nor models.
     from fdg_plugins.objectives import make_objective
 
     protocol = _protocol(order)
-    load_files(protocol.plugins, Path(order.custom))  # the work has admitted them already
+    load_files(protocol.plugins, Path(order.custom))  # the site's work has already admitted them
     return make_objective(protocol.objective).report

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's tasks in a process of their own: whatever ends that process costs the site one task and nothing else.
+"""Runs a site's tasks in a separate process, so that a crash costs the site one task and nothing else.
 
-A segfault in a kernel, the kernel's killer of processes that eat the memory, ``os._exit`` in a library: each would
-end FLARE's job process at the site, and FLARE then ends the whole job.
+A segfault in a native kernel, the operating system's out-of-memory killer or ``os._exit`` in a library would otherwise
+end FLARE's job process at the site, and FLARE would then end the whole job.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ LONGEST_LINE = 4096
 
 
 class TrainingProcess:
-    """Does a site's tasks in a child process, which it starts with the first one and keeps, with the data it opened.
+    """Runs a site's tasks in a child process, which starts with the first task and keeps its data open between tasks.
 
-    ``log`` gets each line that the child prints. A child that died, or met an error that was not foreseen (which may
-    leave an accelerator unusable), is replaced at the next task. The child ends with this process, however it ends.
+    ``log`` receives each line that the child prints. The next task replaces a child that died or met an unexpected
+    error (which may leave an accelerator unusable). The child ends when this process ends, however it ends.
     """
 
     def __init__(self, log: Say) -> None:
@@ -43,11 +43,11 @@ class TrainingProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the child, None if there is none now."""
+        """The child's process id, or None if there is no child."""
         return None if self._child is None else self._child.pid
 
     def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
-        """Return what came of ``order``; as :meth:`SiteWork.do_work`, but an abort ends the child at once."""
+        """Return the outcome of ``order``, as :meth:`SiteWork.do_work` does, except that an abort kills the child."""
         parts = pack_order(order, config, folder)
         with self._working:
             if self._child is not None and self._child.has_ended():
@@ -67,13 +67,13 @@ class TrainingProcess:
             return outcome or child.last_words()
 
     def close(self) -> None:
-        """End the child, also in the middle of a task, which then counts as aborted; from any thread."""
+        """End the child, even in the middle of a task, which then counts as aborted; callable from any thread."""
         deadline = time.monotonic() + END_TIMEOUT_S
         while not self._working.acquire(timeout=POLL_MS / 1000):
             if (child := self._child) is not None:
                 child.end_on_purpose()
             if time.monotonic() > deadline:
-                return  # called from within the task, which ends the child itself
+                return  # called from within the task, which will end the child itself
         try:
             self._end()
         finally:
@@ -86,13 +86,13 @@ class TrainingProcess:
 
 
 class _Child:
-    """One training process, from its start to its end, and the pipes to it."""
+    """One training process from start to end, with its pipes."""
 
     def __init__(self, folder: Path, log: Say) -> None:
         self._reader = FrameReader()
         self._on_purpose = False
         self._over = False
-        # The system ends a child when the thread that started it ends (PR_SET_PDEATHSIG): one that stays is needed.
+        # The system kills a child when the thread that started it ends (PR_SET_PDEATHSIG), so keep that thread alive.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="fdg-training-process")
         self._answers, write_end = os.pipe()
         command = [sys.executable, "-P", "-u", "-m", WORKER, str(os.getpid()), str(write_end), str(folder)]
@@ -119,7 +119,10 @@ class _Child:
         return self._process.poll() is not None
 
     def converse(self, order: list[bytes], should_stop: ShouldStop, say: Say) -> Outcome | None:
-        """Send an order and return its outcome; None if the process ended, or was ended because it should stop."""
+        """Send an order and return its outcome; None if the process ended or was killed because it should stop.
+
+        Raises ``FrameError`` if the process sends an invalid frame.
+        """
         pending = [memoryview(part) for part in order]
         while True:
             if should_stop():
@@ -138,7 +141,7 @@ class _Child:
                 return None
 
     def _write(self, pending: list[memoryview]) -> None:
-        """Write what the pipe takes now of ``pending``, and shorten it."""
+        """Write as much of ``pending`` as the pipe accepts without blocking, and remove it from ``pending``."""
         try:
             while pending:
                 pending[0] = pending[0][os.write(self._orders, pending[0]) :]
@@ -150,7 +153,7 @@ class _Child:
             pending.clear()  # the process is ending
 
     def _read(self, timeout_ms: int, *, writing: bool) -> bool:
-        """Wait until something arrives, or can be written; return whether anything arrived."""
+        """Wait until data arrives or can be written; return whether any arrived."""
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
         if writing:
@@ -167,12 +170,12 @@ class _Child:
         return bool(content)
 
     def end_on_purpose(self) -> None:
-        """Kill the process and all that it started, and remember that this was wanted."""
+        """Kill the process and all its children, and remember that this was intended."""
         self._on_purpose = True
         self._kill()
 
     def end(self) -> None:
-        """Kill what still runs, and leave neither a zombie nor an open pipe."""
+        """Kill whatever still runs, reap the process and close its pipes."""
         self._kill()
         self._over = True
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -191,13 +194,13 @@ class _Child:
 
     def _kill(self) -> None:
         if self._over:
-            return  # its id may be another's by now
+            return  # the process id may have been reused
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _failed(reason: str) -> Outcome:
-    """Return the outcome of a task that the process did not end; such reasons hold nothing of the site's data."""
+    """Return the outcome of a task that the process did not complete; the reason contains none of the site's data."""
     return Outcome("failed", reason=reason, public=reason)
 
 
@@ -214,7 +217,7 @@ def _start(command: list[str], answers: int) -> "subprocess.Popen[bytes]":
 
 
 def _relay(process: "subprocess.Popen[bytes]", log: Callable[[str], None]) -> None:
-    """Pass on what the process prints, line by line, until all who hold its output are gone."""
+    """Log what the process prints, line by line, until every holder of its output has closed it."""
     assert process.stdout is not None
     with process.stdout as output:
         while line := output.readline(LONGEST_LINE):
@@ -222,7 +225,7 @@ def _relay(process: "subprocess.Popen[bytes]", log: Callable[[str], None]) -> No
 
 
 def reason_of_end(returncode: int | None) -> str:
-    """Return one sentence on how a process ended, by its return code as ``subprocess`` gives it."""
+    """Return one sentence on how a process ended, given its return code as reported by ``subprocess``."""
     if returncode is None:
         return "the training process cannot be ended; is its machine or its device in trouble?"
     if returncode == -signal.SIGKILL:

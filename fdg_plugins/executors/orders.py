@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between FLARE's messages and the site's work: a task as an order, read and checked, and an outcome as an answer."""
+"""Converts between FLARE's messages and the site's work: a task becomes a validated order, an outcome an answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ from fdg_plugins.messages import (
 
 
 def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tuple[Order, str]:
-    """Return the order in a task of ``job``, and the run to which it belongs; raise ``RequestError`` if it is none."""
+    """Return the order in a task of ``job`` and the run it belongs to; raise ``RequestError`` for an invalid task."""
     raw = _meta(shareable).get(META_REQUEST)
     if task_name == TASK_CENSUS:
         census = CensusRequest.read(raw, "census request", RequestError)
@@ -42,12 +42,15 @@ def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tup
 
 
 def protocols_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the protocols in the request of an order: one, or in a census that of the stand-in too."""
+    """Return the protocols in an order's request: one, and for a census also the stand-in's."""
     return [request[name] for name in ("protocol", "stand_in_protocol") if name in request]
 
 
 def make_answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:
-    """Return the answer to a task whose work is done."""
+    """Return FLARE's answer to a task, given its outcome.
+
+    Raises ``ContributionError`` if the training report is invalid.
+    """
     value, tensors = outcome.value, outcome.tensors
     if task_name in (TASK_CENSUS, TASK_EVALUATE):
         return DXO(DataKind.METRICS, data=value).to_shareable()
@@ -77,7 +80,7 @@ def _weights(shareable: Shareable) -> dict[str, torch.Tensor]:
 
 
 def _received(shareable: Shareable, request: TaskRequest) -> dict[str, torch.Tensor]:
-    """Return the tensors that came beside the model; refuse a task from which the job's filters did not take them."""
+    """Return the tensors sent with the model; raise ``RequestError`` if the job's filters did not extract them."""
     received = _meta(shareable).get(META_RECEIVED) or {}
     if request.exchanged and not received:
         raise RequestError(
@@ -88,7 +91,7 @@ def _received(shareable: Shareable, request: TaskRequest) -> dict[str, torch.Ten
 
 
 def _labelled(dxo: DXO, task: Shareable) -> Shareable:
-    """Return the answer to a task, with its run and the number of its round, which FLARE does not echo."""
+    """Return the answer to a task, with its run and round number, which FLARE does not echo."""
     answer = dxo.to_shareable()
     answer.set_header(HEADER_RUN, _meta(task)[META_REQUEST]["run"])
     answer.set_header(AppConstants.CURRENT_ROUND, task.get_header(AppConstants.CURRENT_ROUND, 0))

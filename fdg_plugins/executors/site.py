@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLARE Executor of a site: answers census, probe, train and evaluate, and never with a traceback."""
+"""A site's FLARE Executor: answers the tasks census, probe, train and evaluate, and never raises an exception."""
 
 import traceback
 from dataclasses import replace
@@ -44,14 +44,14 @@ TASKS = (TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 
 
 class SiteExecutor(Executor):
-    """Trains and evaluates on the site's own data as the server's protocol says; takes no settings from the job.
+    """Trains and evaluates on the site's own data by the server's protocol; takes no settings from the job.
 
-    Where the data lies, which domain it is and where to compute is the site's own config. The work itself is
-    done in a process of its own, which may die without harm to the job, or in this one (``isolate``). What must
-    survive a round lies in the run's folder, since the simulator may use a new process for every task.
+    The site's own config sets the data location, the domain and the device. The work runs in a separate process, whose
+    death does not harm the job, or in this process (``isolate``). State that must survive a round is kept in the run's
+    folder, because the simulator may use a new process for every task.
 
-    It answers tasks that FLARE's own loop fetched from the server, and what it returns keeps to the site's own files
-    (privacy, allowed reports) and is noted in the site's audit already: no other component can get anything else.
+    It answers only tasks that FLARE's own loop fetched from the server. Every returned answer satisfies the site's own
+    rules (privacy, allowed reports) and is already in the site's audit, so no other component can obtain more.
     """
 
     def __init__(self) -> None:
@@ -60,16 +60,19 @@ class SiteExecutor(Executor):
         self._work: SiteWork | None = None
         self._process: TrainingProcess | None = None
         self._stand_in = False
-        self._finished: Path | None = None  # state of a run that has no more tasks for the site
+        self._finished: Path | None = None  # state folder of a run with no more tasks for this site
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Teach FLARE's serializer about tensors, keep its console to what a person reads, audit what leaves, end the
-        training process with the run, and remove what is kept of a finished run once its last answer was sent."""
+        """Follow FLARE's events.
+
+        Registers tensors with FLARE's serializer, quiets its console, audits what leaves, ends the training process
+        with the run, and removes a finished run's state after its last answer was sent.
+        """
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             quiet_console()
         if fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) == EventScope.FEDERATION:
-            return  # another participant's word, who may name any event; nothing here follows it
+            return  # sent by another participant, which may name any event: ignore it
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._process is not None:
             self._process.close()
         self._fetched.observe(event_type, fl_ctx)
@@ -86,7 +89,7 @@ class SiteExecutor(Executor):
             self.log_warning(fl_ctx, str(error))
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Return the answer to one task; an error reply carries its reason, in one sentence, as a header."""
+        """Return the answer to one task; an error reply carries a one-sentence reason as a header."""
         try:
             if not self._fetched.take(self, task_name, shareable, fl_ctx):
                 raise SettingsError(
@@ -94,7 +97,7 @@ class SiteExecutor(Executor):
                     public=True,
                 )
             answer = self._answer(task_name, shareable, fl_ctx, abort_signal)
-        except Exception as error:  # noqa: BLE001 - the boundary to FLARE: the server must learn why, the site goes on
+        except Exception as error:  # noqa: BLE001 - the boundary to FLARE: tell the server why, keep the site running
             self._log_failure(task_name, reason := reason_of(error, names=may_tell_names(fl_ctx)), fl_ctx)
             if not isinstance(error, FDGError):
                 self.log_exception(fl_ctx, "unforeseen error")
@@ -102,7 +105,7 @@ class SiteExecutor(Executor):
         return note_returned(task_name, answer, fl_ctx)
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Return the answer to a task of the server, as it may leave by what the site demands."""
+        """Return the answer to a task of the server, released under the site's privacy limits if it has any."""
         if task_name not in TASKS:
             return make_reply(ReturnCode.TASK_UNKNOWN, {HEADER_REASON: f"unknown task {shorten(task_name)}."})
         site = str(fl_ctx.get_identity_name())
@@ -121,7 +124,7 @@ class SiteExecutor(Executor):
     def _work_on(
         self, task_name: str, site: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Return the answer to a task as the work gives it, or an error reply."""
+        """Return the work's answer to a task, or an error reply."""
         names = False  # until the site's config says otherwise
         try:
             config = site_config_of(site, fl_ctx)
@@ -133,7 +136,7 @@ class SiteExecutor(Executor):
                 answer = make_answer(task_name, outcome, shareable)
                 check_reports(answer, order, config.allowed_reports)
                 return answer
-        except Exception as error:  # noqa: BLE001 - what it says must pass the site's demands as any answer does
+        except Exception as error:  # noqa: BLE001 - its text must satisfy the site's rules, as any answer must
             reason_text, public = texts_of(error)
             trace = "" if isinstance(error, FDGError) else traceback.format_exc()
             outcome = Outcome("failed", reason=reason_text, public=public, trace=trace)
@@ -147,7 +150,7 @@ class SiteExecutor(Executor):
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
 
     def _do(self, order: Order, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> Outcome:
-        """Return what came of an order, done in this process or in one of its own."""
+        """Return the outcome of an order, done in this process or in a separate one."""
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
         mark_in_use(folder)
         isolate = not in_simulator(fl_ctx) if config.isolate is None else config.isolate
@@ -167,7 +170,7 @@ class SiteExecutor(Executor):
         return outcome
 
     def _worker(self, site: str, *, isolate: bool) -> SiteWork | TrainingProcess:
-        """Return whatever does the work, made at the first task: a constructor starts nothing."""
+        """Return the worker, created at the first task because the constructor must not start anything."""
         if not isolate:
             self._work = self._work or SiteWork()
             return self._work
@@ -186,16 +189,16 @@ class SiteExecutor(Executor):
 
 
 def _custom_folder(order: Order, fl_ctx: FLContext) -> str:
-    """Return the folder of the code that the job brought to this site; empty where the protocol names none of it."""
+    """Return the folder of the code that the job brought to this site; empty if the protocol names no such code."""
     if not any(protocol.get("plugins") for protocol in protocols_of(order.request)):
         return ""
     return str(fl_ctx.get_engine().get_workspace().get_app_custom_dir(order.job))
 
 
 def _num_other_components(fl_ctx: FLContext) -> int | None:
-    """Return how many classes the site's operator allows that jobs of this package do not need; None if not known.
+    """Return how many classes the site's operator allows that this package's jobs do not need; None if unknown.
 
-    FLARE's simulator has one list for all sites, made for each run.
+    It is unknown in FLARE's simulator, which makes one list for all sites in each run.
     """
     if in_simulator(fl_ctx):
         return None

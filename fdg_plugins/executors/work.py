@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One task of a site from order to outcome, without FLARE: the same work in FLARE's process and in one of its own."""
+"""One task of a site, from order to outcome, without FLARE: the same in FLARE's process and in a separate one."""
 
 import os
 import traceback
@@ -33,7 +33,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class RequestError(SettingsError):
-    """The server's task cannot be done as it came; the text quotes what the server sent, so all of it may leave."""
+    """The server's task is invalid. The text quotes only what the server sent, so all of it may leave the site."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, public=True)
@@ -41,9 +41,12 @@ class RequestError(SettingsError):
 
 @dataclass(frozen=True)
 class Order:
-    """What a site is to do: the task, for which site, the request as a JSON value, the round from 0, the global model
-    in ``state``, and in ``received`` what came beside it; ``job``: the id of the job that asks; ``custom``: the folder
-    of the code that it brought, which is looked into only for plug-ins that the protocol names."""
+    """One task for a site.
+
+    ``request``: the request as a JSON value. ``round_number``: counted from 0. ``state``: the global model.
+    ``received``: the tensors sent with it. ``job``: id of the job that asks. ``custom``: folder of the code that the
+    job brought, searched only for plug-ins that the protocol names.
+    """
 
     task: str
     site: str
@@ -57,11 +60,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an order: if ``ok``, a JSON value (NaN allowed) and named groups of tensors; if ``failed``, the
-    reason in one sentence for the site's log, and in ``public`` what of it may leave the site, with a traceback in
-    ``trace`` if the error was not foreseen.
+    """The result of an order.
 
-    ``stand_in``: whether the site's images only stand in for others; None where that is not known.
+    If ``ok``: a JSON value (NaN allowed) and named groups of tensors. If ``failed``: ``reason`` is one sentence for
+    the site's log, ``public`` is the part that may leave the site, and ``trace`` is the traceback of an unexpected
+    error. ``stand_in``: whether the site uses stand-in images instead of real data; None if unknown.
     """
 
     kind: Literal["ok", "failed", "aborted"]
@@ -74,22 +77,22 @@ class Outcome:
 
 
 class SiteWork:
-    """Does a site's tasks in this process. Keeps the data open between tasks; holds nothing that must survive one."""
+    """Does a site's tasks in this process. Keeps the data open between tasks; holds no state that must persist."""
 
     def __init__(self) -> None:
         self._session: SiteSession | None = None
 
     def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
-        """Return what came of ``order``, and never raise an ``Exception``.
+        """Return the outcome of ``order``; never raise an ``Exception``.
 
-        ``folder`` holds the run's state at the site; ``say`` gets each line for the log; once ``should_stop()`` is
-        true the work ends within one batch, as ``aborted``.
+        ``folder`` holds the run's state at the site. ``say`` receives each log line. Once ``should_stop()`` is true,
+        the work ends within one batch as ``aborted``.
         """
         try:
             value, tensors = self._do(order, config, folder, should_stop, say)
         except Stopped:
             return Outcome("aborted", stand_in=self._stand_in())
-        except Exception as error:  # noqa: BLE001 - the server must learn that it failed, and the site goes on
+        except Exception as error:  # noqa: BLE001 - tell the server that it failed, keep the site running
             reason, public = texts_of(error)
             trace = "" if isinstance(error, FDGError) else traceback.format_exc()
             return Outcome("failed", reason=reason, public=public, trace=trace, stand_in=self._stand_in())
@@ -110,7 +113,7 @@ class SiteWork:
             return _train(session, order, folder, should_stop, say)
         if order.task == TASK_EVALUATE:
             split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
-            # The site does not train in the round in which it is asked this, or has done so: the number is the last.
+            # The site does not train in this round, or already has: use the personal parameters of its last training.
             personal = _personal(session, folder, order.round_number + 1)
             evaluation = session.evaluate(session.load(order.state, personal), split, should_stop)
             return evaluation.model_dump(mode="python"), {}
@@ -137,7 +140,10 @@ class SiteWork:
         return reply.model_dump(mode="json")
 
     def _resume(self, order: Order, config: SiteConfig, folder: Path) -> "SiteSession":
-        """Return the session of the protocol in a task, on the very data that the census of this job counted."""
+        """Return the session for the protocol in a task, on the same data that this job's census counted.
+
+        Raises ``DataError`` if the data changed since the census, ``SettingsError`` for a request that is not allowed.
+        """
         request = TaskRequest.read(order.request, "task request", RequestError)
         counted = _counted(order, folder)
         admit_plugins(order, request.protocol, config)
@@ -157,7 +163,7 @@ class SiteWork:
     def _open(
         self, site: str, config: SiteConfig, protocol: Protocol, left_out: frozenset[str] = frozenset()
     ) -> "SiteSession":
-        # Imported by the process that works: FLARE's own, beside it, needs none of data, models and methods.
+        # Imported only by the process that does the work: FLARE's own process needs no data, models or methods.
         from fdg_plugins.training.session import SiteSession
 
         opened = self._session
@@ -193,20 +199,20 @@ def _train(
 
 
 def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
-    """See that the site's operator allows the plug-ins that the protocol names; load the files that the job brought.
+    """Check that the site's operator allows the plug-ins that the protocol names; load the files that the job brought.
 
-    Raises ``SettingsError`` for others, before anything of them is loaded.
+    Raises ``SettingsError`` for any other plug-in, before loading any of it.
     """
     admit(names_in(protocol), protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
 
 
 def _personal(session: "SiteSession", folder: Path, round_number: int) -> Tensors:
-    """Return the site's own parameters after its last training before a round; empty if it has none of its own."""
+    """Return the site's personal parameters from its last training before ``round_number``; empty if none exist."""
     return {} if session.protocol.travels == ALL else read_memory(folder, round_number, PERSONAL)
 
 
 def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:
-    """Raise ``SettingsError`` if the site's operator does not let it do ``task``, whatever the server's protocol says.
+    """Raise ``SettingsError`` if the site's operator forbids ``task`` for it, regardless of the server's protocol.
 
     ``held_out``: whether the protocol holds out the site's domain.
     """
@@ -218,7 +224,10 @@ def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:
 
 
 def _counted(order: Order, folder: Path) -> dict[str, Any]:
-    """Return what the census of this very job wrote; a process of its own may have answered it, or another job's."""
+    """Return the counts that this job's census wrote to a file, since another process may have answered the census.
+
+    Raises ``SettingsError`` if there are none for this job; the file may stem from another job of the run.
+    """
     path = folder / CENSUS_FILE
     counted = read_json(path) if path.exists() else {}
     if not isinstance(counted, dict) or counted.get("job") != order.job:
@@ -229,7 +238,7 @@ def _counted(order: Order, folder: Path) -> dict[str, Any]:
 
 
 def mark(stand_in: bool | None) -> str:
-    """Return the beginning of every line on images that only stand in for others."""
+    """Return the prefix for log lines about stand-in images; empty for real data."""
     return "STAND-IN | " if stand_in else ""
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training process: does one order after the other until its parent is gone. Started by ``TrainingProcess``.
+"""The training process: does orders one by one until its parent is gone. ``TrainingProcess`` starts it.
 
-``python -P -m fdg_plugins.executors.worker PARENT ANSWERS FOLDER``: orders come through standard input, outcomes and
-lines for the log leave through the descriptor ``ANSWERS``; whatever a library prints goes to the parent's log. The
-folder only shows to whom the process belongs.
+``python -P -m fdg_plugins.executors.worker PARENT ANSWERS FOLDER``: orders arrive on standard input; outcomes and log
+lines leave through the file descriptor ``ANSWERS``; anything a library prints goes to the parent's log. ``FOLDER`` only
+shows which run the process belongs to.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def serve(orders: int, answers: int) -> None:
-    """Do the orders that come through the descriptor ``orders``, until it ends."""
+    """Do the orders that arrive on the file descriptor ``orders`` until it is closed; write to ``answers``."""
     reader, work = FrameReader(), SiteWork()
 
     def say(line: str) -> None:
@@ -30,22 +30,22 @@ def serve(orders: int, answers: int) -> None:
 
     while (frame := read_frame(orders, reader)) is not None:
         order, config, folder = read_order(frame)
-        # Nobody asks this process to stop: it is killed, which ends even a kernel that hangs.
+        # This process is never asked to stop. It is killed, which ends even a hanging kernel.
         outcome = work.do_work(order, config, folder, lambda: False, say)
         write_frame(answers, pack_outcome(outcome))
 
 
 def end_with_parent(parent: int, orders: int) -> None:
-    """Arrange that this process and those it starts end when the process ``parent`` does, however that ends."""
+    """Make this process and its children end when the process ``parent`` ends, however it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before that was arranged
+    if os.getppid() != parent:  # the parent ended before prctl took effect
         os._exit(0)
     threading.Thread(target=_end_when_hung_up, args=(orders,), daemon=True).start()
 
 
 def _end_when_hung_up(orders: int) -> None:
-    """Wait until nobody can send orders any more, without reading any: others read, or fork, meanwhile."""
+    """Wait until the sending end is closed, then exit. Reads nothing, since other threads read or fork meanwhile."""
     poll = select.poll()
     poll.register(orders, 0)
     poll.poll()
@@ -55,7 +55,7 @@ def _end_when_hung_up(orders: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Take over the pipes and serve."""
+    """Take over the pipes and serve orders; ``arguments``: parent process id, answers descriptor, folder."""
     parent, answers = int(arguments[0]), int(arguments[1])
     faulthandler.enable()
     orders = os.dup(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLARE Filters: what a method shares beside model and update, put on at one end, taken off at the other."""
+"""FLARE filters: a method's additional tensors, the generalization gap, rounded updates, differential privacy."""
 
 from fdg_plugins.filters.exchange import (
     EXCHANGE_PROP,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a site's answer may leave under differential privacy: everything that comes in is looked at and named.
+"""Decides what part of a site's answer may leave under differential privacy; every entry of the answer is checked.
 
-Each check raises :class:`RefusedError`, which never quotes a value. What is not known to be harmless is refused.
+Each check raises :class:`RefusedError`, which never quotes a value. Anything not known to be harmless is refused.
 """
 
 from typing import Any, NamedTuple, NoReturn
@@ -29,7 +29,7 @@ from fdg_plugins.messages import (
     shorten,
 )
 
-STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's, which count steps and not images
+STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which count steps, not images
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ARRAYS = (np.float16, np.float32, np.float64, np.int64)
 WITHHELD = {"received": None, "local": None, "training_split": None, "epoch_losses": None}
@@ -39,15 +39,15 @@ _REASONS = {
     META_SITE_REPORT: "a method's tensors for the server, which differential privacy does not cover",
     META_GAP: "a generalization gap, which differential privacy does not cover",
 }
-# The run is the server's own word, which the site's executor hands to the job's filters; it does not leave.
+# HEADER_RUN holds the server's own run id, which the site's executor passes to the job's filters; it does not leave.
 _HEADERS = (ReservedHeaderKey.CONTENT_TYPE, ReservedHeaderKey.RC, AppConstants.CURRENT_ROUND, HEADER_RUN)
 _RETURN_CODES = {value for name, value in vars(ReturnCode).items() if not name.startswith("_")}
 
 
 class RefusedError(FDGError):
-    """The answer holds something that differential privacy does not cover; it does not leave the site.
+    """The answer holds something that differential privacy does not cover, so it does not leave the site.
 
-    Its text quotes no value, and may leave.
+    The error's text quotes no value and may leave.
     """
 
     def __init__(self, text: str) -> None:
@@ -55,7 +55,7 @@ class RefusedError(FDGError):
 
 
 class Update(NamedTuple):
-    """A checked update: floating-point tensors and step counters; ``arrays`` names those that came as arrays."""
+    """A checked update: floating-point tensors and step counters; ``arrays`` names those received as NumPy arrays."""
 
     tensors: dict[str, torch.Tensor]
     arrays: frozenset[str]
@@ -66,7 +66,7 @@ def refuse(site: str, what: str) -> NoReturn:
 
 
 def bare_error(site: str, code: Any, shareable: Shareable) -> Shareable:
-    """Return an error reply without its reason, for the text of an exception may quote the data."""
+    """Return an error reply without its reason, because an exception's text may quote the data."""
     code = code if isinstance(code, str) and code in _RETURN_CODES else ReturnCode.EXECUTION_EXCEPTION
     reason = f"site {site}: {code}; its reason stays in the site's own log, as differential privacy demands."
     reply = make_reply(code, {HEADER_REASON: reason})
@@ -76,14 +76,14 @@ def bare_error(site: str, code: Any, shareable: Shareable) -> Shareable:
 
 
 def check_context(site: str, fl_ctx: FLContext) -> None:
-    """Refuse public properties other than FLARE's own, which lie between double underscores: they leave as well."""
+    """Refuse public context properties, which leave with the answer, except FLARE's own (``__name__``)."""
     for key in fl_ctx.get_all_public_props():
         if not (key.startswith("__") and key.endswith("__")):
             refuse(site, f"FLARE's context has the public property {shorten(key)}, which would leave beside it")
 
 
 def content(site: str, shareable: Shareable) -> DXO:
-    """Return the DXO in an answer that holds nothing else."""
+    """Return the DXO in an answer; refuse an answer that holds anything else."""
     for key in shareable:
         if key not in (DXO_KEY, ReservedHeaderKey.HEADERS):
             refuse(site, f"it holds {shorten(key)} beside its content")
@@ -97,7 +97,7 @@ def content(site: str, shareable: Shareable) -> DXO:
 
 
 def census(site: str, dxo: DXO) -> DXO:
-    """Return the census, whose counts are public, without the names of the files that were skipped."""
+    """Return the census, whose counts are public, without the names of skipped files."""
     if dxo.data_kind != DataKind.METRICS or dxo.meta:
         refuse(site, f"its census is {shorten(dxo.data_kind)}, expected METRICS without meta")
     try:
@@ -111,7 +111,7 @@ def read_update(site: str, dxo: DXO) -> Update:
     if dxo.data_kind == DataKind.COLLECTION:
         refuse(site, "it holds a method's tensors beside the update, which differential privacy does not cover")
     if dxo.data_kind != DataKind.WEIGHT_DIFF:
-        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enumeration until it has crossed the wire
+        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enum member until it has crossed the wire
         refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF)")
     tensors = {}
     for name, value in dxo.data.items():
@@ -124,10 +124,10 @@ def read_update(site: str, dxo: DXO) -> Update:
 
 
 def _values(site: str, name: str, value: Any) -> torch.Tensor:
-    """Return one parameter as a tensor on the CPU that may leave once it is noised, or is a counter of steps."""
+    """Return one parameter as a CPU tensor: floats, which may leave after noise is added, or a step counter."""
     where = f"parameter {shorten(name)}"
     if isinstance(value, np.ndarray) and value.dtype in ARRAYS:
-        value = torch.from_numpy(value.copy())  # a copy: torch warns of arrays that are read-only
+        value = torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type == "meta":
         refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
     if value.dtype in FLOATS:
@@ -141,7 +141,7 @@ def _values(site: str, name: str, value: Any) -> torch.Tensor:
 
 
 def released_meta(site: str, dxo: DXO) -> dict[str, Any]:
-    """Return the meta that may leave: the number of samples, and the report without what was measured on images."""
+    """Return the meta that may leave: the number of samples, and the report without values measured on images."""
     meta: dict[str, Any] = {}
     for key, value in dxo.meta.items():
         if key == META_SAMPLES:
@@ -150,7 +150,7 @@ def released_meta(site: str, dxo: DXO) -> dict[str, Any]:
             meta[key] = value
         elif key == META_REPORT:
             meta[key] = _withheld(site, value)
-        elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # which simply do not leave
+        elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # these are dropped
             refuse(site, f"its meta holds {_REASONS.get(key) or f'{shorten(key)}, which is not known'}")
     return meta
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a method shares beside model and update (insights, classifier gradients), on and off the wire.
+"""Transfers a method's additional tensors (such as insights or classifier gradients) with the model and the update.
 
-Down: :class:`ExchangeSendFilter` at the server puts the tensors beside the model, :class:`ExchangeReceiveFilter` at
-the site takes them off. Up: :class:`ExchangeReportFilter` at the site puts them beside the update,
-:class:`ExchangeCheckFilter` at the server takes them off, reads them as the method's exchange does, and puts what was
-read on the answer. The exchange of the round is a property that the workflow sets; no filter keeps or changes anything,
-and the workflow commits what was read together with the update.
+Down: :class:`ExchangeSendFilter` at the server attaches the tensors to the model; :class:`ExchangeReceiveFilter` at the
+site extracts them. Up: :class:`ExchangeReportFilter` at the site attaches the report to the update;
+:class:`ExchangeCheckFilter` at the server extracts it, validates it with the method's exchange, and attaches the result
+to the answer. The workflow sets the round's exchange as a context property. The filters keep no state; the workflow
+commits the validated report together with the update.
 """
 
 from collections.abc import Mapping
@@ -32,17 +32,17 @@ EXCHANGE_PROP = "fdg_exchange_round"
 
 
 class ExchangeRound(NamedTuple):
-    """The exchange of a run and the round it is in, counted from 0."""
+    """The exchange of a run and the current round, counted from 0."""
 
     exchange: "Exchange"
     round_number: int
 
 
 class ExchangeSendFilter(Filter):
-    """At the server, on the data of ``train``: puts what the exchange sends down beside the model."""
+    """At the server, on the data of ``train``: attaches the exchange's broadcast tensors to the model."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the task with the tensors beside its model; as it came while there are none."""
+        """Return the task with the tensors attached to its model; unchanged if there are none."""
         current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
         message = read_message(shareable)
         if current is None or message is None:
@@ -52,10 +52,10 @@ class ExchangeSendFilter(Filter):
 
 
 class ExchangeReceiveFilter(Filter):
-    """At a site, on the data of ``train``: takes the tensors off, for the executor."""
+    """At a site, on the data of ``train``: extracts the tensors for the executor."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the task with its model alone, the tensors in the meta."""
+        """Return the task with the model as its only content and the tensors in the meta."""
         message = read_message(shareable)
         if message is None:
             return shareable
@@ -63,10 +63,10 @@ class ExchangeReceiveFilter(Filter):
 
 
 class ExchangeReportFilter(Filter):
-    """At a site, on the results of ``probe`` and ``train``: puts the method's report beside the update."""
+    """At a site, on the results of ``probe`` and ``train``: attaches the method's report to the result."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result with the report beside it; as it came if it has none."""
+        """Return the result with the report attached; unchanged if it has none."""
         message = read_message(shareable)
         if message is None or message.main.get_meta_prop(META_SITE_REPORT) is None:
             return shareable
@@ -76,18 +76,18 @@ class ExchangeReportFilter(Filter):
 
 
 class ExchangeCheckFilter(Filter):
-    """At the server, on the results of ``probe`` and ``train``: takes the report off and reads it.
+    """At the server, on the results of ``probe`` and ``train``: extracts the report and validates it.
 
-    A report that cannot be used is refused by name; the update beside it is judged by itself.
+    An unusable report is refused, naming the site; the accompanying update is judged separately.
     """
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result without the report; what was read of it, or why nothing was, is in its checked reports."""
+        """Return the result without the report; its checked reports hold the value, or the reason for a refusal."""
         message = read_message(shareable)
         current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
         if message is None or current is None:
             return shareable
-        # Set in any case: a site cannot say of its own report that it was checked.
+        # Always overwritten: a site cannot claim that its own report was checked.
         checked = CheckedReports.of(message.main.get_meta_prop(META_CHECKED_REPORTS))
         if fl_ctx.get_prop(FLContextKey.TASK_NAME) == current.exchange.phase:
             num_bytes, value, refused = _count_bytes(message.tensors), None, None
@@ -101,7 +101,7 @@ class ExchangeCheckFilter(Filter):
 
 
 def _read(message: Packed, current: ExchangeRound, site: str) -> Any:
-    """Return what the exchange reads of a site's report; raise ``ContributionError`` for one that is not of use."""
+    """Return the value that the exchange reads from a site's report; raise ``ContributionError`` if it is unusable."""
     if message.tensors is not None and message.round_number != current.round_number:
         came = shorten(message.round_number)
         raise ContributionError(f"site {site}: its report is of round {came}, expected {current.round_number}.")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generalization gap on the wire: what averaging costs a site, as one number beside its update.
+"""The generalization gap on the wire: the cost of averaging for a site, as one number sent with its update.
 
-The gap of round r is the loss of the global model that the site received, minus the loss of the site's own
-model after its last local training, on the same split: positive if the global model is worse. The split is the
-validation split, as in the authors' code, or the training split, as in the paper's text (the protocol's ``gap_split``).
-What it reveals: the difference of two losses on the site's data.
+The gap of round r is the loss of the global model that the site received, minus the loss of the site's own model after
+its last local training, on the same split. It is positive if the global model is worse. The split is the validation
+split, as in the authors' code, or the training split, as in the paper's text (the protocol's ``gap_split``).
+It reveals the difference of two losses on the site's data.
 """
 
 import math
@@ -45,24 +45,24 @@ from fdg_plugins.tasks import TASKS, ScoreKind
 
 GAP_FILE = "fdg_gap.json"
 GAP_STATE, UNCHECKED_STATE = 3, 2
-LARGEST_GAP = 1e6  # far beyond the cross entropy of any model that is of use
+LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
 LOSS = "loss"
 
 
 def score_kinds() -> dict[str, ScoreKind]:
-    """Return the scores of this package's tasks by name, any of which a gap can be a difference of."""
+    """Return the scores of this package's tasks by name; a gap can be a difference of any of them."""
     return {task.score.name: task.score for task in TASKS.own().values()}
 
 
 class GapReportFilter(Filter):
     """At a site, on the result of ``train``: attaches the gap.
 
-    The value of the site's own model is kept in the run's folder at the site: it must outlive rounds without the
-    site, a process that is torn down between rounds, and a job that ends before the run does.
+    The metrics of the site's own model are kept in the run's folder at the site. They must persist across rounds
+    without the site, across processes, and across the jobs of one run.
 
     Args:
-        metric: ``"loss"`` (paper), or the name of the task's score, such as ``"accuracy"`` (released code; the sign is
-            turned).
+        metric: ``"loss"`` (paper), or the name of the task's score, such as ``"accuracy"`` (released code; its sign
+            is inverted, so that a positive gap always means that the global model is worse).
     """
 
     def __init__(self, metric: str = "loss") -> None:
@@ -72,9 +72,11 @@ class GapReportFilter(Filter):
         self.metric = metric
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result with the gap in its meta; as it came if it is no update, or there is no earlier model.
+        """Return the result with the gap in its meta; unchanged if it is not an update; without a gap if no earlier
+        model exists.
 
-        What goes wrong becomes an error reply with its reason: of an error raised here FLARE tells the server nothing.
+        A failure becomes an error reply with its reason, because FLARE does not tell the server about an error raised
+        in a filter.
         """
         dxo = _update(shareable)
         if dxo is None:
@@ -91,7 +93,7 @@ class GapReportFilter(Filter):
         report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
         received, local = report.training_split or (report.received, report.local)
         if received is None or local is None:
-            return shareable  # withheld, and so is the gap
+            return shareable  # the evaluations are withheld, so the gap is too
         run = shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
         memory = OwnModels(state_folder(fl_ctx.get_engine().get_workspace(), run) / GAP_FILE)
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
@@ -118,14 +120,14 @@ def _values(evaluation: Evaluation) -> dict[str, float]:
 
 
 class GapCheckFilter(Filter):
-    """At the server, on the result of ``train``: takes the gap off, and hands a finite one on as a checked report."""
+    """At the server, on the result of ``train``: extracts the gap and passes a valid one on as a checked report."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result with the gap among its checked reports; a gap that cannot be used is named in the log."""
+        """Return the result with the gap among its checked reports; an unusable gap is refused and logged."""
         dxo = _update(shareable)
         if dxo is None:
             return shareable
-        # Set in any case: a site cannot hand in reports that it calls checked.
+        # Always overwritten: a site cannot claim that its own reports were checked.
         checked = CheckedReports.of(dxo.meta.get(META_CHECKED_REPORTS))
         gap = dxo.meta.pop(META_GAP, None)
         try:
@@ -138,7 +140,10 @@ class GapCheckFilter(Filter):
 
 
 def read_gap(gap: Any, report: Any) -> float:
-    """Return a gap as it came beside ``report`` of the training; raise ``ContributionError`` if it cannot be used."""
+    """Return the gap sent with the training report ``report``; raise ``ContributionError`` if it is unusable.
+
+    A usable gap is a number in [-``LARGEST_GAP``, :func:`highest_gap`].
+    """
     highest = highest_gap(report)
     is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
     if not is_number or not -LARGEST_GAP <= gap <= highest:
@@ -155,22 +160,22 @@ def _sender(shareable: Shareable, fl_ctx: FLContext) -> str:
 
 
 def highest_gap(report: Any) -> float:
-    """Return the largest gap that goes with what a site reports of its training.
+    """Return the largest gap that is consistent with a site's training report.
 
-    No loss is below zero, so a gap of losses is at most the loss of the model received; one of scores that are
-    fractions is at most 1.
+    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores in [0, 1] is at
+    most 1.
     """
     try:
         told = TrainReport.read(report, "report", DataError)
     except DataError:
-        return LARGEST_GAP  # whoever reads the report refuses it
+        return LARGEST_GAP  # the report is refused where it is read
     received = told.training_split[0] if told.training_split else told.received
     loss = math.inf if received is None or math.isnan(received.loss) else received.loss
     return min(LARGEST_GAP, max(1.0, loss))
 
 
 class _Kept(pydantic.BaseModel):
-    """What the file of :class:`OwnModels` holds: by round, counted from 0, the metrics of the site's own model."""
+    """The file content of :class:`OwnModels`: the metrics of the site's own model by round, counted from 0."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -179,10 +184,10 @@ class _Kept(pydantic.BaseModel):
 
 
 class OwnModels:
-    """What the site's own model was worth after its last rounds, in a file with a checksum.
+    """The metrics of the site's own model after its last rounds, in a file with a checksum.
 
-    More than one round is kept: a run that goes on after a crash may repeat a round, and must find in it what it
-    found the first time. Both methods raise ``DataError`` naming a file that is damaged.
+    Two rounds are kept, because a run that is resumed after a crash may repeat a round and must then find the same
+    earlier metrics. Both methods raise ``DataError`` naming the file if it is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -197,12 +202,12 @@ class OwnModels:
             raise DataError(f"file {self.path} is damaged: {first_problem(error)}") from error
 
     def before(self, round_number: int) -> dict[str, float | None]:
-        """Return the metrics after the last round before ``round_number``, empty if there was none."""
+        """Return the metrics after the last round before ``round_number``; empty if there is none."""
         rounds = {number: values for number, values in self._rounds().items() if number < round_number}
         return rounds[max(rounds)] if rounds else {}
 
     def keep(self, round_number: int, values: Mapping[str, float]) -> None:
-        """Keep the metrics after a round, and forget all but the last before it."""
+        """Keep the metrics after ``round_number`` and after the last round before it; discard all others."""
         rounds = self._rounds()
         earlier = [number for number in rounds if number < round_number]
         kept = {str(max(earlier)): rounds[max(earlier)]} if earlier else {}
@@ -219,7 +224,7 @@ def refuse_forbidden(fl_ctx: FLContext) -> None:
 
 
 def _update(shareable: Shareable) -> DXO | None:
-    """Return the update in a result; None for an error reply or anything else, which is not a filter's to judge."""
+    """Return the update in a result; None for an error reply or any other content, which filters leave unchanged."""
     if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return None
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place where :mod:`fdg_plugins.privacy.ledger` was in version 0.1.0; its names can be imported from here too."""
+"""The location of :mod:`fdg_plugins.privacy.ledger` in version 0.1.0; its names can still be imported from here."""
 
 from fdg_plugins.privacy.ledger import (
     LEDGER_FILE,

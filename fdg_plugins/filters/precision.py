@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates in half of their bytes: rounded to bfloat16 when they leave a site, float32 again when the server has them.
+"""Halves the size of updates: rounds them to bfloat16 when they leave a site, and back to float32 at the server.
 
-bfloat16 has the range of float32 and 8 significant bits: rounding changes a value by at most 1/256 of itself, and a sum
-of many, such as an inner product, by far less, since the roundings of its terms are as often up as down. The model that
-goes down stays as it is, and so do integer buffers and whatever a method sends beside the update.
+bfloat16 has the range of float32 and 8 significant bits. Rounding changes a value by at most 1/256 of its magnitude. It
+changes a sum of many terms, such as an inner product, by far less, since terms are rounded up as often as down. The
+broadcast model, integer buffers and a method's additional tensors are not rounded.
 """
 
 from typing import Any, NoReturn
@@ -23,12 +23,12 @@ from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, META_UPDATE_B
 
 
 class RoundedUpdateSendFilter(Filter):
-    """At a site, on the result of ``train``, after all filters that change the update: rounds it to bfloat16."""
+    """At a site, on the result of ``train``, after all other filters that change the update: rounds it to bfloat16."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result with the rounded update, as it came if it is none; an error reply if it cannot be rounded.
+        """Return the result with its update rounded; unchanged if it is not an update.
 
-        An error raised here would not reach the server: FLARE tells it nothing of what a filter raises.
+        If rounding fails, return an error reply: FLARE does not tell the server about an error raised in a filter.
         """
         message = read_message(shareable)
         if message is None or message.main.data_kind != DataKind.WEIGHT_DIFF:
@@ -46,26 +46,26 @@ class RoundedUpdateSendFilter(Filter):
 
 
 class RoundedUpdateReceiveFilter(Filter):
-    """At the server, on the result of ``train``, before all other filters: makes bfloat16 float32.
+    """At the server, on the result of ``train``, before all other filters: converts bfloat16 to float32.
 
-    What does not come as bfloat16 is left to the aggregator, which refuses what it cannot use, and so is what FLARE
-    wrote to files: it is made float32 where it is read.
+    Tensors of other types are left to the aggregator, which refuses those it cannot use. Tensors that FLARE wrote to
+    files are also left unchanged; they are converted to float32 when they are read.
     """
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the result with its update in float32, and in the meta the bytes with which it came."""
+        """Return the result with its update in float32 and its size on the wire, in bytes, in the meta."""
         message = read_message(shareable)
         if message is None or message.main.data_kind != DataKind.WEIGHT_DIFF:
             return shareable
         came = sum(size_of(value) for value in message.main.data.values())
         widened = {name: _widened(value) for name, value in message.main.data.items()}
-        # Set in any case: a site's own word does not count.
+        # Always overwritten: a site's own claim does not count.
         meta = {**message.main.meta, META_UPDATE_BYTES: came}
         return with_main(DXO(DataKind.WEIGHT_DIFF, data=widened, meta=meta), shareable)
 
 
 def _is_finite(update: Any) -> bool:
-    """Return whether no tensor of an update has NaN or infinite values."""
+    """Return whether all floating-point tensors of an update are free of NaN and infinite values."""
     return not any(
         isinstance(value, torch.Tensor)
         and value.layout == torch.strided
@@ -76,11 +76,11 @@ def _is_finite(update: Any) -> bool:
 
 
 def _rounded(site: str, name: Any, value: Any) -> Any:
-    """Return one parameter of an update in bfloat16, round to nearest; integers and booleans as they are."""
+    """Return one parameter of an update in bfloat16, rounded to nearest; integers and booleans unchanged."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         if value.dtype.kind != "f":
             return value
-        value = torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))  # a copy: torch warns of read-only ones
+        value = torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))  # a copy: torch warns if read-only
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_complex():
         _refuse(site, name, f"is a {_kind(value)}, expected a dense tensor or array of real numbers")
     if not value.is_floating_point():

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differential privacy for what a site answers, which fails closed: what is not understood does not leave.
+"""Differential privacy for a site's answers. It fails closed: content that is not understood does not leave.
 
 The update is clipped as one vector, noise is added, and the release is entered into the site's ledger before it is
-handed out; all else that depends on the site's images is taken off. What cannot be treated so (a method's tensors
-beside the update, a gap, metrics, unknown entries) turns the answer into an error reply of one sentence. The answer is
-built anew from what was checked, so nothing passes by being overlooked.
+returned. Other values that depend on the site's images are removed. Content that cannot be treated this way (a method's
+additional tensors, a gap, metrics, unknown entries) turns the answer into an error reply with a one-sentence reason.
+The answer is rebuilt from checked content only, so nothing can pass unnoticed.
 
-Our own executor does the same by itself before it returns an answer, where the site's files demand it
-(``fdg_plugins.executors.gate``); such an answer passes here as it is, if it was made under limits as strict.
+This package's own executor does the same before it returns an answer if the site's files require it
+(``fdg_plugins.executors.gate``). Such an answer passes this filter unchanged if its limits were at least as strict.
 """
 
 from pathlib import Path
@@ -30,18 +30,19 @@ from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 
 
 class DifferentialPrivacyFilter(Filter):
-    """At a site, on its results: lets an update out only clipped, with noise, and within the site's budget.
+    """At a site, on its results: releases an update only if clipped, with noise, and within the site's budget.
 
-    As a filter of the job for the tasks ``train``, ``probe`` and ``evaluate``, or of a scope in the site's own privacy
-    policy, where no job can leave it out. Every answer but an update, an error and the census is refused.
+    Use it as a filter of the job for the tasks ``train``, ``probe`` and ``evaluate``, or of a scope in the site's own
+    privacy policy, where no job can omit it. Only updates, errors and the census pass; any other answer is refused.
 
     Args:
-        clip_norm: C > 0, largest length of the whole update, in its own units.
-        noise_multiplier: sigma > 0; the noise on every value has the deviation sigma C.
-        max_epsilon: ceiling on the epsilon of all the site's releases, those of earlier jobs included.
-        delta: in (0, 1), at which epsilon is computed; below one over the number of people in the data.
+        clip_norm: C > 0, maximum L2 norm of the whole update, in the update's units.
+        noise_multiplier: sigma > 0; the noise on every value has standard deviation sigma * C.
+        max_epsilon: > 0, ceiling on the total epsilon of all the site's releases, including those of earlier jobs.
+        delta: in (0, 1), the delta at which epsilon is computed; choose it below 1 / (number of people in the data).
 
-    A site's ``local/fdg_privacy.json`` may tighten each of them, never loosen.
+    A site's ``local/fdg_privacy.json`` may tighten each limit, never loosen it. Raises ``SettingsError`` for an
+    argument that is out of range.
     """
 
     def __init__(self, clip_norm: float, noise_multiplier: float, max_epsilon: float, delta: float = 1e-5) -> None:
@@ -54,19 +55,19 @@ class DifferentialPrivacyFilter(Filter):
         self.limits()
 
     def limits(self) -> Limits:
-        """Return the arguments as limits; raise ``SettingsError`` naming the one that is out of range."""
+        """Return the arguments as limits; raise ``SettingsError`` naming the argument that is out of range."""
         names = ("clip_norm", "noise_multiplier", "max_epsilon", "delta")
         return read_limits({name: getattr(self, name) for name in names})
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return the release, or an error reply that says why there is none."""
+        """Return the release, or an error reply that says why nothing was released."""
         site = fl_ctx.get_identity_name()
         try:
             return self._answer(site, shareable, fl_ctx)
         except FDGError as error:
             return self._refusal(error, fl_ctx)
-        except Exception as error:  # noqa: BLE001 - whatever happens, what came in must not go out
-            # Not the error's own text: it may quote the data.
+        except Exception as error:  # noqa: BLE001 - whatever happens, the input must not leave
+            # Only the type, because the error's text may quote the data.
             failed = f"site {site}: differential privacy failed with {type(error).__name__}."
             return self._refusal(disclosure.RefusedError(failed), fl_ctx)
 

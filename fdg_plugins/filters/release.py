@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A release under differential privacy: clipped, noised, entered into the ledger; and the mark that it was made.
+"""A release under differential privacy (clipped, noised, entered into the ledger), and the mark on a released answer.
 
-The executor releases what the site's own files protect before it returns anything, and the site's or the job's
-:class:`~fdg_plugins.filters.privacy.DifferentialPrivacyFilter` meets the same answer afterwards. So that the noise is
-added once, a released answer carries a mark: an attribute of the object in this process, which says under which limits
-it was made and what it held. No message and no config can bring one; an answer whose content changed has lost it.
+If the site's own files require privacy, the executor releases an answer before returning it. The site's or the job's
+:class:`~fdg_plugins.filters.privacy.DifferentialPrivacyFilter` then receives the same answer. A mark ensures that noise
+is added only once. The mark is an attribute of the object in this process that stores the limits and the content of the
+release. No message or config can supply one, and a mark is void if the answer's content has changed.
 """
 
 import logging
@@ -32,34 +32,34 @@ from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.flare.filter_chain import class_path
 from fdg_plugins.messages import TASK_CENSUS
 
-# What a result may pass after a release: filters that see the release alone, take away from it, round it, add noise.
+# Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
 
 _MARK = "_fdg_release"
 
 
 class Release(NamedTuple):
-    """The mark of an answer: the limits under which it was released, and what it held then."""
+    """The mark of an answer: the limits under which it was released, and its content at that time."""
 
     limits: Limits
     content: Any
-    held: Any  # the tensors themselves: while they are held, no other object has their ids
+    held: Any  # references to the tensors, so that no other object can reuse their ids
 
 
 def make_release(
     site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise
 ) -> Shareable:
-    """Return the release of a site's answer to ``task``, error replies among them, under ``limits``.
+    """Return the release of a site's answer to ``task`` (also of an error reply) under ``limits``.
 
-    Raises ``RefusedError`` for what differential privacy does not cover, ``BudgetSpentError`` if the budget is spent
-    and ``DataError`` for a ledger that cannot be used; no other error, and none that quotes a value of the answer.
+    Raises ``RefusedError`` for content that differential privacy does not cover, ``BudgetSpentError`` if the budget is
+    spent, and ``DataError`` for an unusable ledger. It raises no other errors, and none quotes a value of the answer.
     """
     try:
         return _release(site, task, shareable, fl_ctx, limits, noise)
     except FDGError:
         raise
     except Exception as error:
-        # Not the error's own text: it may quote the data.
+        # Only the type, because the error's text may quote the data.
         raise RefusedError(f"site {site}: differential privacy failed with {type(error).__name__}.") from error
 
 
@@ -85,7 +85,7 @@ def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limi
 
 
 def _noised(update: Update, limits: Limits, noise: Noise) -> dict[str, Any]:
-    """Return the update as it may leave: floats clipped and noised as one vector, step counters zero."""
+    """Return the update in releasable form: floats clipped and noised as one vector, step counters set to zero."""
     floats = {name: value for name, value in update.tensors.items() if value.is_floating_point()}
     noisy = privatize(floats, limits.clip_norm, limits.noise_multiplier, noise)
     release = {
@@ -99,7 +99,7 @@ def _noised(update: Update, limits: Limits, noise: Noise) -> dict[str, Any]:
 
 
 def strictest(limits: Limits, *others: Limits) -> Limits:
-    """Return the strictest of each limit."""
+    """Return limits that combine the strictest value of each."""
     for other in others:
         limits = limits.under(Policy.model_validate(other.model_dump()))
     return limits
@@ -109,7 +109,10 @@ def strictest(limits: Limits, *others: Limits) -> Limits:
 
 
 def check_what_follows(site: str, later: Sequence[Filter], kind: type[Filter]) -> None:
-    """Raise ``RefusedError`` if a filter in ``later`` could add what no release covers; ``kind`` releases anew."""
+    """Raise ``RefusedError`` if a filter in ``later`` could add content that no release covers.
+
+    Filters in ``POST_PROCESSING`` cannot; filters of class ``kind`` release the answer again.
+    """
     for filter_ in later:
         if type(filter_) not in (*POST_PROCESSING, kind):
             refuse(site, f"the filter {class_path(filter_)} comes after it and could add what it does not see")
@@ -119,16 +122,16 @@ def check_what_follows(site: str, later: Sequence[Filter], kind: type[Filter]) -
 
 
 def mark(answer: Shareable, limits: Limits) -> Shareable:
-    """Return ``answer`` itself, marked as released under ``limits``; nothing of the mark leaves the process."""
+    """Mark ``answer`` in place as released under ``limits`` and return it; the mark never leaves the process."""
     tensors = list((answer.get(DXO_KEY) or {}).get("data", {}).values()) if DXO_KEY in answer else []
     setattr(answer, _MARK, Release(limits, _content(answer), tensors))
     return answer
 
 
 def is_released(answer: Shareable, limits: Limits, earlier: Sequence[Filter]) -> bool:
-    """Return whether ``answer`` was released under ``limits`` or stricter ones, and has passed ``earlier`` since.
+    """Return whether ``answer`` was released under ``limits`` or stricter ones and has since passed only ``earlier``.
 
-    Its content must be what it was, or what filters that take away or round have left of it.
+    Its content must be unchanged, or the result of post-processing filters.
     """
     release = getattr(answer, _MARK, None)
     if not isinstance(release, Release) or strictest(release.limits, limits) != release.limits:
@@ -140,7 +143,7 @@ def is_released(answer: Shareable, limits: Limits, earlier: Sequence[Filter]) ->
 
 
 def _without_values(now: Any, before: Any) -> bool:
-    """Return whether an answer holds nothing by name that it did not hold before, but a filter's entry of itself."""
+    """Return whether an answer has no entry that it did not have before, except the filter history in its meta."""
     try:
         one, other = now[DXO_KEY], before[DXO_KEY]
         meta = {key: value for key, value in one["meta"].items() if key != MetaKey.FILTER_HISTORY}
@@ -157,7 +160,7 @@ def _without_values(now: Any, before: Any) -> bool:
 
 
 def _content(value: Any) -> Any:
-    """Return what can be compared of an answer later: a tensor by its identity and how often it was written to."""
+    """Return a comparable summary of an answer's content; a tensor is represented by its id and version counter."""
     if isinstance(value, torch.Tensor):
         return "tensor", id(value), value._version
     if isinstance(value, Mapping):
@@ -166,4 +169,4 @@ def _content(value: Any) -> Any:
         return [_content(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return type(value), value
-    return object()  # equal to nothing: an array, or whatever else may have been written to
+    return object()  # equal to nothing: an array or another mutable object may have been modified

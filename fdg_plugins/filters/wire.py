@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tensors of a method travel beside a model or an update: as a collection, which privacy filters can see into.
+"""Packs a method's tensors together with a model or an update, as a DXO collection that privacy filters can inspect.
 
-FLARE's own filters look into the parts of a COLLECTION, and not into meta or headers.
+FLARE's own filters inspect the parts of a COLLECTION, but not meta or headers.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ MAIN_KINDS = (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF, DataKind.METRICS)
 
 
 class Packed(NamedTuple):
-    """What a message holds: the model, update or metrics; the tensors beside it (None: none came) and their round."""
+    """A message's content: ``main`` (model, update or metrics), the tensors sent with it (or None), and their round."""
 
     main: DXO
     tensors: Any
@@ -27,7 +27,7 @@ class Packed(NamedTuple):
 
 
 def read_message(shareable: Shareable) -> Packed | None:
-    """Return what is in a message; None for an error reply or anything else, which is not a filter's to judge."""
+    """Return a message's content; None for an error reply or any other content, which filters leave unchanged."""
     if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return None
     try:
@@ -44,15 +44,15 @@ def read_message(shareable: Shareable) -> Packed | None:
 
 
 def pack(main: DXO, tensors: Mapping[str, torch.Tensor], round_number: int, shareable: Shareable) -> Shareable:
-    """Return ``shareable`` with ``main`` and the tensors as its content; its headers stay."""
-    # One tensor that is not contiguous, and FLARE's receiver asks for the message for ever.
+    """Return ``shareable`` with ``main`` and the tensors as its content; its headers are kept."""
+    # A non-contiguous tensor would make FLARE's receiver request the message forever.
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     beside = DXO(DataKind.WEIGHTS, data=plain, meta={META_ROUND: round_number})
     return DXO(DataKind.COLLECTION, data={PART_MAIN: main, PART_TENSORS: beside}).update_shareable(shareable)
 
 
 def with_main(main: DXO, shareable: Shareable) -> Shareable:
-    """Return ``shareable`` with another model, update or metrics; what travels beside it stays, whatever it is."""
+    """Return ``shareable`` with ``main`` as its model, update or metrics; other parts of a collection are kept."""
     dxo = from_shareable(shareable)
     if dxo.data_kind == DataKind.COLLECTION:
         main = DXO(DataKind.COLLECTION, data={**dxo.data, PART_MAIN: main}, meta=dxo.meta)
@@ -60,12 +60,15 @@ def with_main(main: DXO, shareable: Shareable) -> Shareable:
 
 
 def with_meta(main: DXO, changes: Mapping[str, Any]) -> DXO:
-    """Return ``main`` with other meta and the same data: what a filter is given may be shared by several messages."""
+    """Return a copy of ``main`` with ``changes`` to its meta and the same data.
+
+    A filter must not modify its input, which several messages may share.
+    """
     return DXO(main.data_kind, data=main.data, meta={**(main.meta or {}), **changes})
 
 
 def without_meta(main: DXO, key: str) -> DXO:
-    """Return ``main`` without one entry of its meta."""
+    """Return a copy of ``main`` without the meta entry ``key``."""
     return DXO(main.data_kind, data=main.data, meta={name: value for name, value in main.meta.items() if name != key})
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever touches FLARE's internals, each with its presence check: a new FLARE version is work in one room."""
+"""All access to FLARE's internals, each with a presence check, so that a new FLARE version affects one package."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a participant's ``class_allow_list`` opens: entries that this package's jobs need, and all others.
+"""A participant's ``class_allow_list``: the entries that this package's jobs need, and what all others permit.
 
-FLARE reads the list from ``local/resources.json``, or from ``local/resources.json.default`` while there is no such
-file; the first hides the second completely, and a list of one's own replaces FLARE's built-in one, which is in force
-where there is none.
+FLARE reads the list from ``local/resources.json``, or from ``local/resources.json.default`` if the former does not
+exist. The former hides the latter completely. A list in the file replaces FLARE's built-in list, which applies if the
+file does not contain one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,13 +24,13 @@ SIDE_DOORS = "nvflare.app_common.ccwf."
 
 
 class Group(NamedTuple):
-    """FLARE's default entries that open the same: how their paths begin, and what a job can do with them."""
+    """FLARE's default entries with the same effect: their path prefixes, and what a job can do with them."""
 
     prefixes: tuple[str, ...]
     opens: str
 
 
-# The first group whose prefix fits is an entry's; the last one fits all that is left.
+# An entry belongs to the first group with a matching prefix; the last group matches everything.
 _APP, _OPT = "nvflare.app_common.", "nvflare.app_opt."
 GROUPS = (
     Group(
@@ -75,7 +75,7 @@ def group_of(entry: str) -> Group:
 
 
 def by_group(entries: Iterable[str]) -> dict[Group, list[str]]:
-    """Return FLARE's default entries by what they open, the worst group first, empty ones left out."""
+    """Return FLARE's default entries by group, the most dangerous group first, without empty groups."""
     found: dict[Group, list[str]] = {group: [] for group in GROUPS}
     for entry in entries:
         found[group_of(entry)].append(entry)
@@ -83,9 +83,9 @@ def by_group(entries: Iterable[str]) -> dict[Group, list[str]]:
 
 
 def entries_in_force(resources: Mapping[str, Any], owner: object) -> list[str]:
-    """Return the list in a participant's resources, FLARE's defaults if there is none.
+    """Return the list in a participant's resources, or FLARE's defaults if there is none.
 
-    Raises ``SettingsError``, naming ``owner``, for a value that is no list of class paths.
+    Raises ``SettingsError``, naming ``owner``, if the value is not a list of class paths.
     """
     entries = resources.get(CLASS_ALLOW_LIST, list(DEFAULT_CLASS_ALLOW_LIST))
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
@@ -100,9 +100,9 @@ def other_entries(entries: Sequence[str], end: str) -> list[str]:
 
 
 def is_too_wide(entry: str) -> bool:
-    """Return whether ``entry`` allows more than the class that it names: everything, or all below a package or module.
+    """Return whether ``entry`` allows more than one class: everything, or all classes in a package or module.
 
-    FLARE takes the dot at an entry's end as given.
+    FLARE reads an entry without a trailing dot as if it also had one.
     """
     below = entry if entry.endswith(".") else f"{entry}."
     known = (*(component.path for component in components()), *DEFAULT_CLASS_ALLOW_LIST)
@@ -110,13 +110,13 @@ def is_too_wide(entry: str) -> bool:
 
 
 def opens_side_door(entry: str) -> bool:
-    """Return whether ``entry`` allows a class of FLARE's that passes the result of a site's executor on by itself."""
+    """Return whether ``entry`` allows a FLARE class that itself forwards the result of a site's executor."""
     below = entry if entry.endswith(".") else f"{entry}."
     return entry == ALLOW_ALL or entry.startswith(SIDE_DOORS) or SIDE_DOORS.startswith(below)
 
 
 def resources_file(local: Path) -> Path:
-    """Return the file from which FLARE reads a participant's resources."""
+    """Return the file in ``local`` from which FLARE reads a participant's resources."""
     target = local / RESOURCES
     return target if target.exists() else local / f"{RESOURCES}.default"
 
@@ -124,7 +124,7 @@ def resources_file(local: Path) -> Path:
 def count_other_components(workspace: Path, end: str) -> int | None:
     """Return how many entries no job of this package needs at ``end``; None if the resources cannot be read.
 
-    ``workspace`` is the participant's kit in use, which holds ``local/``.
+    ``workspace`` is the participant's kit, which holds ``local/``.
     """
     local = workspace / "local"
     try:
@@ -137,7 +137,7 @@ def count_other_components(workspace: Path, end: str) -> int | None:
 
 
 def warning_of(owner: str, count: int | None) -> str | None:
-    """Return the server's warning of a list of ``owner`` with ``count`` entries too many; None if there is none."""
+    """Return the server's warning that the list of ``owner`` has ``count`` unneeded entries; None if it has none."""
     if not count:
         return None
     entries = "1 entry" if count == 1 else f"{count} entries"

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The components that a job of this package names, by exact class path, end and method.
+"""The components that a job of this package names, by exact class path, end (server or site) and method.
 
-This is the list that an operator is asked to allow. It follows from the records of methods and loads none of their
-code, nor torch: a class path here is text, and the tests hold it against the classes. Exact paths only: FLARE reads
-``fdg_plugins.`` as "every callable that can be reached below this package", which includes what a module happens to
-import.
+This is the list that an operator is asked to allow. It is derived from the method records without loading their code or
+torch: a class path here is text, and the tests compare it with the classes. All paths are exact, because FLARE reads
+``fdg_plugins.`` as "every callable reachable below this package", which includes anything that a module imports.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from fdg_plugins.plugins.target import public_path
 
 SERVER = "server"
 SITE = "site"
-GAP = "gap"  # the one report that has filters of its own; what objectives report shares the other ones
+GAP = "gap"  # the only report with its own filters; the reports of objectives share the exchange filters
 _FILTERS = "fdg_plugins.filters"
 
 
@@ -30,9 +29,9 @@ class Component(NamedTuple):
 
 
 def components() -> list[Component]:
-    """Return every component that jobs of this package name, and of plug-ins those that have been asked for.
+    """Return every component that jobs of this package name, including those of plug-ins that have been loaded.
 
-    A job names what plug-ins bring by name, so that a participant who asks for nothing of one loads nothing of it.
+    A job refers to plug-in components by name, so a participant that uses no plug-in loads none.
     """
     records = METHODS.loaded()
     gaps = tuple(record.key for record in records if GAP in record.reports)
@@ -50,21 +49,21 @@ def components() -> list[Component]:
         Component(f"{_FILTERS}.ExchangeReceiveFilter", (SITE,), exchanging),
         Component(f"{_FILTERS}.ExchangeReportFilter", (SITE,), exchanging),
         Component(f"{_FILTERS}.ExchangeCheckFilter", (SERVER,), exchanging),
-        # The one component of FLARE's that this package's jobs name.
+        # The only FLARE component that this package's jobs name.
         Component("nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver", (SERVER,)),
     ]
 
 
 def filters_of(method: str) -> list[str]:
-    """Return the names of the filters that only jobs of some methods have, ``method``, by its key, among them."""
+    """Return the class names of the method-specific filters that jobs of ``method`` (a key) have."""
     paths = [component.path for component in components() if method in (component.methods or ())]
     return [path.rpartition(".")[2] for path in paths if path.startswith(_FILTERS)]
 
 
 def class_paths(end: str, methods: Iterable[str] = ()) -> list[str]:
-    """Return the class paths that ``end`` needs for ``methods`` (none: all of them), in the order of the list.
+    """Return the class paths that ``end`` needs for ``methods`` (empty: all methods), in list order.
 
-    A method is a published one or a composition. Raises ``SettingsError`` for one that does not exist.
+    A method is a published method or a composition. Raises ``SettingsError`` for an unknown method.
     """
     keys = {record.key for text in methods for record in parse_method(text).records}
     return [
@@ -75,7 +74,7 @@ def class_paths(end: str, methods: Iterable[str] = ()) -> list[str]:
 
 
 def _aggregators(records: Iterable[Method]) -> list[Component]:
-    """Return the aggregators, each with the methods that have it when they stand alone."""
+    """Return the aggregators, each with the methods that use it when they are not composed with others."""
     made = published()
     users: dict[str, list[str]] = {}
     for record in records:

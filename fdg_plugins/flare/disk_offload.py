@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLARE's tensor disk offload for the time of the rounds: what sites send is written to files as it arrives."""
+"""FLARE's tensor disk offload during the rounds: tensors from sites are written to files as they arrive."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ from fdg_plugins.flare.internals import OFFLOAD, fetch, require
 
 @contextmanager
 def tensors_in_files(engine: Any, enabled: bool, job: str) -> Iterator[Path | None]:
-    """Let FLARE write tensors that arrive to a new folder in the temporary one, which only this user may read; give it.
+    """Let FLARE write arriving tensors to a new private folder in the temporary directory; yield that folder.
 
-    None if it is not ``enabled``. In the end the folder is removed, whatever happened, with the files of what was still
-    arriving. Raises ``InternalsError`` if it is enabled and this FLARE lacks something for it.
+    Yields None if not ``enabled``. The folder is always removed at the end, including files that are still arriving.
+    Raises ``InternalsError`` if enabled and this FLARE version lacks a required internal.
     """
     if not enabled:
         yield None
@@ -24,6 +24,6 @@ def tensors_in_files(engine: Any, enabled: bool, job: str) -> Iterator[Path | No
     try:
         yield Path(offload.root_dir) if offload.root_dir else None
     finally:
-        if offload.root_dir:  # FLARE would remove it under a thread that still writes to it
+        if offload.root_dir:  # FLARE alone would remove it while a thread may still write to it
             fetch(OFFLOAD, "cleanup_active_disk_tensor_downloads")("the rounds have ended", offload.root_dir)
         fetch(OFFLOAD, "cleanup_tensor_disk_offload")(engine, offload)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which filters a result passes, out of a site and into the server: the participant's own first, then the job's."""
+"""The filters that a result passes at a site and at the server: the participant's own first, then the job's."""
 
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FilterKey, FLContextKey
@@ -11,13 +11,13 @@ _RESULTS = "task_result_filters"
 
 
 def result_filters(fl_ctx: FLContext) -> list[Filter] | None:
-    """Return the filters of the task's result at a site, as FLARE's client applies them; None if it does not say."""
+    """Return the filters for the current task's result at a site, in FLARE's order; None if FLARE does not tell."""
     runner, task = fl_ctx.get_prop(FLContextKey.RUNNER), fl_ctx.get_prop(FLContextKey.TASK_NAME)
     return _chain(getattr(runner, _RESULTS, None), task, fl_ctx, FilterKey.OUT)
 
 
 def server_result_filters(task: str, fl_ctx: FLContext) -> list[Filter] | None:
-    """Return the filters of the results of ``task`` at the server, as FLARE applies them; None if it does not say."""
+    """Return the filters for the results of ``task`` at the server, in FLARE's order; None if FLARE does not tell."""
     config = getattr(fl_ctx.get_prop(FLContextKey.RUNNER), "config", None)
     return _chain(getattr(config, _RESULTS, None), task, fl_ctx, FilterKey.IN)
 
@@ -33,9 +33,9 @@ def _chain(job_filters: object, task: object, fl_ctx: FLContext, direction: str)
 
 
 def scope_filters(fl_ctx: FLContext) -> list[Filter]:
-    """Return the filters for a site's results in the privacy scope in force, then those in the site's default scope.
+    """Return the filters for a site's results in the active privacy scope, then those in the site's default scope.
 
-    Raises ``InternalsError`` if this FLARE does not say: what a site demands is never guessed.
+    Raises ``InternalsError`` if this FLARE version does not tell, because a site's rules must never be guessed.
     """
     require(SCOPES)
     scopes = (fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT), fetch(SCOPES, "PrivacyService.get_scope")(None))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's request for a task waits at the server until there is one, in place of coming again and again.
+"""Long polling: a site's request for a task waits at the server until a task exists, instead of being repeated.
 
-FLARE answers at once that there is none, and the site asks anew after an interval (in the simulator after half a
-second that nothing can change), which is most of a short round. Here the answer is held back for a while: the site
-has its task as soon as there is one, and one that has nothing to do for long asks twice a second, not twenty times.
+By default, FLARE answers at once that there is no task, and the site asks again after an interval (half a second in the
+simulator, which cannot be configured). That interval is most of a short round. Here the answer is held back for a
+while. The site gets its task as soon as it exists, and an idle site asks twice a second instead of twenty times.
 
-As long as a task waits for its site nobody else is held, for in the simulator that site may need the place of one
-that has nothing to do.
+While a task waits for its site, no other request is held, because in the simulator that site may need the slot of an
+idle one.
 """
 
 import threading
@@ -20,17 +20,17 @@ from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.flare.internals import HOLDING, InternalsError, fetch
 
-LONGEST_S = 0.5  # far below the seconds after which a site takes a request for lost
-GRACE_S = 0.1  # in which sites that were held fetch what was offered to them
-MOST = 16  # requests held at a time: each has one of FLARE's 64 threads for answers, which results need too
+LONGEST_S = 0.5  # seconds; far below the timeout after which a site considers a request lost
+GRACE_S = 0.1  # seconds in which held sites fetch the tasks offered to them
+MOST = 16  # requests held at a time: each occupies one of FLARE's 64 reply threads, which results need too
 
 
 class HeldRequests:
-    """Holds requests for tasks back while there is none; :meth:`offer` lets all of them look again.
+    """Holds back requests for tasks while there are no tasks; :meth:`offer` makes all of them check again.
 
     Args:
-        longest: seconds for which one is held.
-        most: how many are held at a time; ``held`` is how many are.
+        longest: maximum time for which a request is held, in seconds.
+        most: maximum number of requests held at a time; ``held`` is the current number.
     """
 
     def __init__(self, longest: float = LONGEST_S, most: int = MOST) -> None:
@@ -43,7 +43,10 @@ class HeldRequests:
         self._ended = False
 
     def begin(self, runner: Any) -> str | None:
-        """Hold what comes to ``runner``, FLARE's server runner, from now on; return why not, if this FLARE cannot."""
+        """Hold requests to ``runner``, FLARE's server runner, from now on; return the reason if this is not possible.
+
+        Returns None on success, and a sentence if this FLARE version lacks a required internal.
+        """
         try:
             none_yet, end = (fetch(HOLDING, f"SpecialTaskName.{name}") for name in ("TRY_AGAIN", "END_RUN"))
             fetch(HOLDING, "ServerRunner.process_task_request")
@@ -74,24 +77,24 @@ class HeldRequests:
         return None
 
     def announce(self, sites: Iterable[str]) -> None:
-        """Say that there will be tasks for ``sites``; before them, for a site may fetch its own at once."""
+        """Announce tasks for ``sites``; call this before creating them, since a site may fetch its task at once."""
         with self._change:
             self._unfetched = set(sites)
 
     def offer(self) -> None:
-        """Say that there are the tasks that were announced."""
+        """Signal that the announced tasks now exist."""
         with self._change:
             self._offers += 1
             self._change.notify_all()
 
     def withdraw(self) -> None:
-        """Say that there are no tasks any more."""
+        """Signal that no tasks remain."""
         with self._change:
             self._unfetched.clear()
             self._change.notify_all()
 
     def end(self) -> None:
-        """Hold nothing any more."""
+        """Release all requests and hold none from now on."""
         with self._change:
             self._ended = True
             self._change.notify_all()
@@ -113,7 +116,7 @@ class HeldRequests:
                 self._change.notify_all()
 
     def _is_offered(self, seen: int, until: float) -> bool:
-        """Wait for an offer after ``seen`` of them; return whether there was one in time, and it is not the end."""
+        """Wait for an offer beyond the first ``seen``; return whether one came before ``until`` and before the end."""
         with self._change:
             grace = min(until - time.monotonic(), GRACE_S)
             if self._change.wait_for(lambda: self._is_new(seen) or not self._unfetched, grace):

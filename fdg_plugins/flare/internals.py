@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of FLARE's internals this package relies on, declared once, and the sentence for each that is gone.
+"""FLARE's internals that this package relies on, declared once, and an error sentence for each missing one.
 
-FLARE promises nothing about what is named here: private modules, attributes that a class only sets on itself,
-methods that are replaced while a job runs. Whoever needs some of it asks :func:`problems_of` first, and does without
-or refuses, with that sentence; what lies in a private module is fetched by :func:`fetch`, when it is needed, so that
-no import fails. ``tests/flare/test_internals.py`` holds the whole list against the FLARE that is installed.
+FLARE does not guarantee any of these: private modules, attributes that exist only on instances, methods that this
+package replaces while a job runs. Code that needs an internal first calls :func:`problems_of`, and then does without it
+or refuses with that sentence. :func:`fetch` gets objects from private modules at the time of use, so no import fails.
+``tests/flare/test_internals.py`` checks the whole list against the installed FLARE.
 """
 
 import inspect
@@ -18,13 +18,13 @@ from fdg_plugins.errors import FDGError
 
 
 class Internal(NamedTuple):
-    """Something inside FLARE.
+    """One internal of FLARE.
 
     Attributes:
-        need: what of ours relies on it.
-        module, name: where it is; ``name`` is dotted for what belongs to a class.
-        parameters: names of parameters that a function must have; empty if only its presence counts.
-        value: what a constant must be, None if any value will do.
+        need: the feature of this package that relies on it.
+        module, name: its location; ``name`` is dotted for a member of a class.
+        parameters: names of the parameters that a function must have; empty if only its presence matters.
+        value: the required value of a constant; None if any value is accepted.
     """
 
     need: str
@@ -133,11 +133,11 @@ INTERNALS = (
 
 
 class InternalsError(FDGError):
-    """This FLARE lacks something that this package relies on; the text says what, and for what."""
+    """This FLARE version lacks an internal that this package relies on; the text names it and the feature."""
 
 
 def problem_of(internal: Internal) -> str | None:
-    """Return the sentence on an internal that is gone or has changed; None if it is as this package needs it."""
+    """Return a sentence about an internal that is missing or has changed; None if it is as required."""
     try:
         found = _find(internal.module, internal.name)
     except (ImportError, AttributeError):
@@ -151,18 +151,18 @@ def problem_of(internal: Internal) -> str | None:
 
 @cache
 def problems_of(need: str) -> tuple[str, ...]:
-    """Return the sentences on what ``need`` relies on and this FLARE lacks; empty if all is there."""
+    """Return a sentence for each internal that ``need`` relies on and this FLARE version lacks; empty if none."""
     return tuple(text for one in INTERNALS if one.need == need and (text := problem_of(one)) is not None)
 
 
 def require(need: str) -> None:
-    """Raise ``InternalsError``, with the sentence, if this FLARE lacks something that ``need`` relies on."""
+    """Raise ``InternalsError`` with the first sentence of :func:`problems_of` if this FLARE lacks part of ``need``."""
     for text in problems_of(need):
         raise InternalsError(text, public=True)
 
 
 def fetch(need: str, name: str) -> Any:
-    """Return the declared internal ``name`` of ``need``; raise ``InternalsError``, with the sentence, if it is gone."""
+    """Return the object of the declared internal ``name`` of ``need``; raise ``InternalsError`` if it is missing."""
     internal = next(one for one in INTERNALS if (one.need, one.name) == (need, name))
     try:
         return _find(internal.module, internal.name)
@@ -176,9 +176,9 @@ def _sentence(internal: Internal, what: str) -> str:
 
 
 def _find(module: str, name: str) -> Any:
-    """Return what ``name`` is in ``module``; raise ``AttributeError`` if there is no such thing.
+    """Return the object ``name`` in ``module``; raise ``ImportError`` or ``AttributeError`` if it is missing.
 
-    Of an attribute that a class sets only on its instances, the name of the attribute is returned.
+    For an attribute that a class sets only on its instances, return the attribute's name.
     """
     found: Any = import_module(module)
     owner, _, last = name.rpartition(".")
@@ -190,12 +190,12 @@ def _find(module: str, name: str) -> Any:
 
 
 def _sets_on_itself(cls: type[Any], attribute: str) -> bool:
-    """Return whether the constructor of ``cls``, or of one of its bases, has to do with the attribute."""
+    """Return whether the constructor of ``cls`` or of one of its bases mentions the attribute."""
     constructors = (base.__dict__.get("__init__") for base in cls.__mro__)
     return any(attribute in code.co_names for one in constructors if (code := getattr(one, "__code__", None)))
 
 
 def _lost_parameters(function: Any, wanted: tuple[str, ...]) -> list[str]:
-    """Return those of the ``wanted`` parameters that ``function`` does not take."""
+    """Return the ``wanted`` parameters that ``function`` does not have."""
     known = inspect.signature(function).parameters
     return [name for name in wanted if name not in known]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A participant's startup kit, and its ``class_allow_list`` made the least one."""
+"""A participant's startup kit, and the reduction of its ``class_allow_list`` to the minimum."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +25,7 @@ ENDS = {"fed_server.json": SERVER, "fed_client.json": SITE}
 
 
 class Kit(NamedTuple):
-    """A kit: which end it is of, the file that FLARE will read, and what is in force now."""
+    """A kit: its end (server or site), the resources file to write, and the current resources."""
 
     end: str
     target: Path
@@ -33,11 +33,11 @@ class Kit(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """A list that was worked out but not yet written.
+    """A list that has been computed but not yet written.
 
-    ``entries``: all of it; ``added`` and ``removed``: the difference to what the kit has now; ``others``: entries
-    that are neither this package's nor FLARE's defaults, the operator's own; ``defaults``: those of FLARE's defaults
-    in it that no job of this package needs; ``too_wide``: entries that allow more than the class they name.
+    ``entries``: the whole list. ``added`` and ``removed``: the difference from the kit's current list. ``others``: the
+    operator's own entries, which are neither this package's nor FLARE's defaults. ``defaults``: FLARE's defaults in the
+    list that no job of this package needs. ``too_wide``: entries that allow more than the class they name.
     """
 
     kit: Kit
@@ -50,11 +50,11 @@ class Merge(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the kit has another list now, or none of its own."""
+        """Whether the kit currently has a different list, or none of its own."""
         return bool(self.added or self.removed) or CLASS_ALLOW_LIST not in self.kit.resources
 
     def write(self) -> None:
-        """Replace ``local/resources.json``: a reader, or a crash, meets the old file or the new one."""
+        """Replace ``local/resources.json`` atomically; raise ``DataError`` if it cannot be written."""
         try:
             write_json(self.kit.target, {**self.kit.resources, CLASS_ALLOW_LIST: self.entries})
         except OSError as error:
@@ -62,7 +62,10 @@ class Merge(NamedTuple):
 
 
 def read_kit(folder: Path) -> Kit:
-    """Return the kit in ``folder``; raise ``DataError`` for one that is missing, of an administrator, or no kit."""
+    """Return the kit in ``folder``; raise ``DataError`` if it is missing, an administrator's kit or not a kit.
+
+    Raises ``SettingsError`` if its resources are not a JSON object.
+    """
     if not folder.is_dir():
         raise DataError(f"kit {folder} is not there, expected a participant's startup kit with local/ and startup/.")
     ends = [end for name, end in ENDS.items() if (folder / "startup" / name).is_file()]
@@ -80,18 +83,19 @@ def read_kit(folder: Path) -> Kit:
 
 
 def person_of_kit(folder: Path) -> tuple[str, str]:
-    """Return the name of the person whose kit is in ``folder``, and the folder that FLARE's sessions start from.
+    """Return the user name of the personal kit in ``folder``, and the folder from which FLARE's sessions start.
 
-    Raises ``ValueError`` if it is no kit of a person, ``InternalsError`` if this FLARE does not say.
+    Raises ``ValueError`` if it is not a user's kit, ``InternalsError`` if this FLARE version does not tell.
     """
     person, kit = fetch(PERSON, "resolve_admin_user_and_dir_from_startup_kit")(str(folder))
     return str(person), str(kit)
 
 
 def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaults: bool = False) -> Merge:
-    """Return the least list for the kit: the components of ``methods`` (none: all), and what its operator added.
+    """Return the minimal list for the kit: the components of ``methods`` (empty: all) and the operator's own entries.
 
-    FLARE's defaults that no job of this package needs are taken out, or with ``keep_flare_defaults`` written out.
+    FLARE's defaults that no job of this package needs are removed, or listed if ``keep_flare_defaults`` is true. Raises
+    ``SettingsError`` for an unknown method or an invalid current list.
     """
     present = entries_in_force(kit.resources, f"kit {kit.target.parent.parent}")
     defaults = set(other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end))

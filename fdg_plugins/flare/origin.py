@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a task comes from: the executor answers what FLARE's own loop fetched from the server, and nobody else.
+"""Verifies the origin of a task: the executor answers only tasks that FLARE's own loop fetched from the server.
 
-FLARE's runner finds an executor for whoever asks. Its loop fetches a task from the server, runs its filters and calls
-the executor, and its filters and audit see the answer. But components of a job may find the executor as well and call
-it with data of another site, to which they then send the result (``nvflare.app_common.ccwf``: cyclic, swarm, cross-site
-evaluation), and any participant of a job may send the runner a task in a message (the topic ``__do_task__``), to whom
-the answer then goes. Neither is a task of the workflow that this executor serves.
+FLARE's runner gives any caller access to an executor. Its own loop fetches a task from the server, runs the filters and
+calls the executor; filters and audit then see the answer. There are two other ways to reach the executor. A component
+of the job can call it with another site's data and send the result to that site (``nvflare.app_common.ccwf``: cyclic,
+swarm, cross-site evaluation). Any participant of the job can also send the runner a task in a message (topic
+``__do_task__``) and receives the answer. Neither is a task of the workflow that this executor serves.
 
-The sign of a fetched task: FLARE fires ``AFTER_PULL_TASK`` in the very context in which its loop then does that task,
-and the runner holds the task under its id while it is done. Every other call has a context of its own, in which nothing
-was fetched, or another task. The answer to a fetch comes from the cell that was asked, the server's or that of a relay
-below it, so no sender needs to be compared.
+A fetched task is recognised as follows. FLARE fires ``AFTER_PULL_TASK`` in the same context in which its loop then does
+the task, and the runner holds the task under its id meanwhile. Every other call has its own context, in which no task
+or a different one was fetched. The reply to a fetch comes from the cell that was asked (the server's, or that of a
+relay below it), so there is no need to compare senders.
 """
 
 from typing import Any
@@ -26,23 +26,23 @@ from fdg_plugins.flare.internals import ORIGIN, require
 
 
 class FetchedTasks:
-    """Knows the contexts in which FLARE's loop fetched a task that was not done yet; each task counts once."""
+    """Tracks the contexts in which FLARE's loop fetched a task that has not been done yet; each task counts once."""
 
     def __init__(self) -> None:
-        # A set, for an event of that name can be sent from afar, each with a context of its own.
+        # A set, because a remote participant can send events of this name, each with its own context.
         self._contexts: WeakSet[FLContext] = WeakSet()
 
     def observe(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Take note of the loop's events; to be called with every event that the executor receives."""
+        """Track the loop's events; call this with every event that the executor receives."""
         if event_type == EventType.AFTER_PULL_TASK:
             self._contexts.add(fl_ctx)
         elif event_type == EventType.BEFORE_PULL_TASK:
             self._contexts.discard(fl_ctx)
 
     def take(self, executor: Executor, task_name: str, shareable: Shareable, fl_ctx: FLContext) -> bool:
-        """Return whether this call of ``executor`` does the task that was fetched in ``fl_ctx``, the first time.
+        """Return whether this is the first call of ``executor`` for the task that was fetched in ``fl_ctx``.
 
-        Raises ``InternalsError`` if this FLARE does not say: no task is done then.
+        Raises ``InternalsError`` if this FLARE version does not tell; then no task may be done.
         """
         require(ORIGIN)
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)

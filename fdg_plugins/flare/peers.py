@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sent a message: the identity that FLARE authenticated, never what the sender wrote of itself."""
+"""The sender of a message: the identity that FLARE authenticated, never the sender's own claim."""
 
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import ReservedKey, ServerCommandKey
@@ -12,8 +12,8 @@ from fdg_plugins.errors import ContributionError
 def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     """Return the name of the site that sent ``shareable``; raise ``ContributionError`` if there is none.
 
-    FLARE's server puts the client that owns the message's token into a header. The peer context, which
-    says the same of an honest site, travels with the message and serves where there is no such header.
+    FLARE's server sets a header with the client that owns the message's token. Without that header, the peer context
+    is used, which travels with the message and gives the same name for an honest site.
     """
     headers = shareable if isinstance(shareable, Shareable) else Shareable()
     client, peer = headers.get_header(ServerCommandKey.FL_CLIENT), fl_ctx.get_peer_context() if fl_ctx else None

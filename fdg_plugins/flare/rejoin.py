@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site that was lost comes back, and takes part again in the jobs that still run.
+"""Lets a lost site rejoin the jobs that are still running.
 
-FLARE 2.9 deploys a job to the sites that are there at its start, and knows them by the tokens of that moment: a site
-whose processes died and were started again registers with a new token, and no running job ever hears of it.
+FLARE 2.9 deploys a job to the sites that are connected at its start and identifies them by their tokens at that time. A
+site whose processes died and were restarted registers with a new token, and no running job ever learns about it.
 
-Two processes of the server have a part. Its own process finds the return, makes the site a participant under its new
-token, and deploys and starts the job there as FLARE's ``JobRunner`` does at the start (:class:`ReturningSites`). The
-process of the job takes the new token when it is told to (:func:`welcome_returning_sites`), after which the workflow
-may ask the site as if it had never been away. What the site remembers of a run lies in its workspace, and is there.
+Two processes at the server cooperate. The server's main process detects the return, makes the site a participant under
+its new token, and deploys and starts the job there, as FLARE's ``JobRunner`` does at the start
+(:class:`ReturningSites`). The job's process then loads the new token on request (:func:`welcome_returning_sites`),
+after which the workflow can ask the site as if it had never been lost. The site's state of the run is in its workspace.
 
-All this uses FLARE's internals, which is why FLARE's version is pinned. One that is gone ends in a line of the log.
+All of this uses FLARE's internals, so FLARE's version is pinned. If an internal is missing, the log says so.
 """
 
 import logging
@@ -53,31 +53,31 @@ _logger = logging.getLogger(__name__)
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """The site cannot take part again, and will not be asked again; the text says why."""
+    """The site cannot rejoin and will not be asked again; the text says why."""
 
 
 class Unanswered(Exception):  # noqa: N818 - not yet an answer
-    """Nobody has answered; the next heartbeat of the site is the next occasion."""
+    """No answer came, or the site lacks resources; the site's next heartbeat triggers another attempt."""
 
 
 @dataclass(frozen=True)
 class Return:
-    """A site that runs again, under a token that a running job does not know."""
+    """A restarted site with a token that a running job does not know."""
 
     job: Job
     client: Client
 
     @property
     def key(self) -> tuple[str, str]:
-        """The job and the site's new token: what is tried once, or until somebody answers."""
+        """The job's id and the site's new token; each pair is tried until it is accepted or refused."""
         return self.job.job_id, self.client.token
 
 
 class ReturningSites(FLComponent):
-    """Starts the running jobs again at a site that comes back; a component of the server's own process.
+    """Restarts the running jobs at a returning site; a component of the server's main process.
 
-    A heartbeat is the occasion: at the registration the site has no token yet. The work is done in a thread of
-    its own, since the heartbeat waits for its reply.
+    Heartbeats trigger it, because a site has no token yet when it registers. The work runs in a separate thread,
+    because a heartbeat waits for its reply.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class ReturningSites(FLComponent):
         self._disabled = False
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Look, at a heartbeat of any site, whether one is back that a running job has lost."""
+        """At any site's heartbeat, check whether a site has returned that a running job had lost."""
         if event_type != EventType.CLIENT_HEARTBEAT_PROCESSED or self._disabled:
             return
         engine = fl_ctx.get_engine()
@@ -127,7 +127,7 @@ class ReturningSites(FLComponent):
 
 
 def missing_internals(engine: Any, names: tuple[str, ...]) -> list[str]:
-    """Return those of the attributes, dotted ones included, that FLARE's engine does not have."""
+    """Return the attributes in ``names``, dotted ones included, that FLARE's engine lacks."""
     absent = []
     for name in names:
         try:
@@ -138,7 +138,7 @@ def missing_internals(engine: Any, names: tuple[str, ...]) -> list[str]:
 
 
 def find_returns(engine: Any) -> list[Return]:
-    """Return the sites that are connected under another token than the one by which a running job knows them."""
+    """Return the sites that are connected with a token other than the one that a running job knows."""
     connected = {client.name: client for client in engine.get_clients()}
     found = []
     for job in list(engine.job_runner.running_jobs.values()):
@@ -152,11 +152,11 @@ def find_returns(engine: Any) -> list[Return]:
 def start_again(engine: Any, found: Return) -> None:
     """Make the site a participant of the job under its new token, and start the job there.
 
-    Raises ``Refused`` or ``Unanswered``; whatever it raises, the participants are then those of before.
+    Raises ``Refused`` or ``Unanswered``; the previous participants are restored on any error.
     """
     job, client = found.job, found.client
-    # What FLARE waits for at the end of a job is the word of the process that died. That of the new one may come or
-    # not: a site that came back can no longer make the job fail.
+    # At the end of a job, FLARE waits for the outcome of the process that died. Resolve it now; the new process may or
+    # may not report one. A returned site can therefore no longer make the job fail.
     engine.job_runner.resolve_client_outcome(job.job_id, client.name)
     before = _participants(engine, job)
     others = {token: known for token, known in before.items() if known.name != client.name}
@@ -169,7 +169,7 @@ def start_again(engine: Any, found: Return) -> None:
 
 
 def _participants(engine: Any, job: Job) -> dict[str, Client]:
-    """Return the job's clients by token; none if its process has ended."""
+    """Return the job's clients by token; empty if its process has ended."""
     process = engine.run_processes.get(job.job_id) or {}
     return dict(process.get(RunProcessKey.PARTICIPANTS) or {})
 
@@ -177,12 +177,15 @@ def _participants(engine: Any, job: Job) -> dict[str, Client]:
 def _set_participants(engine: Any, job: Job, participants: Mapping[str, Client]) -> None:
     process = engine.run_processes.get(job.job_id)
     if process is not None:
-        process[RunProcessKey.PARTICIPANTS] = dict(participants)  # replaced whole: others read it meanwhile
+        process[RunProcessKey.PARTICIPANTS] = dict(participants)  # replaced as a whole, since other threads read it
     job.meta[JobMetaKey.JOB_CLIENTS] = [client.to_dict() for client in participants.values()]
 
 
 def _admit(engine: Any, job: Job, participants: Mapping[str, Client]) -> None:
-    """Let the job's process at the server take over the participants; it must know a token before it is used."""
+    """Make the job's process at the server load the participants; it must know a token before the site uses it.
+
+    Raises ``Unanswered`` if the process does not answer, ``Refused`` if its workflow does not support returning sites.
+    """
     _set_participants(engine, job, participants)
     reply = engine.send_app_command(job.job_id, TOPIC, {}, timeout=TELL_TIMEOUT_S)
     if not isinstance(reply, Shareable) or reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION:
@@ -192,7 +195,10 @@ def _admit(engine: Any, job: Job, participants: Mapping[str, Client]) -> None:
 
 
 def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
-    """Deploy the job to the site and start it there, as FLARE's scheduler and ``JobRunner`` do at the start."""
+    """Deploy the job to the site and start it there, as FLARE's scheduler and ``JobRunner`` do when a job starts.
+
+    Raises ``Refused`` or ``Unanswered``.
+    """
     job, site = found.job, found.client.name
     app = next((app for app, sites in job.get_deployment().items() if _is_for(site, sites)), None)
     if app is None:
@@ -217,7 +223,7 @@ def _is_for(site: str, sites: Any) -> bool:
 
 
 def _check(reply: Any, what: str) -> None:
-    """Raise ``Unanswered`` if FLARE's message ``reply`` to an order did not come, ``Refused`` if it is an error."""
+    """Raise ``Unanswered`` if ``reply``, FLARE's reply to a command, is None; ``Refused`` if it is an error."""
     if reply is None:
         raise Unanswered(f"it did not answer the {what}")
     prefix, ok = fetch(REJOIN, "ERROR_MSG_PREFIX"), fetch(REJOIN, "ReturnCode.OK")
@@ -227,18 +233,19 @@ def _check(reply: Any, what: str) -> None:
 
 
 def welcome_returning_sites(engine: Any) -> None:
-    """Let the job's process at the server take back a site, when the server's own process tells it to.
+    """Make the job's process at the server accept returning sites when the server's main process asks it to.
 
-    A workflow calls this once, with its engine, before it asks any site.
+    A workflow calls this once, with its engine, before it asks any site. If this FLARE version lacks a required
+    internal, the function logs a warning.
     """
     if absent := missing_internals(engine, JOB_INTERNALS):
         _logger.warning(f"This FLARE has no {', '.join(absent)}: a site that comes back cannot join the job again.")
         return
-    with suppress(RuntimeError):  # the simulator keeps the commands of the jobs that it ran before in this process
+    with suppress(RuntimeError):  # the simulator keeps commands registered by earlier jobs in this process
         engine.register_app_command(TOPIC, _welcome)
 
 
 def _welcome(topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
-    """Fetch the participants from the server's own process, with the tokens that they have now."""
+    """Fetch the participants, with their current tokens, from the server's main process."""
     fl_ctx.get_engine().sync_clients_from_main_process()
     return {}

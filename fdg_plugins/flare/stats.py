@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job answers to ``show_stats`` and ``nvflare job stats``."""
+"""The job's answer to ``show_stats`` and ``nvflare job stats``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +10,9 @@ from fdg_plugins.flare.internals import STATS, fetch, problems_of
 
 
 def answer_stats(group: str, stats: Callable[[], dict[str, Any]], event_type: str, fl_ctx: FLContext) -> None:
-    """Hand ``stats()`` to FLARE under the name ``group`` if the event asks for it; to be called with every event.
+    """Pass ``stats()`` to FLARE under the name ``group`` if the event requests it; call this with every event.
 
-    Where this FLARE has no such question, nothing is answered.
+    Does nothing if this FLARE version does not support the request.
     """
     if problems_of(STATS) or event_type != fetch(STATS, "InfoCollector.EVENT_TYPE_GET_STATS"):
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in files that FLARE wrote when they arrived (its tensor disk offload): safetensors files, one tensor in each.
+"""Tensors that FLARE wrote to files on arrival (its tensor disk offload): safetensors files with one tensor each.
 
-FLARE hands over references, whose ``materialize`` loads the tensor. Here a part of it is read instead, by plain reads:
-a file that is gone then ends in a sentence, where a mapped one would end the process.
+FLARE passes references, whose ``materialize`` loads the whole tensor. This module reads parts of a tensor instead, with
+plain reads: a missing file then raises an error, whereas a memory-mapped one would kill the process.
 """
 
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ from fdg_plugins import storage
 from fdg_plugins.core.stored import Stored
 from fdg_plugins.errors import DataError
 
-UNREADABLE = (OSError, *storage.UNREADABLE)  # what a file that is not sound raises
+UNREADABLE = (OSError, *storage.UNREADABLE)  # raised for an invalid file
 
 
 @dataclass(frozen=True)
 class StoredTensor(Stored):
-    """A tensor in a file: its values begin at ``offset``, lie there as ``sent_as`` and are read as ``dtype``.
+    """A tensor in a file: its values start at byte ``offset``, are stored as ``sent_as`` and converted to ``dtype``.
 
-    ``keeper`` is FLARE's reference: once all of an update's are gone, FLARE removes its files.
+    ``keeper`` is FLARE's reference. FLARE removes an update's files once all its references are gone.
     """
 
     path: Path
@@ -36,15 +36,18 @@ class StoredTensor(Stored):
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in the file, bytes."""
+        """Size of the values in the file, in bytes."""
         return self.shape.numel() * self.sent_as.itemsize
 
     def to(self, dtype: torch.dtype) -> "StoredTensor":
-        """Return the same values, to be read as another type."""
+        """Return the same tensor, to be read as ``dtype``."""
         return replace(self, dtype=dtype)
 
     def read(self, start: int, stop: int) -> torch.Tensor:
-        """Return a part of the values; raise ``DataError`` naming the file if it cannot be read."""
+        """Return the values ``start`` to ``stop`` (exclusive) of the flattened tensor, ``[stop - start]``.
+
+        Raises ``DataError`` naming the file if it cannot be read.
+        """
         size = self.sent_as.itemsize
         content = bytearray((stop - start) * size)
         try:
@@ -55,40 +58,40 @@ class StoredTensor(Stored):
             raise DataError(f"file {self.path} cannot be read: {error.strerror}.") from error
         if count != len(content):
             raise DataError(f"file {self.path} gave {count} bytes of a tensor, expected {len(content)}.")
-        if not content:  # of which torch takes no buffer
+        if not content:  # torch does not accept an empty buffer
             return torch.empty(0, dtype=self.dtype)
         return torch.frombuffer(content, dtype=torch.uint8).view(self.sent_as).to(self.dtype)
 
 
 def is_reference(value: Any) -> bool:
-    """Return whether ``value`` is what FLARE hands over in place of a tensor that it wrote to a file."""
+    """Return whether ``value`` is FLARE's reference to a tensor that it wrote to a file."""
     return hasattr(value, "materialize")
 
 
 def open_reference(reference: Any) -> Any:
-    """Return the tensor of a reference as it lies in its file, if nothing else does; otherwise load it.
+    """Return a reference's tensor as a ``StoredTensor`` if it is the only one in its file; otherwise load it.
 
-    The file is checked by safetensors, for its header is the site's own; one that is not sound raises one of
-    ``UNREADABLE``.
+    safetensors validates the file, because its header comes from the site. Raises one of ``UNREADABLE`` for an invalid
+    file.
     """
     path, key = getattr(reference, "file_path", None), getattr(reference, "key", None)
     if path is None or key is None:
         return reference.materialize()
     with safe_open(path, framework="pt") as file:
         names = list(file.keys())
-        tensor = file.get_tensor(key)  # mapped, none of its values is read
+        tensor = file.get_tensor(key)  # memory-mapped: no values are read
     if names != [key]:
         return tensor
-    # safetensors has made sure that the tensors fill the file to its end.
+    # safetensors has verified that the tensors fill the file to its end.
     offset = Path(path).stat().st_size - tensor.nbytes
     return StoredTensor(Path(path), offset, tensor.dtype, tensor.shape, tensor.dtype, reference)
 
 
 def size_of(value: Any) -> int:
-    """Return the bytes of the elements of a tensor or array, in memory or in a file; zero of anything else."""
+    """Return the size of a tensor or array, in memory or in a file, in bytes; 0 for anything else."""
     if isinstance(value, torch.Tensor | np.ndarray | StoredTensor):
         return value.nbytes
     try:
         return size_of(open_reference(value)) if is_reference(value) else 0
-    except UNREADABLE:  # whoever reads it says what is wrong with it
+    except UNREADABLE:  # the error is reported where the tensor is read
         return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLARE's ``ModelController`` with what it has no public door for: how often it looks, who is late, error replies."""
+"""FLARE's ``ModelController`` with features it has no public API for: poll interval, late answers, error replies."""
 
 from typing import Any
 
@@ -13,21 +13,21 @@ from fdg_plugins.flare.held_requests import HeldRequests
 
 
 class Workflow(ModelController):
-    """A workflow that looks for answers every ``poll`` seconds and sees each of them, the late and the bad ones too.
+    """A workflow that checks for answers every ``poll`` seconds and sees each one, including late answers and errors.
 
-    What FLARE lacks of this is done without, but for the answers: who runs the workflow asks
-    ``require(ASKING)`` (:mod:`~fdg_plugins.flare.internals`) before any site is asked.
+    If this FLARE version lacks an internal, the workflow does without the feature. The internals for answers are
+    required: a subclass calls ``require(ASKING)`` (:mod:`~fdg_plugins.flare.internals`) before it asks any site.
     """
 
     def __init__(self, poll: float) -> None:
-        # No persistor: the workflow keeps its own files. An error reply is an answer like any other: noted, and
-        # the round goes on; how many usable ones it needs is this workflow's own rule.
+        # No persistor, because the workflow writes its own files. An error reply is recorded like any other answer and
+        # the round continues; the subclass decides how many usable answers it needs.
         super().__init__(persistor_id="", ignore_result_error=True)
         self.poll = poll
         self.requests = HeldRequests()
 
     def set_communicator(self, communicator: Any) -> None:
-        """Make FLARE's task monitor look as often as this workflow does, and tell of sites that are late."""
+        """Make FLARE's task monitor poll as often as this workflow, and report late sites."""
         super().set_communicator(communicator)
         communicator._task_check_period = self.poll
         known = getattr(communicator, "process_task_check", None)
@@ -35,7 +35,7 @@ class Workflow(ModelController):
             return
 
         def check(task_id: str, fl_ctx: FLContext) -> Any:
-            """Name a site whose answer comes after its task: it is told to drop it, and FLARE tells nobody else."""
+            """Report a site whose answer comes after its task ended; FLARE only tells the site to drop the answer."""
             found = known(task_id, fl_ctx)
             peer = fl_ctx.get_peer_context()
             if found is None and peer is not None:
@@ -45,7 +45,7 @@ class Workflow(ModelController):
         communicator.process_task_check = check
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run the workflow, and meanwhile hold sites' requests for tasks back until there are some."""
+        """Run the workflow; meanwhile, hold back sites' requests for tasks until tasks exist."""
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
         if runner is not None and (problem := self.requests.begin(runner)):
             self.warning(problem)
@@ -55,15 +55,15 @@ class Workflow(ModelController):
             self.requests.end()
 
     def is_lost(self, site: str) -> bool:
-        """Return whether FLARE has had no sign of life from the site."""
+        """Return whether FLARE considers the site disconnected."""
         return bool(self.communicator.get_client_disconnect_time(site))
 
     def note_late(self, site: str, what: str) -> None:
-        """Take note of a site whose answer came after its task had ended."""
+        """Record that a site's answer came after its task had ended; ``what`` says so in words."""
         raise NotImplementedError
 
     def note_answer(self, site: str, result: Shareable) -> bool:
-        """Take note of a site's answer, an error reply too; return whether it is one that can be used."""
+        """Record a site's answer, including an error reply; return whether it is usable."""
         raise NotImplementedError
 
     def _accept_train_result(

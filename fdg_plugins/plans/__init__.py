@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run will do: plans from config and environment, and whether the parts of a method go together."""
+"""The plan of a run: protocol and settings from config and environment, and checks that a method's parts fit."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of a method contradict each other, and what they need of the sites: said before any site is asked."""
+"""Checks, before any site is asked, that a method's parts are compatible, and what they require from the sites."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,10 @@ from fdg_plugins.values import shorten
 
 
 def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
-    """Raise ``SettingsError`` for a value that the aggregator refuses, in either plan; its settings stay."""
+    """Raise ``SettingsError`` if either plan has settings that the aggregator refuses or parts that are incompatible.
+
+    The aggregator keeps its current settings.
+    """
     in_force = aggregator.settings()
     for plan in plans:
         aggregator.configure(plan.aggregator)
@@ -27,7 +30,7 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
 
 
 def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None:
-    """Raise ``SettingsError`` for parts of a method that contradict each other, with the reason."""
+    """Raise ``SettingsError``, with the reason, if parts of a method are incompatible."""
     objective = make_objective(protocol.objective)
     if aggregator.reads_effective_steps and objective.changes_effective_steps:
         raise SettingsError(
@@ -56,9 +59,9 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
 
 
 def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
-    """Raise ``SettingsError`` for a rule that does not fit the network, or keeps back what the method reads."""
+    """Raise ``SettingsError`` if ``travels`` does not fit the network or withholds parameters that the method reads."""
     setting = f"travels (FDG_TRAVELS) is {shorten(protocol.travels)}:"
-    model = build_network(protocol, num_classes=2)  # as any other number, for names alone
+    model = build_network(protocol, num_classes=2)  # any number will do, since only names matter
     rules = travel_rules(model, protocol)
     if objective.needs_shared == "everything":
         raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
@@ -72,7 +75,7 @@ def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateA
 
 
 def _check_optimizer(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
-    """Raise ``SettingsError`` for a momentum that no optimizer has, and for a method that only SGD's steps define."""
+    """Raise ``SettingsError`` if an optimizer other than SGD has a momentum or the method relies on SGD's steps."""
     if protocol.optimizer == SGD:
         return
     if protocol.momentum:
@@ -90,7 +93,7 @@ def _check_optimizer(protocol: Protocol, objective: Objective, aggregator: Updat
 
 
 def _check_offload(objective: Objective, aggregator: UpdateAggregator) -> None:
-    """Raise ``SettingsError`` for parts of a method that have whole updates of all sites in memory."""
+    """Raise ``SettingsError`` if a part of the method needs per-parameter values of all sites in memory."""
     setting = "enable_tensor_disk_offload (FDG_ENABLE_TENSOR_DISK_OFFLOAD) is true, expected false:"
     if not aggregator.reads_parts:
         raise SettingsError(f"{setting} aggregator {type(aggregator).__name__} reads updates in memory only.")
@@ -101,9 +104,9 @@ def _check_offload(objective: Objective, aggregator: UpdateAggregator) -> None:
 
 
 def check_update_filters(plans: Plans, filters: Sequence[Filter] | None) -> None:
-    """Raise ``SettingsError`` if a plan and the job's filters for updates at the server contradict each other.
+    """Raise ``SettingsError`` if a plan contradicts the job's filters for updates at the server.
 
-    ``filters`` is None where FLARE does not say which they are; nothing is checked then.
+    If ``filters`` is None, because FLARE does not tell, nothing is checked.
     """
     if filters is None:
         return
@@ -119,7 +122,7 @@ def check_update_filters(plans: Plans, filters: Sequence[Filter] | None) -> None
 
 
 def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str, str]:
-    """Return what the sites must report beside their updates, and which part of the method needs it."""
+    """Return the reports that sites must send in addition to updates, each with the method's part that needs it."""
     objective = make_objective(protocol.objective)
     needed = {objective.report: f"objective {objective.name!r}"} if objective.report else {}
     if aggregator.shares is not None:

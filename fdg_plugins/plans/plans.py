@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the job's config and the server's environment to the plans of a run: one for real data, one for the stand-in."""
+"""Builds the plans of a run from the job's config and the server's environment: for real data and for the stand-in."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from fdg_plugins.tasks import TASKS
 
 
 class Plan(NamedTuple):
-    """A protocol, and the settings of the aggregator that go with it."""
+    """A protocol, and the aggregator settings that override the job's."""
 
     protocol: Protocol
     aggregator: dict[str, Any]
 
 
 class Plans(NamedTuple):
-    """What the run will be on real data and on the stand-in; the census tells which."""
+    """The plans for real data and for the stand-in; the census determines which one applies."""
 
     real: Plan
     stand_in: Plan
@@ -33,9 +33,9 @@ def make_plans(
     environment: Mapping[str, str],
     aggregator_settings: list[str],
 ) -> Plans:
-    """Return the plans from the job's two objects of settings and the ``FDG_*`` variables, which win over both.
+    """Return the plans given by the job's two settings objects and the ``FDG_*`` variables, which override both.
 
-    Raises ``SettingsError`` for a setting that does not exist, is out of range, or names an unknown domain.
+    Raises ``SettingsError`` for a setting that is unknown, out of range or inconsistent with the data set.
     """
     for name, value in (("protocol", job), ("stand_in_protocol", stand_in)):
         if not isinstance(value, Mapping):
@@ -69,7 +69,10 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
 
 
 def _with_objective(protocol: Protocol, settings: Mapping[str, Any]) -> Protocol:
-    """Return the protocol whose objective has all of its settings, those of ``settings`` in place of its own."""
+    """Return ``protocol`` with all settings of its objective, overridden by ``settings``.
+
+    Raises ``SettingsError`` for a setting that the objective does not have.
+    """
     name = make_objective(protocol.objective).name
     for setting in settings:
         if setting not in objective_settings(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job names that may come from a plug-in, read before any of it is looked up."""
+"""Collects the names in a job that may refer to plug-ins, before any of them is looked up."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -11,19 +11,19 @@ _NAMING = tuple(setting for setting in REGISTRY_OF if setting in Protocol.model_
 
 
 class Uses(NamedTuple):
-    """Settings with the names that they have, ``("model", "resnet18")``, and the files at hand that the job brings."""
+    """Pairs of setting and name, such as ``("model", "resnet18")``, and the plug-in files that the job brings."""
 
     names: tuple[tuple[str, str], ...]
     files: tuple[str, ...]
 
 
 def uses_of(aggregator: Any, protocols: tuple[Any, ...], environment: Mapping[str, str]) -> Uses:
-    """Return what a job names; whatever is wrong with a name is said where it is used.
+    """Return the names that a job uses; an invalid name is reported later, where it is used.
 
     Args:
-        aggregator: name of the server's rule, or an object with a name and settings, as the job has it.
-        protocols: the job's objects of settings, on real data and on the stand-in.
-        environment: the server's ``FDG_*`` variables, which win over both.
+        aggregator: the job's aggregation rule, a name or an object with a name and settings.
+        protocols: the job's settings objects for real data and for the stand-in.
+        environment: the server's environment, whose ``FDG_*`` variables override both.
     """
     layers = [layer for layer in (*protocols, environment_settings(environment)) if isinstance(layer, Mapping)]
     given = [
@@ -37,7 +37,7 @@ def uses_of(aggregator: Any, protocols: tuple[Any, ...], environment: Mapping[st
 
 
 def names_in(protocol: Protocol) -> list[tuple[str, str]]:
-    """Return the settings of a protocol that name something that may come from a plug-in, with the names."""
+    """Return pairs of setting and name for the settings of a protocol that may refer to plug-ins."""
     return [(setting, name) for setting in _NAMING for name in _names(getattr(protocol, setting))]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site spends of its privacy: the exact cost of Gaussian releases, and the ledger that keeps count of them.
+"""A site's privacy budget: the exact cost of Gaussian releases, and the ledger that records them.
 
 >>> from fdg_plugins.privacy import gaussian_epsilon, gaussian_noise_multiplier
 >>> round(gaussian_epsilon([4.0] * 10, delta=1e-5), 3)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site has spent of its privacy, in a file of its own that outlives jobs and restarts; and its policy.
+"""A site's privacy ledger, which records the budget spent across jobs and restarts, and its privacy policy.
 
-Both lie in the ``local`` folder of the site's FLARE workspace, which its administrator owns and FLARE never clears:
+Both are in the ``local`` folder of the site's FLARE workspace, which its administrator owns and FLARE never clears:
 
-- ``local/fdg_privacy/ledger.json``: every release of the site, whatever the job. Written, and on disk, *before* a
-  release is handed out: a crash in between costs budget, never privacy. Deleting it forgets what was spent.
-- ``local/fdg_privacy.json``, optional: bounds that no job can loosen; of each bound and the filter's own argument
-  the stricter counts.
+- ``local/fdg_privacy/ledger.json``: every release of the site in any job. It is on disk *before* a release is returned,
+  so a crash in between costs budget, never privacy. Deleting the file discards the record of the spent budget.
+- ``local/fdg_privacy.json``, optional: limits that no job can loosen. The stricter of each limit and the filter's own
+  argument applies.
 
-A file that is there but cannot be read for certain raises, so that nothing is released. The ledger carries a checksum;
-one of version 0.1.0 has none, is read as it is, and gets one with the next release.
+An existing file that cannot be read reliably raises an error, so nothing is released. The ledger has a checksum. A
+ledger of version 0.1.0 has none; it is still accepted and gets a checksum with the next release.
 """
 
 import contextlib
@@ -42,11 +42,11 @@ _STRICT = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class BudgetSpentError(FDGError):
-    """The next release would exceed the ceiling on the site's privacy loss."""
+    """The next release would exceed the ceiling on the site's total epsilon."""
 
 
 class Policy(pydantic.BaseModel):
-    """The limits that a site's administrator sets for every release; the filter's arguments fill in the rest."""
+    """The limits that a site's administrator sets for every release; the filter's arguments supply those not set."""
 
     model_config = _STRICT
 
@@ -57,13 +57,13 @@ class Policy(pydantic.BaseModel):
 
 
 class Limits(pydantic.BaseModel):
-    """The parameters of a release, and the ceiling on the cost of all of a site's releases together.
+    """The parameters of a release, and the ceiling on the total cost of all releases of a site.
 
     Args:
-        clip_norm: C > 0, largest length of an update, in its own units; smaller is stricter.
-        noise_multiplier: sigma > 0, deviation of the noise in units of C; larger is stricter.
-        max_epsilon: ceiling on the epsilon of all releases in the ledger; smaller is stricter.
-        delta: in (0, 1), at which epsilon is computed; smaller is stricter.
+        clip_norm: C > 0, maximum L2 norm of an update, in the update's units; smaller is stricter.
+        noise_multiplier: sigma > 0, standard deviation of the noise in units of C; larger is stricter.
+        max_epsilon: > 0, ceiling on the total epsilon of all releases in the ledger; smaller is stricter.
+        delta: in (0, 1), the delta at which epsilon is computed; smaller is stricter.
     """
 
     model_config = _STRICT
@@ -74,7 +74,7 @@ class Limits(pydantic.BaseModel):
     delta: Fraction
 
     def under(self, policy: Policy) -> "Limits":
-        """Return the stricter of each of these limits and the policy's."""
+        """Return limits that combine the stricter value of each of these limits and the policy's."""
         return Limits(
             clip_norm=min(self.clip_norm, policy.clip_norm or self.clip_norm),
             noise_multiplier=max(self.noise_multiplier, policy.noise_multiplier or self.noise_multiplier),
@@ -84,7 +84,7 @@ class Limits(pydantic.BaseModel):
 
 
 class Release(pydantic.BaseModel):
-    """One release: for which job and round (counted from 0), with what clip norm and noise, and when (UTC)."""
+    """One release: job, round (counted from 0), clip norm, noise multiplier, and time (ISO 8601, UTC)."""
 
     model_config = _STRICT
 
@@ -96,7 +96,7 @@ class Release(pydantic.BaseModel):
 
 
 class LedgerContent(pydantic.BaseModel):
-    """The content of the ledger's file."""
+    """The content of the ledger file."""
 
     # Not strict: JSON has no tuples.
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -107,7 +107,7 @@ class LedgerContent(pydantic.BaseModel):
 
 
 def read_limits(arguments: dict[str, Any]) -> Limits:
-    """Return the limits in a filter's arguments; raise ``SettingsError`` naming the one that is out of range."""
+    """Return the limits in a filter's arguments; raise ``SettingsError`` naming the argument that is out of range."""
     try:
         return Limits.model_validate(arguments)
     except pydantic.ValidationError as error:
@@ -115,7 +115,7 @@ def read_limits(arguments: dict[str, Any]) -> Limits:
 
 
 def read_policy(site: str, path: Path) -> Policy:
-    """Return the site's policy, without demands if there is no file; raise ``SettingsError`` for a broken one."""
+    """Return the site's policy, an empty one if the file does not exist; raise ``SettingsError`` if it is invalid."""
     if not os.path.lexists(path):
         return Policy()
     try:
@@ -125,7 +125,7 @@ def read_policy(site: str, path: Path) -> Policy:
 
 
 def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
-    """Return the ledger in ``path``; raise ``DataError`` naming it, and ``site`` if given, for a broken one."""
+    """Return the ledger in ``path``; raise ``DataError`` naming the file, and ``site`` if given, if it is invalid."""
     try:
         return LedgerContent.model_validate(read_checked_json(path, UNCHECKED_VERSION))
     except (DataError, pydantic.ValidationError) as error:
@@ -134,11 +134,11 @@ def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
 
 
 class Ledger:
-    """The releases of one site. Several processes may spend from it at once; each holds a lock while it does.
+    """The releases of one site. Several processes may use it concurrently; each holds a lock while it spends.
 
     Args:
-        path: the file; its folder is made.
-        site: name of the site, which must be that in the file.
+        path: the ledger file; its folder is created if needed.
+        site: name of the site, which must match the name in the file.
     """
 
     def __init__(self, path: Path, site: str) -> None:
@@ -146,10 +146,11 @@ class Ledger:
         self.site = site
 
     def spend(self, job: str, round_number: int, limits: Limits) -> float:
-        """Enter one release and return the epsilon of all, this one included, at ``limits.delta``.
+        """Enter one release and return the total epsilon of all releases, including this one, at ``limits.delta``.
 
-        Raises ``BudgetSpentError``, entering nothing, if that would exceed ``limits.max_epsilon``, and ``DataError``
-        if the file cannot be read or written. When this returns, the entry is on disk.
+        ``round_number`` is counted from 0. Raises ``BudgetSpentError``, without entering anything, if the total would
+        exceed ``limits.max_epsilon``, and ``DataError`` if the file cannot be read or written. When this returns, the
+        entry is on disk.
         """
         with self._locked():
             content = self.read()
@@ -172,7 +173,10 @@ class Ledger:
             return cost
 
     def read(self) -> LedgerContent:
-        """Return the entries, none if the file does not exist; ``DataError`` if it is broken or another site's."""
+        """Return the ledger's content, without releases if the file does not exist.
+
+        Raises ``DataError`` if the file is invalid or belongs to another site.
+        """
         if not os.path.lexists(self.path):
             return LedgerContent(site=self.site)
         content = read_ledger(self.path, self.site)
@@ -185,7 +189,7 @@ class Ledger:
             write_checked_json(self.path, content.model_dump(mode="json"))
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
-                os.fsync(folder)  # else a power failure could bring the old file back after the release
+                os.fsync(folder)  # otherwise a power failure could restore the old file after the release
             finally:
                 os.close(folder)
         except OSError as error:
@@ -197,7 +201,7 @@ class Ledger:
             try:
                 make_private_folder(self.path.parent)
                 handle = stack.enter_context(locked(self.path.with_suffix(".lock"), private=True))
-                with contextlib.suppress(PermissionError):  # another's, which the administrator lets the site use
+                with contextlib.suppress(PermissionError):  # owned by another user, with access for the site
                     os.fchmod(handle, 0o600)
             except OSError as error:
                 raise DataError(self._failed("locked", error)) from error

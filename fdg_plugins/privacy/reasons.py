@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reason why a site did not do a task: in full for its own log, and in a form that may leave the site.
+"""The reason why a site did not do a task: the full text for its own log, and a form that may leave the site.
 
-The public form names no file, folder or image and quotes no exception. If the log says more, both carry the same random
-id, by which the site's operator can find the full text.
+The public form names no file, folder or image and quotes no exception. If the log holds more detail, both texts carry
+the same random id, with which the site's operator can find the full text.
 """
 
 import secrets
@@ -18,7 +18,7 @@ ID_BYTES = 4
 
 
 class Reason(NamedTuple):
-    """One reason twice: ``told`` to the server, ``logged`` at the site."""
+    """One reason in two forms: ``told`` to the server, ``logged`` at the site."""
 
     told: str
     logged: str
@@ -27,7 +27,7 @@ class Reason(NamedTuple):
 def texts_of(error: Exception) -> tuple[str, str]:
     """Return an error's text for the site's own log, and the text that may leave the site.
 
-    Of an unforeseen error only the type leaves, because its text may quote anything.
+    For an unexpected error, only the type may leave, because the text may quote anything.
     """
     if isinstance(error, FDGError):
         return str(error), error.public
@@ -37,7 +37,7 @@ def texts_of(error: Exception) -> tuple[str, str]:
 
 
 def make_reason(full: str, public: str, *, names: bool) -> Reason:
-    """Return the reason from the two texts of :func:`texts_of`; ``names``: the operator lets the full text leave."""
+    """Return the reason for the two texts of :func:`texts_of`; ``names``: the operator lets the full text leave."""
     full, public = visible(full), visible(public)
     if names or public == full:
         return Reason(full, full)
@@ -49,13 +49,13 @@ def make_reason(full: str, public: str, *, names: bool) -> Reason:
 
 
 def reason_of(error: Exception, *, names: bool = False) -> Reason:
-    """Return the reason given by an error."""
+    """Return the reason for an error; ``names``: the operator lets the full text leave."""
     return make_reason(*texts_of(error), names=names)
 
 
 def may_tell_names(fl_ctx: FLContext) -> bool:
-    """Return whether the site's operator lets names leave (``report_names``); not if its config is unreadable."""
+    """Return whether the site's operator lets names leave (``report_names``); False if the config is unreadable."""
     try:
         return site_config_of(str(fl_ctx.get_identity_name()), fl_ctx).report_names
-    except Exception:  # noqa: BLE001 - whatever is wrong with the config, it allowed nothing
+    except Exception:  # noqa: BLE001 - an invalid config allows nothing
         return False

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a run, ``results.json``: census, rounds, evaluations, and its text for console and tables."""
+"""The record of a run, ``results.json``: census, rounds, evaluations, and their text for console and tables."""

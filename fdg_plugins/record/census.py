@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The census: do the sites that want to train together fit together?"""
+"""The census: checks that the sites of a run are compatible."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 @dataclass(frozen=True)
 class Federation:
-    """The sites of a run by role, in sorted order, and what they agreed on."""
+    """The sites of a run by role, in sorted order, and the classes and data that they agree on."""
 
     sources: tuple[str, ...]
     held_out: tuple[str, ...]
@@ -24,9 +24,9 @@ class Federation:
 def take_census(
     replies: Mapping[str, CensusReply], failures: Mapping[str, str], target: str, task: Task = DEFAULT_TASK
 ) -> Federation:
-    """Return the federation that the replies make; raise ``CensusError`` naming the first site that does not fit.
+    """Return the federation given by the replies; raise ``CensusError`` naming the first site that does not fit.
 
-    Every site must answer: a federation that starts without one of its sites is not the one that was asked for.
+    Every site must answer: a federation without one of its sites is not the one that the user requested.
     """
     for site in sorted(failures):
         raise CensusError(f"site {site} cannot take part: {failures[site]}")
@@ -50,7 +50,7 @@ def take_census(
 
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:
-    """Raise ``CensusError`` if the rounds could never have enough updates."""
+    """Raise ``CensusError`` if no round could ever have enough updates."""
     drawn = protocol.sites_per_round
     if drawn is not None and drawn > len(federation.sources):
         raise CensusError(f"sites_per_round is {drawn}, but only {len(federation.sources)} sites hold a source domain.")
@@ -64,7 +64,10 @@ def check_min_sites(protocol: Protocol, federation: Federation) -> None:
 
 
 def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
-    """Raise ``CensusError`` for a source that forbids a report that the method needs; ``needed``: report -> whose."""
+    """Raise ``CensusError`` if a source forbids a report that the method needs.
+
+    ``needed`` maps each report to the part of the method that needs it.
+    """
     for site in federation.sources:
         allowed = federation.replies[site].allowed_reports
         for report, whose in needed.items():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything a run needs to go on after its server died: one file, replaced after every round.
+"""The checkpoint from which a run resumes after its server died: one file, replaced after every round.
 
-Model, tensors of the method's exchange, and as text the record and the states of aggregator and exchange lie in one
-safetensors file, so that no crash can leave parts of two rounds. A checksum covers all of it. FLARE 2.9 has no
-snapshots of its own.
+One safetensors file holds the model, the tensors of the method's exchange, and, as text, the record and the states of
+aggregator and exchange. A crash can therefore never leave parts of two rounds. A checksum covers the whole content.
+FLARE 2.9 has no snapshots of its own.
 """
 
 import json
@@ -28,7 +28,7 @@ MODEL, EXCHANGE = "model/", "exchange/"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after its last complete round, which is that of the record."""
+    """The state of a run after its last complete round, the last one in ``record``."""
 
     record: RunRecord
     model: Mapping[str, torch.Tensor]
@@ -37,7 +37,7 @@ class Checkpoint:
     exchange_tensors: Mapping[str, torch.Tensor]
 
     def write(self, path: Path) -> None:
-        """Replace the file at ``path``."""
+        """Replace the file at ``path`` with this checkpoint, atomically."""
         tensors = {MODEL + name: value for name, value in self.model.items()}
         tensors.update({EXCHANGE + name: value for name, value in self.exchange_tensors.items()})
         description = {
@@ -50,7 +50,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, run: str) -> Checkpoint:
-    """Return the checkpoint of ``run``; raise ``DataError`` if there is none or it cannot be read."""
+    """Return the checkpoint of ``run``; raise ``DataError`` if it does not exist or cannot be read."""
     if not path.is_file():
         raise DataError(f"run {run} has no checkpoint at the server: it never finished a round, or it has ended.")
     try:
@@ -77,7 +77,7 @@ def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.T
 
 
 def check_continues(record: RunRecord, fresh: RunRecord) -> None:
-    """Raise ``DataError`` naming the first thing in which a job differs from the run that it would continue."""
+    """Raise ``DataError`` naming the first difference between a job (``fresh``) and the run it would resume."""
     then, now = record.protocol.model_dump(), fresh.protocol.model_dump()
     pairs: list[tuple[str, Any, Any]] = [(f"setting {name}", then[name], now[name]) for name in then]
     pairs += [("method", record.method.model_dump(), fresh.method.model_dump())]

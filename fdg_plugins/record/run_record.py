@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a run, ``results.json``: its schema, and the numbers that follow from it.
+"""The record of a run, ``results.json``: its schema, and the values derived from it.
 
-Rounds count from 1. An evaluation is of the global model *after* a round; ``after_round`` 0 is the initial
-model. Scores are those of the run's task (accuracies are fractions), losses means over images, sizes bytes of tensors,
-times seconds.
-A loss that is not finite is null.
+Rounds are counted from 1. An evaluation is of the global model *after* a round; ``after_round`` 0 is the initial model.
+Scores are those of the run's task (accuracies are fractions in [0, 1]), losses are means over images, sizes are bytes
+of tensors, times are seconds. A loss that is not finite is null.
 """
 
 import math
@@ -22,23 +21,23 @@ SCHEMA_VERSION = 1
 
 
 def _with_scores(evaluation: Evaluation, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """Return an evaluation as a record has it: with every score by its name, beside the sums that it follows from."""
+    """Return an evaluation as it appears in a record: each score by name, in addition to its sum and count."""
     return {**write(evaluation), **evaluation.values()}
 
 
-# In a record, an evaluation of classification still has its ``accuracy``.
+# In a record, a classification evaluation still has the field ``accuracy``.
 # The lambda has no return type, so that the schema stays that of an evaluation.
 Judgement = Annotated[Evaluation, pydantic.WrapSerializer(lambda found, write: _with_scores(found, write))]
 
 
 class Recorded(Checked):
-    """Base of the record's parts; these grow while the run goes on."""
+    """Base of the record's parts, which grow during the run."""
 
     model_config = pydantic.ConfigDict(frozen=False, extra="forbid", ser_json_inf_nan="null")
 
 
 class Method(Recorded):
-    """The aggregator by class name, its settings in force, and the local objective with all of its own."""
+    """The aggregator's class name, its settings, and the local objective with all its settings."""
 
     aggregator: str
     settings: dict[str, Any]
@@ -46,7 +45,7 @@ class Method(Recorded):
 
 
 class InitialWeights(Recorded):
-    """Where the initial weights came from: ``imagenet`` with file name and SHA-256, or ``from scratch``."""
+    """The origin of the initial parameters: ``imagenet`` with file name and SHA-256, or ``from scratch``."""
 
     label: str
     file: str | None = None
@@ -54,9 +53,9 @@ class InitialWeights(Recorded):
 
 
 class LocalRecord(Recorded):
-    """One site's local training in one round; ``local`` is its own model after it, on its validation split.
+    """One site's local training in one round; ``local`` evaluates the trained model on the site's validation split.
 
-    Losses and ``local`` are None where the site withholds them.
+    ``epoch_losses`` and ``local`` are None if the site withholds them.
     """
 
     epoch_losses: tuple[TrainingLoss, ...] | None
@@ -68,7 +67,7 @@ class LocalRecord(Recorded):
 
 
 class AggregationRecord(Recorded):
-    """What the server made of the updates, by site; ``None`` where the method has no such number."""
+    """How the server combined the updates, by site; None if the method has no such value."""
 
     weights: dict[str, float]
     coefficients: dict[str, float]
@@ -87,7 +86,7 @@ class AggregationRecord(Recorded):
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any]) -> "AggregationRecord":
-        """Return the record of an aggregator's report, in which lists are in the order of ``sites``."""
+        """Return the record of an aggregator's report, whose lists ``[U]`` are in the order of ``sites``."""
         sites = report["sites"]
         values = {name: value for name, value in report.items() if name != "sites"}
         by_site = {k: dict(zip(sites, v, strict=True)) if isinstance(v, list) else v for k, v in values.items()}
@@ -97,11 +96,11 @@ class AggregationRecord(Recorded):
 class RoundRecord(Recorded):
     """One round. ``drawn`` are the sources that were asked to train, ``sites`` those whose update was used.
 
-    ``failures`` are the sites without a usable answer, with the reason; ``refused_reports`` those whose report beside
-    the update was refused. ``bytes_in_files`` is how much of the updates FLARE wrote to files as they arrived.
-    ``aggregation`` is None if the model was left as it was; ``reason`` then says why. ``undone``: sites could not train
-    on the model that came of it, so that the step was taken back in the next round. In a centralised run, a round is
-    the steps before an evaluation, and both are None.
+    ``failures`` maps each site without a usable answer to the reason; ``refused_reports`` each site whose report was
+    refused. ``bytes_in_files`` is the size of the updates that FLARE wrote to files as they arrived. ``aggregation`` is
+    None if the model was left unchanged; ``reason`` then says why. ``undone``: sites could not train on the resulting
+    model, so the step was undone in the next round. In a centralised run, a round is the steps before an evaluation,
+    and ``aggregation`` and ``reason`` are None.
     """
 
     round: int
@@ -121,9 +120,9 @@ class RoundRecord(Recorded):
 
 
 class EvaluationRecord(Recorded):
-    """The global model after a round: by site, and its score by domain; ``target`` is None if nobody answered.
+    """The evaluation of the global model after a round, by site, and its score by domain.
 
-    ``undone``: of a model that was taken back, which no rule selects.
+    ``target`` is None if no held-out site answered. ``undone``: the model was withdrawn, so no rule selects it.
     """
 
     after_round: int
@@ -136,8 +135,8 @@ class EvaluationRecord(Recorded):
 
 
 class Choice(Recorded):
-    """A model that a selection rule chose. Only ``last`` and ``source_validation`` are results: the oracle looks
-    at the held-out domain. ``file`` holds the model once the run has finished."""
+    """A model chosen by a selection rule. Only ``last`` and ``source_validation`` are results, because the oracle uses
+    the held-out domain. ``file`` holds the model once the run has finished."""
 
     rule: Literal["last", "source_validation", "oracle"]
     after_round: int
@@ -145,10 +144,10 @@ class Choice(Recorded):
 
 
 class RunRecord(Recorded):
-    """Everything that ``results.json`` holds.
+    """The content of ``results.json``.
 
-    ``run`` is the id of the job that started the run; ``resumed_after`` the rounds after which another job went on;
-    ``left_out`` the sites that take no further part, with the reason.
+    ``run`` is the id of the job that started the run; ``resumed_after`` lists the rounds after which another job
+    resumed it; ``left_out`` maps each site that takes no further part to the reason.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -175,15 +174,15 @@ class RunRecord(Recorded):
 
     @property
     def score(self) -> ScoreKind:
-        """The score by which the run's models are judged: that of its task."""
+        """The score by which the run's models are compared, given by its task."""
         return TASKS.get(self.protocol.task).score
 
     def add_evaluation(
         self, after_round: int, scores: Mapping[str, Evaluation], expected: Iterable[str] | None = None
     ) -> EvaluationRecord:
-        """Append the scores of the global model after a round, with their means over domains.
+        """Append and return the scores of the global model after a round, with their summaries over source domains.
 
-        The means are None unless all ``expected`` sources (default: every one) judged it.
+        The mean and the worst score are None unless all ``expected`` sources (default: all) evaluated the model.
         """
         domains = domain_scores(scores, {site: reply.domain for site, reply in self.census.items()}, self.score.name)
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
@@ -200,7 +199,7 @@ class RunRecord(Recorded):
         return record
 
     def idle_rounds(self) -> int:
-        """Return how many rounds at the end, one after the other, left the model as it was."""
+        """Return the number of consecutive rounds, up to the last, that left the model unchanged."""
         count = 0
         for finished in reversed(self.rounds):
             if finished.aggregation is not None and not finished.undone:
@@ -209,8 +208,10 @@ class RunRecord(Recorded):
         return count
 
     def choose(self, files: Mapping[str, str]) -> list[Choice]:
-        """Return the choice of each selection rule among the evaluated models, with the file that ``files`` names for
-        the rule; the earliest model wins a tie."""
+        """Return each selection rule's choice among the evaluated models, with the rule's file in ``files``.
+
+        The earliest model wins a tie.
+        """
         judged = [one for one in self.evaluations if one.target is not None and not one.undone]
         chosen = {
             "last": next((one for one in reversed(self.evaluations) if not one.undone), None),
@@ -224,11 +225,11 @@ class RunRecord(Recorded):
         ]
 
     def _selected(self) -> EvaluationRecord | None:
-        """Return the model with the best score in the middle of the sources: the mean over their domains, or the
-        median over their sites, of an even number the lower one.
+        """Return the model with the best central score: the mean over source domains or the low median over source
+        sites.
 
-        For a domain, or site, that did not judge a model its last known score counts: a site that misses a round
-        does not decide it, and one that is gone for good does not end the selection.
+        For a domain or site that did not evaluate a model, its last known score counts. A site that misses a round
+        therefore does not decide the selection, and a site that left for good does not end it.
         """
         known: dict[str, float] = {}
         centre = statistics.median_low if self.protocol.selection == "median" else mean
@@ -241,7 +242,7 @@ class RunRecord(Recorded):
         return best[1]
 
     def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
-        """Return the scores by which a model is selected: of domains for the mean, of sites for the median."""
+        """Return the scores for model selection: by domain for the mean, by site for the median."""
         if self.protocol.selection == "median":
             return {
                 site: evaluation.sites[site].value(self.score.name) for site in self.sources if site in evaluation.sites
@@ -250,12 +251,12 @@ class RunRecord(Recorded):
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean of one or more numbers."""
+    """Return the mean of at least one number."""
     return sum(values) / len(values)
 
 
 def domain_scores(scores: Mapping[str, Evaluation], domains: Mapping[str, str], name: str) -> dict[str, float]:
-    """Return the score called ``name`` per domain, pooled over the samples of the sites that hold it."""
+    """Return the score ``name`` for each domain, pooled over the samples of its sites."""
     total: dict[str, float] = {}
     count: dict[str, int] = {}
     for site, score in sorted(scores.items()):

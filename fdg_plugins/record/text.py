@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person reads while a run goes on, and the table at its end."""
+"""Text for the console: a line for each round and evaluation, and the final table."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ TITLES = {
 
 
 def marks(record: RunRecord) -> str:
-    """Return the words that must stand beside every number of this run, such as ``STAND-IN``."""
+    """Return the words that must accompany every number of this run, such as ``STAND-IN``; empty if none apply."""
     words = ["STAND-IN"] if record.stand_in else []
     if record.initial_weights.label == "from scratch":
         words.append("from scratch")
@@ -21,7 +21,7 @@ def marks(record: RunRecord) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds for people: ``41 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    """Return a duration as text: ``41 s``, ``3 min 20 s``, ``2 h 05 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
-    """Return the line of one round; scores are of the model that the round started from."""
+    """Return the line for one round; its scores are those of the model that the round started from."""
     rounds = record.protocol.rounds
     recent = [done.seconds for done in record.rounds[-5:]]
     remaining = (rounds - finished.round) * sum(recent) / len(recent)
@@ -50,7 +50,7 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
 
 
 def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:
-    """Return the line of an evaluation outside a round."""
+    """Return the line for an evaluation outside a round."""
     return (
         f"model after round {evaluation.after_round}: source val {record.score.text(evaluation.source_mean)}, "
         f"target {record.protocol.target} {record.score.text(evaluation.target)}"
@@ -58,7 +58,7 @@ def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:
 
 
 def stats(record: RunRecord) -> dict[str, Any]:
-    """Return where a run stands, as numbers and short texts for FLARE's ``show_stats``; scores are not in percent."""
+    """Return a run's progress as numbers and short texts for FLARE's ``show_stats``; scores are not in percent."""
     latest = record.evaluations[-1] if record.evaluations else None
     return {
         "phase": record.status,
@@ -72,7 +72,7 @@ def stats(record: RunRecord) -> dict[str, Any]:
 
 
 def final_table(record: RunRecord) -> str:
-    """Return the table of scores per domain for each selection rule, as lines of text."""
+    """Return a table of scores per domain, with one row for each selection rule."""
     evaluations = {evaluation.after_round: evaluation for evaluation in record.evaluations}
     target = record.protocol.target
     sources = sorted({record.census[site].domain for site in record.sources})

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State files with a checksum of their own content, so that damage is detected.
+"""State files (JSON objects or tensors) with a checksum of their content, to detect damage.
 
-JSON objects and tensors, private and replaced atomically. The SHA-256 is computed over the content as it is read back,
-not over the bytes of the file, so content that passes is content that was written. It detects damage, not forgery:
-whoever can write the file can compute it anew. Version 0.1.0 wrote these files without a checksum; they can still be
-read, and get one when they are next written.
+The files are private and replaced atomically. The SHA-256 covers the content as it is read back, not the bytes of the
+file, so content that passes the check is the content that was written. It detects damage, not forgery: anyone who can
+write the file can recompute it. Version 0.1.0 wrote these files without a checksum. They can still be read, and get a
+checksum when they are next written.
 """
 
 import hashlib
@@ -24,14 +24,15 @@ VERSION = "version"
 
 
 def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace ``path`` by a JSON object with string keys and its checksum."""
+    """Replace ``path`` with the JSON object ``value`` and its checksum; raise ``DataError`` if it cannot be written."""
     write_json(path, {**value, CHECKSUM: _checksum_of_json(value)}, private=True)
 
 
 def read_checked_json(path: Path, unchecked_version: Any) -> dict[str, Any]:
     """Return the JSON object in ``path``, without its checksum.
 
-    Only a file of ``unchecked_version`` may lack one. Raises ``DataError`` naming the file.
+    Only a file of version ``unchecked_version`` may lack a checksum. Raises ``DataError`` naming the file if it cannot
+    be read or is damaged.
     """
     value = read_json(path)
     if not isinstance(value, dict):
@@ -45,7 +46,7 @@ def read_checked_json(path: Path, unchecked_version: Any) -> dict[str, Any]:
 
 
 def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
-    """Replace ``path`` by tensors, texts (with a ``version`` among them) and a checksum of all, as safetensors."""
+    """Replace ``path`` with a safetensors file of ``tensors``, ``metadata`` (including ``version``) and a checksum."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     save_tensors(path, plain, {**metadata, CHECKSUM: _checksum_of_tensors(plain, metadata)}, private=True)
 
@@ -53,7 +54,8 @@ def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metada
 def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return the tensors in ``path`` and its metadata, without the checksum.
 
-    Only a file of ``unchecked_version`` may lack one. Raises ``DataError`` naming the file.
+    Only a file of version ``unchecked_version`` may lack a checksum. Raises ``DataError`` naming the file if it cannot
+    be read or is damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -77,7 +79,7 @@ def _checksum_of_json(value: Mapping[str, Any]) -> str:
 
 
 def _checksum_of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
-    """Return the digest of contiguous CPU tensors: names, dtypes, shapes and metadata, then their bytes, by name."""
+    """Return the digest of contiguous CPU tensors: names, dtypes, shapes, metadata, then values in order of name."""
     names = sorted(tensors)
     described = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]
     digest = hashlib.sha256(json.dumps([described, dict(metadata)], sort_keys=True).encode())

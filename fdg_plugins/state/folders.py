@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a run's state, at the server and at every site, next to FLARE's folders of single jobs.
+"""The folder of a run's state, at the server and at every site, next to FLARE's job folders.
 
-A run can outlive its job and be continued by another one; it is named by the id of the job that started it. Its state
-is derived from data, so only the owner can enter the folder. The folder is removed when the run has finished. A run
-that broke off keeps it until it has been resumed and finished, or until ``fdg clean`` removes it.
+A run can outlive its job and be resumed by another job; its name is the id of the job that started it. Its state is
+derived from data, so only the owner can enter the folder. The folder is removed when the run has finished. An
+interrupted run keeps it until the run has been resumed and finished, or until ``fdg clean`` removes it.
 """
 
 import contextlib
@@ -23,25 +23,25 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def state_folder(workspace: Workspace, run: str) -> Path:
-    """Return a run's folder in a participant's workspace; raise ``SettingsError`` if ``run`` is not the id of a job."""
+    """Return a run's folder in a participant's workspace; raise ``SettingsError`` if ``run`` is not a valid job id."""
     if not is_run(run):
         raise SettingsError(f"run is {shorten(run)}, expected the id of a job.", public=True)
     return Path(workspace.get_root_dir()) / FOLDER / run
 
 
 def is_run(name: object) -> bool:
-    """Return whether ``name`` can be the id of a job."""
+    """Return whether ``name`` is a valid job id: 1 to 64 letters, digits, hyphens and underscores."""
     return isinstance(name, str) and _RUN.fullmatch(name) is not None
 
 
 def mark_in_use(folder: Path) -> None:
-    """Update the folder's time, so that ``fdg clean`` sees that the run is active even if no file changes."""
+    """Update the folder's modification time, so that ``fdg clean`` sees an active run even if no file changes."""
     with contextlib.suppress(OSError):
         os.utime(folder)
 
 
 def remove_state(folder: Path) -> None:
-    """Remove the folder of a finished run, if it exists; a link in its place is not followed.
+    """Remove the folder of a finished run if it exists; a symbolic link in its place is not followed.
 
     Raises ``DataError`` naming the folder if it cannot be removed completely.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The damaged images that a site's census left out, so that every later task of the run makes the same split.
+"""The damaged images that a site's census left out, so that every later task of the run uses the same split.
 
-The list is kept in the run's folder at the site, because each task may run in its own process, and decoding all images
-again can take longer than a round. The hash of the split, which the census also keeps, detects a list of another run.
+The list is kept in the run's folder at the site, because each task may run in its own process and decoding all images
+again can take longer than a round. The split's hash, which the census also stores, detects a list of another run.
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ FILE = "fdg_left_out.json"
 
 
 def write_left_out(folder: Path, files: Iterable[str]) -> None:
-    """Save the names of ``files``, readable by the owner only, in place of an earlier list."""
+    """Save the names of ``files``, readable by the owner only; this replaces an earlier list."""
     write_json(folder / FILE, {"version": 1, "left_out": sorted(files)}, private=True)
 
 
 def read_left_out(folder: Path) -> frozenset[str]:
-    """Return the files that the census left out; empty without a list. Raises ``DataError`` for a damaged list."""
+    """Return the files that the census left out; empty if there is no list. Raises ``DataError`` for a damaged list."""
     path = folder / FILE
     if not path.exists():
         return frozenset()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs have left in a participant's state folder, and which of it is no longer used.
+"""Finds the folders that runs left in a participant's state folder, and those no longer in use.
 
-A run that finished has removed its own folder. The others are of runs that broke off, and might be resumed; of jobs
-that were aborted; or of runs that go on right now, which nothing in the folder says for certain. So a folder is let go
-only if no process names the run, it has not changed since any job process of the participant began, and not for a day.
+A finished run has removed its own folder. The remaining folders belong to interrupted runs, which might be resumed, to
+aborted jobs, or to runs in progress; the folder itself does not say which. A folder may therefore be removed only if
+three conditions hold: no process names the run, the folder has not changed since any job process of the participant
+started, and it has not changed for at least a day.
 """
 
 import os
@@ -29,8 +30,8 @@ OFFLOAD_FOLDERS = "nvflare_tensor_offload_*"  # FLARE's name
 
 
 class Leftover(NamedTuple):
-    """What lies in a state folder under the name of a run: bytes, time of the last change (seconds since the epoch),
-    and why it must stay, None if it may go."""
+    """One entry of a state folder: its path, its size in bytes, the time of its last change (seconds since the epoch),
+    and the reason to keep it (None: it may be removed)."""
 
     path: Path
     num_bytes: int
@@ -39,7 +40,7 @@ class Leftover(NamedTuple):
 
 
 class RunningProcess(NamedTuple):
-    """A process: its id, when it began (seconds since the epoch), its folder, and the words of its command line."""
+    """A process: id, start time (seconds since the epoch), working directory, and the words of its command line."""
 
     pid: int
     started: float
@@ -48,9 +49,10 @@ class RunningProcess(NamedTuple):
 
 
 def state_folders(place: Path) -> list[Path]:
-    """Return the state folders of the participants at ``place``: a kit, or a folder of several, such as a simulator's.
+    """Return the state folders of the participants at ``place``: one kit, or a folder with several participants.
 
-    Raises ``DataError`` naming the place if it is neither, or a state folder is a link: those are not followed.
+    The latter can be a simulator's workspace. Raises ``DataError`` naming the place if it is neither, or naming a state
+    folder that is a symbolic link, since links are not followed.
     """
     if not place.is_dir():
         raise DataError(f"folder {place} is not there, expected a participant's kit or a simulator's workspace.")
@@ -68,12 +70,14 @@ def state_folders(place: Path) -> list[Path]:
 
 
 def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None) -> list[Leftover]:
-    """Return what runs have left at ``place``, in order of their names, and what of it must stay.
+    """Return the entries that runs left at ``place``, in order of name, each with the reason to keep it, if any.
 
     Args:
         place: a participant's kit, or a simulator's workspace.
-        older_than_days: days, at least one, for which a folder must not have changed.
-        run: look at this one only, whenever it has changed.
+        older_than_days: minimum time since a folder's last change, in days, at least 1.
+        run: consider only this run, regardless of its last change.
+
+    Raises ``SettingsError`` for an argument out of range, ``DataError`` if ``place`` is not a participant's folder.
     """
     if not older_than_days >= 1:
         raise SettingsError(f"older-than is {older_than_days:g} days, expected at least 1.")
@@ -92,14 +96,14 @@ def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None)
 
 
 def offload_folders(temporary: Path) -> list[Path]:
-    """Return FLARE's folders of tensors that arrived in files: of jobs that run, and of servers that were killed."""
+    """Return FLARE's folders of offloaded tensors: those of running jobs, and those left by killed servers."""
     return sorted(path for path in temporary.glob(OFFLOAD_FOLDERS) if path.is_dir() and not path.is_symlink())
 
 
 def _why_kept(
     path: Path, place: Path, changed: float, processes: list[RunningProcess], older_than_days: float | None
 ) -> str | None:
-    """Return why the folder of a run must stay; None if it is not in use and has not changed for so many days."""
+    """Return the reason to keep a run's folder; None if it is not in use and unchanged for ``older_than_days``."""
     if path.is_symlink() or not path.is_dir() or not is_run(path.name):
         return "it is not the folder of a run"
     for process in processes:
@@ -113,7 +117,7 @@ def _why_kept(
 
 
 def _runs_a_job_of(process: RunningProcess, place: Path) -> bool:
-    """Return whether a process runs a job of a participant at or below ``place``, by the paths that it was given."""
+    """Return whether a process runs a job of a participant at or below ``place``, judging by its path arguments."""
     if not any(word in JOB_MODULES or word == SIMULATOR for word in process.words):
         return False
     paths = (os.path.realpath(os.path.join(process.folder, word)) for word in process.words)  # noqa: PTH118 - see below
@@ -121,7 +125,7 @@ def _runs_a_job_of(process: RunningProcess, place: Path) -> bool:
 
 
 def _processes() -> Iterator[RunningProcess]:
-    """Yield the visible processes except this one and its parents, whose command lines a person typed."""
+    """Yield the visible processes except this one and its parents, whose command lines the user typed."""
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():
         try:
@@ -138,7 +142,7 @@ def _processes() -> Iterator[RunningProcess]:
 
 
 def _size_and_change(path: Path) -> tuple[int, float]:
-    """Return the bytes in a folder and the time of the last change in it; links are not followed."""
+    """Return a folder's total size in bytes and the time of the last change in it; links are not followed."""
     own = path.lstat()
     num_bytes, changed = (0 if path.is_dir() else own.st_size), own.st_mtime
     if path.is_symlink() or not path.is_dir():
@@ -147,7 +151,7 @@ def _size_and_change(path: Path) -> tuple[int, float]:
         for name in (*folders, *files):
             try:
                 found = Path(folder, name).lstat()
-            except FileNotFoundError:  # a run at work replaces its files
+            except FileNotFoundError:  # an active run replaces its files
                 return num_bytes, time.time()
             num_bytes += found.st_size if name in files else 0
             changed = max(changed, found.st_mtime)

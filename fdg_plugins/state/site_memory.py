@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site keeps between its rounds, in the run's folder there: a method's memory, and personal parameters.
+"""The state that a site keeps between rounds, in the run's folder: a method's memory and personal parameters.
 
-The last two rounds are kept. If the server went down before it had saved a round and repeats it, the site starts that
-round again from its earlier state.
+The last two rounds are kept. If the server died before it saved a round and repeats that round, the site starts it
+again from its earlier state.
 """
 
 import re
@@ -22,7 +22,7 @@ _KEPT = 2
 
 
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
-    """Return the state that was kept last before ``round_number``; empty if there is none.
+    """Return the latest state from before ``round_number``, counted from 0; empty if there is none.
 
     Raises ``DataError`` naming the file if it is damaged.
     """
@@ -37,9 +37,9 @@ def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str
 
 
 def write_memory(folder: Path, round_number: int, tensors: dict[str, torch.Tensor], kind: str = MEMORY) -> None:
-    """Save ``tensors`` as the state after ``round_number``, atomically, and remove that of later rounds.
+    """Save ``tensors`` as the state after ``round_number``, atomically; keep one earlier state and remove all others.
 
-    Nothing is written if ``tensors`` is empty. Raises ``DataError`` naming a file that cannot be replaced.
+    Does nothing if ``tensors`` is empty. Raises ``DataError`` naming a file that cannot be written or removed.
     """
     if not tensors:
         return
@@ -58,7 +58,7 @@ def _file(folder: Path, round_number: int, kind: str) -> Path:
 
 
 def _rounds(folder: Path, kind: str) -> list[int]:
-    """Return the rounds that are kept, in order; other files in the folder are ignored."""
+    """Return the stored rounds in ascending order; other files in the folder are ignored."""
     try:
         found = (_NAME.fullmatch(file.name) for file in folder.iterdir())
         return sorted(int(name[2]) for name in found if name and name[1] == kind)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local training and evaluation without FLARE: the loop, a site's session, judging, the global model's start."""
+"""Training without FLARE: the local loop and evaluation, a site's session, the initial global model."""

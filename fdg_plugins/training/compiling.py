@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's compiler at a site: which one, and whether it works on this machine."""
+"""torch's compiler at a site: the backend, and a check that it works on this machine."""
 
 import torch
 
@@ -10,10 +10,10 @@ NEEDS = {"cpu": "a C++ compiler such as g++", "cuda": "Triton and a C compiler s
 
 
 def check_compiler(device: torch.device, backend: str = BACKEND) -> None:
-    """Raise ``SettingsError`` unless ``backend`` can compile for ``device`` here; takes seconds at the first call."""
+    """Raise ``SettingsError`` unless ``backend`` can compile for ``device`` here; the first call takes seconds."""
     try:
         torch.compile(_twice, backend=backend)(torch.ones(2, device=device))
-    except Exception as error:  # dozens of classes, all of which mean the same to a user
+    except Exception as error:  # dozens of classes with the same meaning for a user
         reason = str(error).splitlines()[0] if str(error) else "no message"
         raise SettingsError(
             f"compile is true, but torch cannot compile for {device.type!r} on this machine, for which it needs "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The global model at the server: its parameters, the rule by which a step changes them, its files."""
+"""The global model at the server: its parameters, how a step changes them, and its files."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -31,9 +31,9 @@ from fdg_plugins.tasks import TASKS
 
 
 class GlobalModel:
-    """Parameters of the global model. They are replaced, never changed in place: messages may still hold them.
+    """The global model's parameters and buffers. They are replaced, never changed in place: messages may hold them.
 
-    ``layout`` is that of the entries that travel in updates and move, those called ``shared`` (None: all of them).
+    ``shared`` names the entries that travel in updates and that steps change (None: all); ``layout`` describes them.
     """
 
     def __init__(
@@ -44,25 +44,28 @@ class GlobalModel:
         self.layout = ModelLayout.of(travelling, kinds)
 
     def apply(self, step: Mapping[str, torch.Tensor | np.ndarray]) -> None:
-        """Add the step to what travels; raise ``FDGError``, the model unchanged, if it would stop being finite."""
-        # A step has the form of the updates, and FLARE's privacy filters turn tensors into arrays.
+        """Add ``step`` to the shared entries.
+
+        Raises ``FDGError`` and leaves the model unchanged if a value would become infinite or NaN.
+        """
+        # A step has the form of the updates, and FLARE's privacy filters convert tensors to NumPy arrays.
         moved = {
             name: self.state[name] + torch.as_tensor(step[name]).to(self.state[name].dtype) for name in self.layout
         }
         for name, value in moved.items():
             if name.endswith("running_var"):
-                value.clamp_(min=0)  # a mean of variances is none below zero, but noise for privacy makes some
+                value.clamp_(min=0)  # a mean of variances is not negative, but privacy noise can make it so
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
         self.state = {**self.state, **moved}
 
     @property
     def num_bytes(self) -> int:
-        """Size of the parameters and buffers."""
+        """Size of the parameters and buffers, in bytes."""
         return count_bytes(self.state)
 
     def save(self, path: Path, description: Mapping[str, str]) -> None:
-        """Write the parameters and a description of them as safetensors, atomically."""
+        """Write the state and ``description``, as metadata, to a safetensors file, atomically."""
         save_tensors(path, self.state, description)
 
 
@@ -72,7 +75,7 @@ def save_local_models(
     updates: Mapping[str, Mapping[str, Values]],
     description: Mapping[str, str],
 ) -> None:
-    """Write each site's own model, received plus update, to ``<folder>/local_models/<site>.safetensors``."""
+    """Write each site's local model (received + update) to ``<folder>/local_models/<site>.safetensors``."""
     for site, update in updates.items():
         local = {name: received[name] + whole(value).to(received[name].dtype) for name, value in update.items()}
         local = {**received, **local}
@@ -80,8 +83,11 @@ def save_local_models(
 
 
 class Start(NamedTuple):
-    """What a run starts from: the global model, the origin of its weights, what the method exchanges beside it, and the
-    names of the last layer's weight and bias, whose rows are the classes."""
+    """The initial state of a run.
+
+    ``model``: the global model. ``weights``: the origin of its parameters. ``exchange``: the method's exchange.
+    ``last_layer``: names of the last layer's weight ``[Y, D]`` and bias ``[Y]``, whose rows are the classes.
+    """
 
     model: GlobalModel
     weights: PretrainedRecord
@@ -90,9 +96,9 @@ class Start(NamedTuple):
 
 
 def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> Start:
-    """Return the model before round 1: weights drawn from the seed, the extractor's from ImageNet where asked for.
+    """Return the initial state: parameters drawn from the seed; the extractor's from ImageNet if the protocol says so.
 
-    ``num_sites`` counts the sites that train.
+    ``num_sites``: number of sites that train.
     """
     model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
     file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
@@ -104,7 +110,7 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
         file=user_path(file, os.environ) if file else None,
         sha256=sha256 or None,
     )
-    if NETWORKS.origin(protocol.model) is not None:  # of this package's own, tests have done it
+    if NETWORKS.origin(protocol.model) is not None:  # this package's own networks are covered by tests
         dense = not TASKS.get(protocol.task).one_class_per_image
         check_features(model, input_channels(protocol.model), protocol.image_size, dense=dense)
     model = adapt_model(model, protocol)
@@ -115,5 +121,5 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
 
 
 def count_bytes(tensors: Mapping[str, Any]) -> int:
-    """Return the bytes of the elements of tensors or arrays, in memory or in files."""
+    """Return the total size of tensors or arrays, in memory or in files, in bytes."""
     return sum(size_of(value) for value in tensors.values())

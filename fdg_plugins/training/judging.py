@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training split seen once, for a report of the method and for the model's score on it."""
+"""Computes a method's report and the model's score on the training split in a single pass."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -21,9 +21,10 @@ def report_and_judge(
     arithmetic: Arithmetic,
     task: Task = DEFAULT_TASK,
 ) -> tuple[dict[str, torch.Tensor], Score]:
-    """Return what ``report`` makes of ``model`` and the model's score, both from one pass over ``batches``.
+    """Return the tensors that ``report`` computes for ``model``, and the model's score, from one pass over ``batches``.
 
-    Both have the bits of a pass of their own. Batches are on the device; what the report leaves unread is judged alone.
+    Both are bitwise identical to the results of separate passes. ``batches`` are on the device; those that the report
+    does not read count for the score only.
     """
     found, rest = Accumulator(task, arithmetic.device), iter(batches)
     tensors = report(model, _judged(see(model, rest, task), model, arithmetic, found), num_classes)
@@ -35,9 +36,9 @@ def report_and_judge(
 def _judged(
     seen: Iterable[Seen], model: ExtractorClassifier, arithmetic: Arithmetic, found: Accumulator
 ) -> Iterator[Seen]:
-    """Yield ``seen`` as it is, each batch counted before."""
+    """Yield the batches of ``seen`` unchanged, adding each one to the score first."""
     for batch in seen:
-        # A report's features are float32; where the site judges in bfloat16, it needs a pass of its own.
+        # A report's features are float32. If the site evaluates in bfloat16, compute the features again.
         features = None if arithmetic.bfloat16 else batch.features
         found.add(_logits(model, batch.images, arithmetic, features), batch.targets)
         yield batch
@@ -47,7 +48,7 @@ def _judged(
 def _logits(
     model: ExtractorClassifier, images: torch.Tensor, arithmetic: Arithmetic, features: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return the logits, float32, as an evaluation computes them; of ``features`` where these are known."""
+    """Return the float32 logits ``[B, Y, ...]`` as an evaluation computes them; from ``features`` if given."""
     with evaluating(model), arithmetic.autocast():
         logits = model(images) if features is None else model.classifier(features)
     return logits.float()

@@ -18,36 +18,36 @@ Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ShouldStop = Callable[[], bool]
 
 
-class Stopped(Exception):  # noqa: N818 - an order that was obeyed, not an error
+class Stopped(Exception):  # noqa: N818 - a request that was followed, not an error
     """The job was aborted; raised within one batch of the signal."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Where and how a site computes: device, autocast to bfloat16, channels-last convolutions."""
+    """A site's device and precision policy: device, autocast to bfloat16, channels-last memory format."""
 
     device: torch.device
     bfloat16: bool = False
     channels_last: bool = False
 
     def place(self, model: "ExtractorClassifier") -> "ExtractorClassifier":
-        """Return the model on the device, in the memory format."""
+        """Return the model on the device, in the policy's memory format."""
         format_ = torch.channels_last if self.channels_last else torch.contiguous_format
         return model.to(self.device).to(memory_format=format_)
 
     def images(self, images: torch.Tensor) -> torch.Tensor:
-        """Return images ``[B, 3, H, W]`` on the device, in the memory format."""
+        """Return images ``[B, C, H, W]`` on the device, in the policy's memory format."""
         format_ = torch.channels_last if self.channels_last else torch.contiguous_format
         return images.to(self.device, non_blocking=True, memory_format=format_)
 
     def autocast(self) -> torch.autocast:
-        """Return the context of forward passes."""
+        """Return the autocast context for forward passes."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """What local training did: mean loss per epoch, optimizer steps, seconds."""
+    """The outcome of local training: mean loss per epoch, number of optimizer steps, duration in seconds."""
 
     epoch_losses: tuple[float, ...]
     steps: int
@@ -63,9 +63,10 @@ def train_locally(
     should_stop: ShouldStop,
     on_epoch: Callable[[int, float], None],
 ) -> LocalTraining:
-    """Train ``model`` in place, one pass over each of ``epochs``; call ``on_epoch(epoch, mean loss)`` after each.
+    """Train ``model`` in place with one pass over each of ``epochs``; return losses, steps and duration.
 
-    Raises :class:`Stopped` within one batch once ``should_stop()`` is true.
+    Calls ``on_epoch(epoch, mean loss)`` after each epoch, counted from 0. Raises :class:`Stopped` within one batch once
+    ``should_stop()`` is true.
     """
     started = time.perf_counter()
     losses: list[float] = []
@@ -79,7 +80,7 @@ def train_locally(
             if should_stop():
                 raise Stopped
             loss = _step(model, objective, images, targets, optimizer, arithmetic)
-            # Summed on the device: reading a loss out after every step would make an accelerator wait.
+            # Sum on the device: reading the loss after every step would stall an accelerator.
             total += loss.double() * len(targets)
             seen += len(targets)
             steps += 1
@@ -91,7 +92,7 @@ def train_locally(
 def placed(
     batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield ``batches`` on the device; raises :class:`Stopped` as training does."""
+    """Yield ``batches`` on the device; raise :class:`Stopped` as training does."""
     for images, targets in batches:
         if should_stop():
             raise Stopped
@@ -127,7 +128,7 @@ def evaluate(
     should_stop: ShouldStop,
     task: Task = DEFAULT_TASK,
 ) -> Score:
-    """Return the score of ``model`` in evaluation mode; raises :class:`Stopped` as training does."""
+    """Return the score of ``model`` in evaluation mode; raise :class:`Stopped` as training does."""
     model.eval()
     found = Accumulator(task, arithmetic.device)
     for images, targets in placed(batches, arithmetic, should_stop):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer of a local training, by the protocol's name for it: SGD, Adam or AdamW, as torch has them."""
+"""The optimizer for local training, chosen by the protocol: torch's SGD, Adam or AdamW."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,13 +13,13 @@ ADAPTIVE: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim
 def make_optimizer(
     parameters: Iterable[torch.nn.Parameter], protocol: Protocol, learning_rate: float, device: torch.device | None
 ) -> torch.optim.Optimizer:
-    """Return a new optimizer of ``parameters``; it remembers nothing of earlier rounds.
+    """Return a new optimizer for ``parameters``, without state from earlier rounds.
 
-    ``device``: where all of them are, for the fastest kernels there; None for torch's default ones.
+    ``device``: the device of all parameters, to select its fastest kernels; None selects torch's default kernels.
 
-    Adam's weight decay is added to the gradient, AdamW's is not; both have torch's betas and epsilon.
+    Adam adds weight decay to the gradient; AdamW decouples it. Both use torch's default betas and epsilon.
     """
-    # One pass over the parameters, in half of the time on a CPU. On a GPU torch chooses.
+    # The fused kernel makes one pass over the parameters and halves the time on a CPU. On a GPU, torch chooses.
     fused = True if device is not None and device.type == "cpu" else None
     if protocol.optimizer == SGD:
         return torch.optim.SGD(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One site's work under one protocol: the data it holds, and what each task does with the model it receives."""
+"""One site's work under one protocol: its data, and each task on the received model."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -54,9 +54,12 @@ EVALUATION_BATCH = 64
 
 
 class TrainResult(NamedTuple):
-    """What one round of local training gives: the update (local - global, plain, dense, contiguous, on the CPU), what
-    the site says of it, the tensors that the method reports beside it, and those that it keeps at the site; then the
-    parameters and buffers that are personal, as they are now (empty: none are, or training has lost its way)."""
+    """The result of one round of local training.
+
+    ``update``: local - global, as dense contiguous CPU tensors. ``report``: the training report. ``tensors``: the
+    method's report. ``memory``: the tensors that the method keeps at the site. ``personal``: the personal parameters
+    and buffers after training; empty if there are none or any is not finite.
+    """
 
     update: dict[str, torch.Tensor]
     report: TrainReport
@@ -66,9 +69,10 @@ class TrainResult(NamedTuple):
 
 
 class SiteSession:
-    """What a site does under one protocol. Opens the data once; holds nothing that must survive a round.
+    """A site's tasks under one protocol. Opens the data once; holds no state that must survive a round.
 
-    ``left_out``: the images that the census found damaged and left out; a census looks for them anew.
+    ``cache``: folder for stand-in data. ``left_out``: the images that the census found damaged and left out; a new
+    census searches for them again.
     """
 
     def __init__(
@@ -95,9 +99,9 @@ class SiteSession:
         )
 
     def census(self) -> CensusReply:
-        """Return what the site holds, nothing of any single image, after decoding every one of them once.
+        """Decode every image once and return the site's counts, without information on any single image.
 
-        Damaged ones are a ``DataError``, or are left out from here on, as the site's config says.
+        Damaged images raise ``DataError`` or are left out from now on, as the site's config says.
         """
         if self.config.compile:
             check_compiler(self.arithmetic.device)
@@ -149,9 +153,10 @@ class SiteSession:
     def load(
         self, state: Mapping[str, torch.Tensor], personal: Mapping[str, torch.Tensor] | None = None
     ) -> ExtractorClassifier:
-        """Return the protocol's model with the parameters received, on the site's device, those that are frozen held.
+        """Return the protocol's model with the received parameters, on the site's device; frozen parameters are fixed.
 
-        ``personal``: what the site kept of those that are personal; without it they are as received.
+        ``personal``: the site's own personal parameters; without them, the received values are used. Raises
+        ``SettingsError`` if a received shape differs from the model's, ``DataError`` if ``personal`` does not fit.
         """
         model = build_network(self.protocol, len(self.data.classes))
         expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
@@ -172,7 +177,7 @@ class SiteSession:
     def _personal(
         self, rules: Rules, shapes: Mapping[str, tuple[int, ...]], kept: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
-        """Return what the site kept of its personal parameters; raise ``DataError`` if it is not all of them."""
+        """Return the kept personal parameters; raise ``DataError`` if their names or shapes are not as expected."""
         expected = {name: shapes[name] for name in rules.names(Rule.PERSONAL)}
         if kept and {name: tuple(value.shape) for name, value in kept.items()} != expected:
             raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
@@ -191,7 +196,10 @@ class SiteSession:
         should_stop: ShouldStop,
         personal: Mapping[str, torch.Tensor] | None = None,
     ) -> dict[str, torch.Tensor]:
-        """Return what the method reports of the model received, before any training."""
+        """Return the method's report on the received model, before any training.
+
+        Raises ``SettingsError`` if the site's domain is held out or the site forbids a report that is needed.
+        """
         self._refuse_held_out()
         self._check_allowed()
         model = self.load(state, personal)
@@ -207,10 +215,11 @@ class SiteSession:
         memory: Mapping[str, torch.Tensor] | None = None,
         personal: Mapping[str, torch.Tensor] | None = None,
     ) -> TrainResult:
-        """Return what one round of local training gives.
+        """Train for one round, counted from 0, and return the result.
 
-        ``received``: tensors of the method beside the model; ``memory``: those it kept here when the site last trained,
-        and ``personal`` the parameters that are the site's own, likewise.
+        ``received``: the method's tensors sent with the model. ``memory``: the tensors that the method kept when the
+        site last trained. ``personal``: the site's personal parameters from then. Raises ``SettingsError`` if the
+        site's domain is held out or the site forbids a report that is needed.
         """
         self._refuse_held_out()
         self._check_allowed()
@@ -264,8 +273,10 @@ class SiteSession:
     def _judge(
         self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None
     ) -> tuple[list[Evaluation], dict[str, torch.Tensor]]:
-        """Return the score on the validation split and, where the gap is measured there, on the training split; and
-        what ``report`` makes of the latter, if there is one."""
+        """Return the scores and the tensors that ``report`` computes on the training split, if it is given.
+
+        The scores are on the validation split and, if the gap is measured there, also on the training split.
+        """
         scores = [self.evaluate(model, "validation", should_stop)]
         if self.protocol.gap_split != "train":
             return scores, {} if report is None else self._report_of(report, model, should_stop)
@@ -291,7 +302,7 @@ class SiteSession:
         )
 
     def _training_images(self, should_stop: ShouldStop) -> Batches:
-        """Yield the training split without augmentation, in its order, on the device."""
+        """Return the batches of the training split on the device, in order and without augmentation."""
         return placed(self._unchanged_images(self.data.train), self.arithmetic, should_stop)
 
     def _epochs(self, round_number: int) -> Iterator[Batches]:
@@ -323,13 +334,13 @@ class SiteSession:
 
 
 def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -> Evaluation:
-    """Return a score of a model on a split as the message that travels."""
+    """Return a model's score on a split as a message."""
     sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in score.sums.items()}
     return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
 
 
 def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return local - global for every key of ``received``, plain, dense, contiguous, on the CPU, as FLARE needs it."""
+    """Return local - global for every key of ``received``, as dense contiguous CPU tensors, which FLARE requires."""
     return {
         name: (local[name].detach().cpu() - value.cpu()).contiguous(memory_format=torch.contiguous_format)
         for name, value in received.items()
