@@ -112,7 +112,7 @@ class FedDIMObjective(Objective):
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return the mean features of the K classes that the site has, float32 ``[K, D]``, and the class counts ``[Y]``.
+        """Return the mean features, float32 ``[K, D]``, of the site's K classes, and the class counts, int64 ``[Y]``.
 
         The features are those of the trained model in evaluation mode over the whole training split, summed in float64.
         Rows are in the order of the classes.

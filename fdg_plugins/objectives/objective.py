@@ -176,7 +176,9 @@ class Objective(ABC):
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return what the site reports about its trained model, with its update; otherwise as :meth:`report_received`.
+        """Return what the site reports about its trained model, with its update; empty for most methods.
+
+        Arguments and side effects are those of :meth:`report_received`.
         """
         return {}
 
