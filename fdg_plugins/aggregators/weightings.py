@@ -72,8 +72,7 @@ class FedDGGAWeighting(Weighting):
         self._weights: dict[str, float] = {}
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Adjust the weights of all known sites (Eq. 3); return those of the round, float64 ``[U]``, rescaled to one.
-        """
+        """Adjust the weights of all known sites (Eq. 3); return the round's, float64 ``[U]``, rescaled to sum one."""
         sites = [contribution.site for contribution in contributions]
         known = with_new_sites(self._weights, [*round_of.sites, *sites])
         gaps = {contribution.site: contribution.reports.get(REPORT_GAP) for contribution in contributions}

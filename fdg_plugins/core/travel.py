@@ -4,9 +4,9 @@
 ======== ===================================== ======================================================
 rule     at a site                             at the server
 ======== ===================================== ======================================================
-shared   trained, and sent as part of updates  combined, and moved by the step personal trained, and kept by this site
-alone  keeps its initial value, for sites without their own    frozen   never changed                         keeps its
-initial value
+shared   trained, and sent as part of updates  combined, and moved by the step
+personal trained, and kept by this site alone  keeps its initial value, for sites without their own
+frozen   never changed                         keeps its initial value
 ======== ===================================== ======================================================
 
 Buffers follow the same rule as parameters: a layer whose running statistics are frozen uses them and does not update
