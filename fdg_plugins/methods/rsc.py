@@ -8,7 +8,7 @@ Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so abs
 
 Buffers: averaged as under FedAvg; BatchNorm's statistics see each batch once, unmuted. Evaluation mutes nothing.
 
-Cost: one pass of the extractor per step, and three of the head.
+Cost: one pass of the extractor per step, and four of the head.
 """
 
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SCAFFOLD: each local step is corrected by the difference between the site's own gradient and that of all sites.
 
-Choose it if the sites drift apart while they train, because their data differ. It is defined for plain SGD. Each site
-keeps and reports a control variate as large as the model, from which its update follows exactly.
+Choose it if the sites drift apart while they train, because their data differ. The paper defines it for plain SGD. Each
+site keeps and reports a control variate as large as the model, from which its update follows exactly.
 
 Participation: an absent site keeps its control variate; a new one starts from zero. The server's variate is the mean
 over all sites that train in the run. A report that the server refuses breaks this mean by that site's change.
