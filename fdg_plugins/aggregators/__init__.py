@@ -2,7 +2,7 @@
 """FLARE Aggregators: contributions in, one step of the global model out.
 
 All share one contract (:class:`UpdateAggregator`): collect the sites' updates, weight the sites (*weighting*), turn
-weights and updates into a step (*direction*), and treat buffers by a rule of their own. They run in this package's
+weights and updates into a step (*direction*), and treat buffers by a separate rule. They run in this package's
 controller and in FLARE's own FedAvg and ScatterAndGather workflows.
 
     >>> from fdg_plugins.aggregators import make_aggregator, make_weighting

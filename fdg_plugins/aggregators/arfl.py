@@ -42,18 +42,19 @@ from fdg_plugins.values import check_number
 
 
 class Risk(NamedTuple):
-    """What a site told last: the mean loss of a global model on its training split, and the samples of the split."""
+    """A site's latest report: the mean loss of a global model on its training split, and the size of that split."""
 
     loss: float
     samples: int
 
 
 class ARFLWeighting(Weighting):
-    """Weights in closed form from training losses (ARFL); usable under any direction.
+    """Weights in closed form from training losses (ARFL). Works with any direction.
 
     Args:
-        strength: c_lambda > 0; lambda is c_lambda times the samples of all sites seen so far. Towards zero all weight
-            goes to the smallest loss, towards infinity the weights are those by samples. 1 in the authors' code.
+        strength: c_lambda > 0; lambda is c_lambda times the number of samples of all sites seen so far. Towards zero,
+            all weight goes to the smallest loss; towards infinity, the weights become those by samples. 1 in the
+            authors' code.
     """
 
     learns = True
@@ -66,7 +67,11 @@ class ARFLWeighting(Weighting):
         self._risks: dict[str, Risk] = {}
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Take the round's losses; return the weights of its sites, float64 ``[U]``: zeros if none of them has any."""
+        """Update the known losses with the round's; return the weights of its sites, float64 ``[U]``.
+
+        They sum to one, or are all zero if no site of the round has a weight. Raises ``ContributionError`` as
+        :meth:`check`.
+        """
         told = {contribution.site: risk_of(contribution) for contribution in contributions}
         self._risks = {**self._risks, **told}
         losses = [risk.loss for risk in self._risks.values()]
@@ -80,26 +85,29 @@ class ARFLWeighting(Weighting):
         return of_round / total if total > 0 else of_round
 
     def check(self, contribution: Contribution) -> None:
-        """Refuse a contribution without a number of samples or a usable loss, from which its weight follows."""
+        """Raise ``ContributionError`` for a contribution without a number of samples or a usable training loss."""
         risk_of(contribution)
 
     def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
-        """Return the losses from which the weights followed."""
+        """Return the training losses ``[U]`` behind the weights, in the order of ``contributions``."""
         return {"training_losses": [risk_of(contribution).loss for contribution in contributions]}
 
     def state(self) -> dict[str, Any]:
-        """Return loss and samples of all sites seen so far."""
+        """Return the loss and the number of samples of every site seen so far."""
         return {"risks": {site: risk._asdict() for site, risk in self._risks.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back loss and samples of all sites seen so far."""
+        """Restore what :meth:`state` returned."""
         self._risks = {
             str(site): Risk(float(risk["loss"]), int(risk["samples"])) for site, risk in state["risks"].items()
         }
 
 
 def risk_of(contribution: Contribution) -> Risk:
-    """Return what a site told with its update; raise ``ContributionError`` naming the site if it cannot be used."""
+    """Return the loss and the number of samples that a site reported with its update.
+
+    Raises ``ContributionError`` naming the site if either is missing, or if the loss is negative or not finite.
+    """
     site, training = contribution.site, contribution.training
     if contribution.num_samples is None:
         raise ContributionError(f"site {site}: did not say its number of samples, from which its weight follows.")
@@ -109,7 +117,7 @@ def risk_of(contribution: Contribution) -> Risk:
             "from which its weight follows."
         )
     loss = training.training_split[0].loss
-    if not 0 <= loss < math.inf:  # which NaN is not either
+    if not 0 <= loss < math.inf:  # also false for NaN
         raise ContributionError(
             f"site {site}: the loss of the model received on its training split is {loss}, "
             "expected a finite number of at least 0."

@@ -49,25 +49,25 @@ AGGREGATOR_STATE = 1
 
 
 class Direction(NamedTuple):
-    """A direction as coefficients ``[U]`` of the updates, and what the method reports of it."""
+    """A direction as coefficients ``[U]`` of the updates, float64, and the values that the method reports about it."""
 
     coefficients: torch.Tensor
     report: dict[str, Any]
 
 
 class KnownGram(NamedTuple):
-    """A Gram matrix ``[U, U]`` and the contributions of which it is, as long as these are needed for something else."""
+    """A Gram matrix ``[U, U]`` and weak references to the contributions from which it was computed."""
 
     contributions: tuple[ReferenceType[Contribution], ...]
     matrix: torch.Tensor
 
 
 class RunFacts(NamedTuple):
-    """What a workflow of this package knows of a run.
+    """What the workflow tells an aggregator about the run.
 
-    ``class_counts``: how many images each source has of each class ``[Y]``, as the sites counted them. ``last_layer``:
-    the names of the parameters, weight and bias, whose rows are the classes. ``clip_to_median``: to how many medians of
-    the round updates are shortened (None: never).
+    ``class_counts``: for each source, its number of images of each class ``[Y]``, as counted in the census.
+    ``last_layer``: the names of the last layer's weight and bias, whose rows are the classes. ``clip_to_median``:
+    updates longer than this many medians of the round are shortened (None: never).
     """
 
     class_counts: Mapping[str, Sequence[int]] = {}
@@ -76,27 +76,28 @@ class RunFacts(NamedTuple):
 
 
 class UpdateAggregator(ModelAggregator):
-    """Base of this package's aggregators; a subclass says how weights and Gram matrix become a direction.
+    """Base class of the aggregators; a subclass turns weights and updates into a direction.
 
-    Contributions are kept by site name and combined in the sorted order of the names, in float64: the
-    result has the same bits for any order of arrival.
+    Contributions are stored by site name and combined in the sorted order of the names, in float64. The result
+    therefore has the same bits for any order of arrival.
 
     Args:
         weighting: reference weights p: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
         server_lr: eta_g > 0, the factor of the step along the direction. One for plain averaging.
     """
 
-    reads_effective_steps: ClassVar[bool] = False  # whether the direction follows from how far the sites' steps went
-    needs_head: ClassVar[bool] = False  # whether all of the head must travel, whose rows the method treats apart
-    reads_parts: ClassVar[bool] = False  # whether updates may stay in files: ``core``'s functions alone read them
+    reads_effective_steps: ClassVar[bool] = False  # whether the direction uses the sites' effective steps
+    needs_head: ClassVar[bool] = False  # whether the whole head must be shared
+    reads_parts: ClassVar[bool] = False  # whether updates may stay in files
 
-    # What a class declares of itself for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
-    """Settings with which it is FedAvg, bit for bit, among sites alike in steps and classes; None: there are none."""
+    """Settings that give FedAvg, bit for bit, if all sites have equal steps and classes; None: no such settings exist.
+    """
     whole_updates: ClassVar[bool] = True
-    """Whether the step is one combination of whole updates; false where ``step_of`` parts a parameter by rows."""
+    """Whether the step is one combination of whole updates; false if ``step_of`` treats rows separately."""
     scales_with_updates: ClassVar[bool] = True
-    """Whether all updates times a factor make the step that factor times as long."""
+    """Whether scaling all updates by a positive factor scales the step by the same factor."""
 
     def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:
         super().__init__()
@@ -114,17 +115,28 @@ class UpdateAggregator(ModelAggregator):
 
     @abstractmethod
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return the direction of a round from p ``[U]`` and the contributions in the sorted order of their sites."""
+        """Return the direction of a round.
+
+        Args:
+            weights: p, float64 ``[U]``; on the simplex, or all zero.
+            contributions: one per site of the round, in the sorted order of the sites.
+        """
 
     def check(self, contribution: Contribution) -> None:
-        """Raise ``ContributionError`` for a contribution that the method cannot use, so that it is refused alone."""
+        """Raise ``ContributionError`` for a contribution that the method cannot use; only that one is refused."""
 
     def step_of(
         self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
     ) -> torch.Tensor:
-        """Return the step of one trainable parameter: all of it along the direction; a method may part it by rows.
+        """Return the step of one trainable parameter, with the parameter's shape.
 
-        ``coefficients`` ``[U]`` are those of the direction, ``server_lr`` included; ``weights`` ``[U]`` are p.
+        By default the whole parameter moves along the direction; a method may treat its rows separately.
+
+        Args:
+            name: of the parameter.
+            weights: p ``[U]``.
+            coefficients: of the direction ``[U]``, multiplied by ``server_lr``.
+            contributions: in the order of the coefficients.
         """
         return combine(coefficients, [contribution.update[name] for contribution in contributions])
 
@@ -132,15 +144,18 @@ class UpdateAggregator(ModelAggregator):
 
     @classmethod
     def setting_names(cls) -> list[str]:
-        """Return the names of the settings, which are those of the constructor."""
+        """Return the names of the settings: the parameters of the constructor."""
         return [name for name in inspect.signature(cls).parameters if name != "self"]
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings in force."""
+        """Return the current settings by name."""
         return {name: getattr(self, name) for name in self.setting_names()}
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Replace settings by name before the first round; text, as from the environment, is read as their type."""
+        """Replace settings by name before the first round; text, as from the environment, is converted to their type.
+
+        Raises ``SettingsError`` for an unknown name or a value out of range, and then changes nothing.
+        """
         in_force = self.settings()
         check_settings_known(type(self).__name__, settings, list(in_force))
         wanted = {name: read_like(name, value, in_force[name]) for name, value in settings.items()}
@@ -152,17 +167,17 @@ class UpdateAggregator(ModelAggregator):
 
     @property
     def needs_reports(self) -> bool:
-        """Whether the weights follow from reports that the server's filters must have checked."""
+        """Whether the weights depend on reports that the server's filters must have checked."""
         return self._weigh.needs_reports
 
     @property
     def needs_training_loss(self) -> bool:
-        """Whether the weights follow from the loss of the model received on the sites' training images."""
+        """Whether the weights depend on the loss of the received model on the sites' training images."""
         return self._weigh.needs_training_loss
 
     @property
     def shares(self) -> str | None:
-        """What the sites share for the weighting, as their administrators allow or forbid it."""
+        """The name of the report that the weighting needs, which site administrators allow or forbid; None: none."""
         return self._weigh.shares
 
     def _set(self, settings: Mapping[str, Any]) -> None:
@@ -177,7 +192,7 @@ class UpdateAggregator(ModelAggregator):
     # --- one run ---
 
     def begin_run(self, facts: RunFacts) -> None:
-        """Take what is known of the federation before the first round."""
+        """Store what is known about the federation. Called before the first round."""
         self.facts = facts
 
     # --- one round ---
@@ -185,7 +200,7 @@ class UpdateAggregator(ModelAggregator):
     def begin_round(
         self, layout: ModelLayout, sites: Iterable[str], round_number: int = 0, total_rounds: int = 1
     ) -> None:
-        """Drop what is left of the last round; accept only updates of ``layout`` from ``sites`` from now on.
+        """Discard the previous round; from now on accept only updates of ``layout`` from ``sites``.
 
         Rounds count from 0, as in FLARE.
         """
@@ -196,11 +211,11 @@ class UpdateAggregator(ModelAggregator):
         self._round_of = RoundOf(round_number, total_rounds, tuple(sorted(self._sites)))
 
     def state(self) -> dict[str, Any]:
-        """Return what must survive the round, as a value for JSON."""
+        """Return what must survive the round, as a JSON value."""
         return {"version": AGGREGATOR_STATE, "weighting": self._weigh.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state` returned; raise ``SettingsError`` for another version."""
+        """Restore what :meth:`state` returned; raise ``SettingsError`` for a state of another version."""
         if state.get("version") != AGGREGATOR_STATE:
             raise SettingsError(
                 f"state of the aggregator has version {state.get('version')}, expected {AGGREGATOR_STATE}."
@@ -208,7 +223,7 @@ class UpdateAggregator(ModelAggregator):
         self._weigh.restore(state["weighting"])
 
     def accept_model(self, model: FLModel) -> None:
-        """Take one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
+        """Check and store one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
         contribution = read_contribution(model, self._layout or self._reference(), in_files=self.reads_parts)
         site = contribution.site
         if self._sites is not None and site not in self._sites:
@@ -222,8 +237,11 @@ class UpdateAggregator(ModelAggregator):
         self._contributions[site] = contribution
 
     def aggregate_model(self) -> FLModel:
-        """Return the step of the round as an update of the global model, its report in the meta; an empty one if no
-        contribution was accepted, which leaves the model as it is."""
+        """Return the step of the round as an update of the global model, with the report in its meta data.
+
+        Without an accepted contribution the update is empty, and the model stays as it is. The contributions are
+        dropped.
+        """
         if not self._contributions:
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
@@ -244,10 +262,10 @@ class UpdateAggregator(ModelAggregator):
         return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
 
     def clip(self) -> dict[str, Any]:
-        """Shorten long updates to ``clip_to_median`` medians of the round; return the factors for the report.
+        """Shorten long updates to ``clip_to_median`` medians of the round; return the factors ``[U]`` for the report.
 
-        Every direction is made of the updates, so that none can be dragged far by a site of which nobody knows that it
-        lies. Buffers stay as they are, and without ``clip_to_median`` so does everything.
+        Every direction is a combination of the updates, so this limits how far an undetected dishonest site can pull
+        the model. Buffers are not scaled. Without ``clip_to_median``, nothing changes and the result is empty.
         """
         if self.facts.clip_to_median is None or not self._contributions:
             return {}
@@ -260,21 +278,21 @@ class UpdateAggregator(ModelAggregator):
         return {"clip_factors": factors}
 
     def lengths(self, contributions: Sequence[Contribution]) -> torch.Tensor:
-        """Return the L2 lengths of the updates' trainable parameters, float64 ``[U]``."""
+        """Return the L2 length of each update over the trainable parameters, float64 ``[U]``."""
         parts = [self.trainable(contribution) for contribution in contributions]
         return torch.tensor([math.sqrt(inner_product(part, part)) for part in parts], dtype=torch.float64)
 
     def gram(self, contributions: Sequence[Contribution]) -> torch.Tensor:
-        """Return the Gram matrix of the updates' trainable parameters, float64 ``[U, U]``.
+        """Return the Gram matrix of the updates over the trainable parameters, float64 ``[U, U]``.
 
-        It is kept until the next round begins, so that what is measured of the step needs no second one.
+        It is kept until the next round begins, so that measuring the step does not compute it again.
         """
         found = gram_matrix([self.trainable(contribution) for contribution in contributions])
         self._known_gram = KnownGram(tuple(map(ref, contributions)), found)
         return found
 
     def known_gram(self, contributions: Sequence[Contribution]) -> torch.Tensor | None:
-        """Return the Gram matrix of exactly these contributions if :meth:`gram` computed it, else None."""
+        """Return the Gram matrix ``[U, U]`` of exactly these contributions if :meth:`gram` computed it, else None."""
         known = self._known_gram
         if known is None or len(known.contributions) != len(contributions):
             return None
@@ -286,19 +304,19 @@ class UpdateAggregator(ModelAggregator):
         return replace(contribution, update={**contribution.update, **scaled})
 
     def accepted(self) -> dict[str, Contribution]:
-        """Return the contributions accepted in this round, by site; none once they were aggregated."""
+        """Return the contributions accepted in this round, by site in sorted order; empty after aggregation."""
         return dict(sorted(self._contributions.items()))
 
     def drop(self, site: str) -> None:
-        """Leave out what a site contributed to this round; without effect if there is nothing."""
+        """Remove a site's contribution to this round, if there is one."""
         self._contributions.pop(site, None)
 
     def accepted_updates(self) -> dict[str, dict[str, Values]]:
-        """Return the updates accepted in this round, by site; none once they were aggregated."""
+        """Return the updates accepted in this round, by site in sorted order; empty after aggregation."""
         return {site: contribution.update for site, contribution in sorted(self._contributions.items())}
 
     def reset_stats(self) -> None:
-        """Forget the round's contributions."""
+        """Discard the contributions of the round."""
         self._contributions: dict[str, Contribution] = {}
         self._round_layout = ModelLayout()
 
@@ -313,19 +331,19 @@ class UpdateAggregator(ModelAggregator):
             elif entry.kind is ParameterKind.FLOAT_BUFFER:
                 step[name] = combine(weights, values)
             else:
-                # torch finds no maximum of the wider unsigned integers
+                # torch cannot compute a maximum of the wider unsigned integers
                 counters = torch.stack([whole(value).to(torch.int64) for value in values])
                 step[name] = counters.amax(dim=0).to(entry.dtype)
         return step
 
     def trainable(self, contribution: Contribution) -> dict[str, Values]:
-        """Return the part of an update that is matched: the trainable parameters."""
+        """Return the trainable parameters of an update, which are the part that is matched, clipped and measured."""
         return {name: contribution.update[name] for name in self._round_layout.names(ParameterKind.TRAINABLE)}
 
     # --- FLARE's Aggregator interface (ScatterAndGather) ---
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
-        """Take the contribution in ``shareable``; return False, with the reason in the log, if it cannot be used."""
+        """Accept the contribution in ``shareable``; if it cannot be used, log the reason and return False."""
         self.fl_ctx = fl_ctx
         try:
             self.accept_model(_read_model(shareable, fl_ctx))
@@ -335,20 +353,23 @@ class UpdateAggregator(ModelAggregator):
         return True
 
     def _round_in_context(self) -> RoundOf:
-        """Return the round that a stock workflow shows in its context."""
+        """Return the round that a stock workflow of FLARE announces in its context."""
         number = self.fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0) if self.fl_ctx else 0
         total = self.fl_ctx.get_prop(AppConstants.NUM_ROUNDS, number + 1) if self.fl_ctx else 1
         return RoundOf(number, max(total, number + 1))
 
     def _reference(self) -> ModelLayout | None:
-        """Return the layout of the global model that a stock workflow shows in its context, or that of the round."""
+        """Return the layout of the global model in a stock workflow's context; without one, that of the round."""
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
         return ModelLayout.of(weights) if weights else self._round_layout or None
 
 
 def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
-    """Return what a site sent, its name in the meta; refuse what is not an update for this round."""
+    """Return a site's message as a model with the site's name in its meta data.
+
+    Raises ``ContributionError`` for anything but an update of the current round.
+    """
     site = "without a name"
     try:
         site = authenticated_site(shareable, fl_ctx)

@@ -31,21 +31,25 @@ from fdg_plugins.messages import (
     shorten,
 )
 
-CHECKED_AT_A_TIME = 1 << 20  # elements of a tensor in a file that are in memory while it is checked
+CHECKED_AT_A_TIME = 1 << 20  # elements of a stored tensor loaded at a time
 
 
 class NotFiniteError(ContributionError):
-    """An update has values that are NaN or infinite: the site's training failed, or it lies."""
+    """An update has NaN or infinite values: the site's training diverged, or the site is dishonest."""
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """A checked update, local minus global, with the number of training samples behind it (None: not said).
+    """One site's checked update, local minus global.
 
-    Parameters that FLARE wrote to files as they arrived may stay there. ``arrays`` says that the update came as arrays,
-    none of it as tensors; ``reports`` holds what the server's filters checked of what the site reported beside it;
-    ``training`` is what it says of its local training (None: it trains with an executor that says nothing).
-    ``length``: roughly (to 1 %) the L2 length of the trainable parameters, for a first look at what stands out.
+    Args:
+        site: the authenticated name.
+        update: parameters by name, as in the model's state dict. Those that FLARE wrote to files may stay there.
+        num_samples: number of training samples; None if the site did not report it.
+        arrays: whether the update came as arrays only, without tensors.
+        reports: what the server's filters have checked of the site's further reports.
+        training: the site's account of its local training; None if its executor sends none.
+        length: L2 length of the trainable parameters, accurate to about 1 %, for the detection of outliers.
     """
 
     site: str
@@ -58,11 +62,15 @@ class Contribution:
 
 
 def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool = False) -> Contribution:
-    """Return the contribution in ``model``; raise ``ContributionError`` with one sentence naming site and parameter.
+    """Return the contribution in ``model``, checked.
 
-    ``layout`` is that of the global model; without one (a stock workflow that does not show its model)
-    the update is checked against itself only. ``in_files``: parameters that lie in files are checked part by part, and
-    stay there.
+    Args:
+        model: as received from a site.
+        layout: of the global model. Without it (a stock workflow that does not show its model), the update is checked
+            only against itself.
+        in_files: whether parameters in files may stay there; they are then checked part by part.
+
+    Raises ``ContributionError`` with one sentence naming the site and the parameter.
     """
     meta = model.meta if isinstance(model.meta, Mapping) else {}
     site = meta.get(META_SITE)
@@ -127,7 +135,7 @@ def _check_names(site: str, update: Mapping[str, Values], layout: ModelLayout) -
 
 
 def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, float]:
-    """Return a parameter as the model has it, and roughly its squared length; of a counter the latter is zero."""
+    """Return a parameter in the model's dtype and its approximate squared length, which is zero for a counter."""
     if tuple(value.shape) != entry.shape:
         raise ContributionError(
             f"site {site}: parameter {name!r} has shape {list(value.shape)}, expected {list(entry.shape)}."
@@ -147,13 +155,13 @@ def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, fl
 
 
 def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
-    """Return the length of a part; refuse one that has values that are not finite, or too large to be squared.
+    """Return the length of a part; refuse values that are not finite, or too large to be squared.
 
-    One pass over finite values: their length, in float32 at least, is finite. If it is not, they are looked at again.
+    Finite values need one pass: their length, in at least float32, is finite. Otherwise a second pass finds the reason.
     """
     narrow = part.dtype in (torch.float16, torch.bfloat16)
     length = float(torch.linalg.vector_norm(part, dtype=torch.float32 if narrow else None))
-    if length <= LARGEST_SQUARABLE:  # which neither NaN nor infinity is
+    if length <= LARGEST_SQUARABLE:  # false for NaN and infinity
         return length
     if count := int((~torch.isfinite(part)).sum()):
         raise NotFiniteError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
@@ -163,7 +171,7 @@ def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
 
 
 def _parts(value: Values) -> Iterator[torch.Tensor]:
-    """Yield all elements of a tensor: at once if they are in memory, else a part after the other."""
+    """Yield all elements of a tensor: at once if it is in memory, otherwise part by part."""
     if isinstance(value, torch.Tensor):
         yield value
         return

@@ -37,5 +37,5 @@ class FedAvgAggregator(UpdateAggregator):
     neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return p as the coefficients."""
+        """Return p ``[U]`` as the coefficients; nothing to report."""
         return Direction(weights, {})

@@ -38,7 +38,7 @@ from fdg_plugins.errors import SettingsError
 
 
 class FedCSAAggregator(FedAvgAggregator):
-    """The weighted mean of the sites' updates, with weights of its own for each class's row of the last layer.
+    """The weighted mean of the updates, with separate weights for each class's row of the last layer.
 
     Args:
         weighting: reference weights a: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
@@ -49,9 +49,9 @@ class FedCSAAggregator(FedAvgAggregator):
     whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own
 
     def check(self, contribution: Contribution) -> None:
-        """Raise ``SettingsError`` unless the workflow told the last layer and the site's images of each class.
+        """Raise ``SettingsError`` unless the workflow provided the last layer's names and the site's class counts.
 
-        It is no fault of the contribution: without them none of the run could be used.
+        The contribution is not at fault: without these facts, no contribution of the run could be used.
         """
         if not self.facts.last_layer:
             raise SettingsError(
@@ -67,7 +67,7 @@ class FedCSAAggregator(FedAvgAggregator):
     def step_of(
         self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
     ) -> torch.Tensor:
-        """Return the step of one parameter: of the last layer row by row, of the others along the direction."""
+        """Return the step of one parameter: row by row for the last layer, along the direction for all others."""
         tensors = [contribution.update[name] for contribution in contributions]
         if name not in self.facts.last_layer:
             return combine(coefficients, tensors)
@@ -79,16 +79,20 @@ class FedCSAAggregator(FedAvgAggregator):
 
 
 def class_shares(counts: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return ``r_{u,k} = n_{u,k} / n_u``, float64 ``[U, Y]``, from the images of each class at each site."""
+    """Return ``r_{u,k} = n_{u,k} / n_u``, float64 ``[U, Y]``, from the class counts ``[U, Y]`` of the sites."""
     images = torch.tensor(counts, dtype=torch.float64)
     return images / images.sum(dim=1, keepdim=True)
 
 
 def class_weights(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """Return ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``, float64 ``[U, Y]``, from a ``[U]`` and r ``[U, Y]``.
+    """Return ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``, float64 ``[U, Y]``.
 
-    A class of which all sites have the same share has the weights a, to the bit, and so has one that no site with a
+    A class of which all sites have the same share gets the weights a, bit for bit. So does a class that no site with a
     weight has.
+
+    Args:
+        weights: a ``[U]``.
+        shares: r ``[U, Y]``, in [0, 1].
     """
     products = weights[:, None] * shares
     totals = products.sum(dim=0)
@@ -97,7 +101,12 @@ def class_weights(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
 
 
 def combine_rows(weights: torch.Tensor, tensors: Sequence[Values]) -> torch.Tensor:
-    """Return ``sum_u weights[u, k] * tensors[u][k]`` for each row k, from ``[U, Y]`` and U tensors ``[Y, ...]``."""
+    """Return ``sum_u weights[u, k] * tensors[u][k]`` for each row k: a tensor ``[Y, ...]``.
+
+    Args:
+        weights: ``[U, Y]``.
+        tensors: U tensors of one shape ``[Y, ...]``.
+    """
     shape = tensors[0].shape
     flat, size = [flattened(tensor) for tensor in tensors], shape[1:].numel()
     parts = [slice(row * size, (row + 1) * size) for row in range(shape[0])]

@@ -36,7 +36,7 @@ from fdg_plugins.errors import ContributionError
 
 
 class FedNovaAggregator(UpdateAggregator):
-    """The weighted mean of normalised updates, as far as the mean site went.
+    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps.
 
     Args:
         weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
@@ -48,9 +48,9 @@ class FedNovaAggregator(UpdateAggregator):
     neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def check(self, contribution: Contribution) -> None:
-        """Refuse a contribution that does not say how far its steps went, or says farther than any momentum takes them.
+        """Raise ``ContributionError`` if the effective steps are missing or outside what tau steps can give.
 
-        With momentum towards one, tau steps go ``1 + 2 + ... + tau`` far; no momentum below one goes farther.
+        They are at least tau, and at most ``1 + 2 + ... + tau``, the limit for momentum towards one.
         """
         site, training = contribution.site, contribution.training
         if training is None:
@@ -63,7 +63,7 @@ class FedNovaAggregator(UpdateAggregator):
             )
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return ``tau_eff p_u / |a_u|``; report ``|a_u|``."""
+        """Return ``tau_eff p_u / |a_u|`` ``[U]``; report ``|a_u|`` ``[U]``."""
         steps = effective_steps_of(contributions)
         return Direction(normalized_coefficients(weights, steps), {"effective_steps": steps.tolist()})
 
@@ -71,8 +71,11 @@ class FedNovaAggregator(UpdateAggregator):
 def normalized_coefficients(weights: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
     """Return ``tau_eff p_u / |a_u|`` with ``tau_eff = sum_v p_v |a_v|``, float64 ``[U]``.
 
-    ``weights``: p ``[U]``. ``steps``: ``|a_u|`` ``[U]``, above zero. Where all are equal, the coefficients are p, to
-    the bit: FedAvg.
+    If all steps are equal, the coefficients are p, bit for bit: FedAvg.
+
+    Args:
+        weights: p ``[U]``.
+        steps: ``|a_u|`` ``[U]``, above zero.
     """
     if bool((steps == steps[0]).all()):
         return weights
@@ -80,6 +83,6 @@ def normalized_coefficients(weights: torch.Tensor, steps: torch.Tensor) -> torch
 
 
 def effective_steps_of(contributions: Sequence[Contribution]) -> torch.Tensor:
-    """Return ``|a_u|`` as the sites reported it, float64 ``[U]``."""
+    """Return ``|a_u|`` as reported by the sites, float64 ``[U]``."""
     reported = [contribution.training.effective_steps for contribution in contributions if contribution.training]
     return torch.tensor(reported, dtype=torch.float64)

@@ -36,16 +36,16 @@ from fdg_plugins.values import check_number, check_truth
 
 
 class FedOMGAggregator(UpdateAggregator):
-    """On-server matching of updates.
+    """On-server matching of the updates.
 
     Args:
-        kappa: radius of the search around the mean update, relative to its length; at least zero, which is
-            FedAvg. The paper uses 0.5 on PACS, VLCS and OfficeHome (Table 4); the authors' FL code 0.25.
-        server_lr: eta_g > 0, the factor of the step. 0.05 is the paper's (Table 4), meant for a pretrained network;
-            the authors' code has 0.5. One moves as far as FedAvg does, plus kappa.
-        rescale: divide the direction by ``1 + kappa**2`` as the authors' code does.
-        weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or
-            ``{"name": ..., settings}``.
+        kappa: radius of the search around the mean update, relative to its length; at least zero, which is FedAvg. The
+            paper uses 0.5 on PACS, VLCS and OfficeHome (Table 4), the authors' FL code 0.25.
+        server_lr: eta_g > 0, the factor of the step. 0.05 is the paper's value (Table 4), meant for a pretrained
+            network; the authors' code has 0.5. With one, the step is as long as FedAvg's, plus kappa.
+        rescale: whether to divide the direction by ``1 + kappa**2``, as the authors' code does.
+        weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or ``{"name": ...,
+            settings}``.
     """
 
     reads_parts: ClassVar[bool] = True
@@ -68,10 +68,13 @@ class FedOMGAggregator(UpdateAggregator):
         check_truth("rescale", self.rescale)
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        """Return the coefficients of d (Eq. 16); report gamma and its certificate."""
+        """Return the coefficients ``[U]`` of d (Eq. 16); report gamma ``[U]``, F(gamma) and the duality gap.
+
+        Raises ``FDGError`` if all weights are zero.
+        """
         if not bool(weights.any()):
             raise FDGError("no site of the round has a weight above zero, and FedOMG needs weights that sum to one.")
-        # All at once when all have arrived: rows computed on arrival would read every earlier update again.
+        # Computed once all updates are there: a row per arrival would read every earlier update again.
         gram = self.gram(contributions)
         matching = match(gram, weights, self.kappa)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregators by name, as jobs name them.
+"""Aggregators by name, as jobs specify them.
 
-The workflow builds the aggregator from its name, so that a wrong name or value is reported in one sentence. A component
-that FLARE builds from a job's config can only fail below FLARE's own traceback.
+The workflow builds the aggregator from its name, so a wrong name or value is reported in one sentence. If FLARE built
+the component from the job's config, the error would be buried in FLARE's own traceback.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,9 @@ AGGREGATORS: ClassesOf[UpdateAggregator] = ClassesOf("aggregator")
 
 
 def make_aggregator(spec: str | Mapping[str, Any]) -> UpdateAggregator:
-    """Return the aggregator that ``spec`` names: a name, or ``{"name": ..., <its settings>}``.
+    """Return the aggregator that ``spec`` describes: a name, or ``{"name": ..., <its settings>}``.
+
+    Raises ``SettingsError`` for an unknown name or setting, or a value out of range.
 
     >>> make_aggregator({"name": "fedomg", "kappa": 0.25}).kappa
     0.25

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step of a round as an aggregator made it, and what is measured of it, whoever wrote the aggregator."""
+"""The step of a round and its measurements, which do not depend on the aggregator's own report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,11 +17,13 @@ from fdg_plugins.values import shorten
 
 
 def take_step(aggregator: UpdateAggregator) -> FLModel:
-    """Return the step of the round, in its report also what is measured of it (:func:`core.measures.measure_step`).
+    """Return the step of the round; its report includes the measurements of ``core.measures.measure_step``.
 
-    Measured are the updates as they were accepted, shortened where the run asks for it, and the step as it was made:
-    no figure is the word of the aggregator, which may override anything. The mean is that by the weights it reports,
-    the plain one if it reports none. Raises ``FDGError`` for a step that lacks a parameter or has one of another shape.
+    The measurements are computed here, because an aggregator may override any method: from the updates as accepted (and
+    shortened, if the run asks for it) and from the step itself. The mean uses the weights that the aggregator reports,
+    or uniform weights if it reports none.
+
+    Raises ``FDGError`` for a step that lacks a parameter or has one of the wrong shape.
     """
     clipping = aggregator.clip()
     contributions = list(aggregator.accepted().values())
@@ -39,14 +41,14 @@ def take_step(aggregator: UpdateAggregator) -> FLModel:
 
 
 def _weights(contributions: Sequence[Contribution], report: Mapping[str, Any]) -> torch.Tensor:
-    """Return the weights of the mean ``[U]``, float64."""
+    """Return the weights of the mean, float64 ``[U]``."""
     if len(report["weights"]) == len(contributions):
         return torch.tensor(report["weights"], dtype=torch.float64)
     return uniform_weights(len(contributions))
 
 
 def _trainable_step(aggregator: UpdateAggregator, like: Mapping[str, Any], params: Any) -> dict[str, torch.Tensor]:
-    """Return the trainable part of a step, whose names and shapes are those of an update."""
+    """Return the trainable part of a step, checked against the names and shapes of an update."""
     step = {}
     for name, value in like.items():
         if name not in params:

@@ -20,22 +20,23 @@ from fdg_plugins.aggregators.contributions import Contribution
 
 @dataclass(frozen=True)
 class RoundOf:
-    """Where a round stands: its number, counted from 0, the total, and the sites that train in it."""
+    """The position of a round in the run: its number from 0, the total, and the sites that train in it."""
 
     number: int = 0
     total: int = 1
     sites: tuple[str, ...] = ()
 
 
-ONLY_ROUND = RoundOf()  # for callers that count no rounds
+ONLY_ROUND = RoundOf()  # for callers that do not count rounds
 
 
 class Weighting(ABC):
-    """A rule for p. Called once per round, with the contributions in the sorted order of their sites.
+    """A rule for p, called once per round with the contributions in the sorted order of their sites.
 
-    ``learns``: the weights follow from what the sites report, which makes a method of it. ``shares`` names what they
-    share for it, as a site's administrator allows or forbids it. ``needs_reports``: it reads what the server's filters
-    checked. ``needs_training_loss``: it reads the loss of the model received on the training split.
+    ``learns``: the weights depend on the sites' reports, which makes the rule a method. ``shares``: the name of the
+    report that it needs, by which a site's administrator allows or forbids it. ``needs_reports``: it reads reports that
+    the server's filters have checked. ``needs_training_loss``: it reads the loss of the received model on the training
+    split.
     """
 
     learns: ClassVar[bool] = False
@@ -45,18 +46,21 @@ class Weighting(ABC):
 
     @abstractmethod
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Return the weights, float64 ``[U]``, in the order of the contributions."""
+        """Return the weights, float64 ``[U]``, in the order of the contributions: on the simplex, or all zero."""
 
     def check(self, contribution: Contribution) -> None:  # noqa: B027 - most rules need nothing of a contribution
-        """Raise ``ContributionError`` for a contribution that could not be weighed, so that it is refused alone."""
+        """Raise ``ContributionError`` for a contribution that cannot be weighted. Only that contribution is refused."""
 
     def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
-        """Return what the weights followed from, beyond what every contribution has; lists in the order given."""
+        """Return the quantities from which the weights were computed, beyond those of every contribution.
+
+        Each is a list ``[U]`` in the order of ``contributions``.
+        """
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Return what must survive the round, as a value for JSON."""
+        """Return what must survive the round, as a JSON value."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most rules learn nothing
-        """Take back what :meth:`state` returned."""
+        """Restore what :meth:`state` returned."""

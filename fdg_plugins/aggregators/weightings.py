@@ -27,7 +27,7 @@ class Uniform(Weighting):
     """``1/U`` for every site of the round (FedIIR; FedOMG's Algorithm 1)."""
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Return the weights, float64 ``[U]``."""
+        """Return ``1/U`` for each site, float64 ``[U]``."""
         return uniform_weights(len(contributions))
 
 
@@ -35,13 +35,13 @@ class Samples(Weighting):
     """Number of training samples over the round's total (FedAvg; FedOMG's section 4.2)."""
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Return the weights, float64 ``[U]``."""
+        """Return ``n_u / sum_v n_v``, float64 ``[U]``; raise ``ContributionError`` as :meth:`check`."""
         for contribution in contributions:
             self.check(contribution)
         return sample_weights([contribution.num_samples or 0 for contribution in contributions])
 
     def check(self, contribution: Contribution) -> None:
-        """Refuse a contribution that does not say its number of samples."""
+        """Raise ``ContributionError`` for a contribution without a number of samples."""
         if contribution.num_samples is None:
             raise ContributionError(
                 f"site {contribution.site}: did not say its number of samples, which gives its weight."
@@ -49,15 +49,15 @@ class Samples(Weighting):
 
 
 class FedDGGAWeighting(Weighting):
-    """Weights that follow the sites' generalization gaps (FedDG-GA, CVPR 2023); usable under any direction.
+    """Weights that follow the sites' generalization gaps (FedDG-GA, CVPR 2023). Works with any direction.
 
-    A site whose gap is missing or was refused keeps its weight, and so does one that is absent from the round.
+    A site that is absent from the round, or whose gap is missing or was refused, keeps its weight.
 
     Args:
-        step_size: d >= 0, the most that a weight gains in round 0; falls linearly to nothing. 0.05 in the paper,
-            0.2 in its code; zero keeps uniform weights for ever.
-        normalizer: ``"max"``, the largest deviation from the mean gap (paper), or ``"max_abs"``, the largest gap
-            (released code).
+        step_size: d >= 0, the largest gain of a weight in round 0; it decreases linearly to zero. 0.05 in the paper,
+            0.2 in its code; zero keeps the weights uniform.
+        normalizer: ``"max"``, the largest deviation from the mean gap (paper), or ``"max_abs"``, the largest absolute
+            gap (released code).
     """
 
     learns = True
@@ -72,7 +72,7 @@ class FedDGGAWeighting(Weighting):
         self._weights: dict[str, float] = {}
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Adjust the weights of all known sites (Eq. 3); return those of the round's, rescaled to one."""
+        """Adjust the weights of all known sites (Eq. 3); return the round's, float64 ``[U]``, rescaled to sum one."""
         sites = [contribution.site for contribution in contributions]
         known = with_new_sites(self._weights, [*round_of.sites, *sites])
         gaps = {contribution.site: contribution.reports.get(REPORT_GAP) for contribution in contributions}
@@ -82,15 +82,15 @@ class FedDGGAWeighting(Weighting):
         return torch.tensor([of_round[site] for site in sites], dtype=torch.float64)
 
     def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
-        """Return the gaps that were reported; None where there was none."""
+        """Return the gaps ``[U]`` as reported, None for a site without one."""
         return {"gaps": [contribution.reports.get(REPORT_GAP) for contribution in contributions]}
 
     def state(self) -> dict[str, Any]:
-        """Return the weights of all known sites."""
+        """Return the weights ``[N]`` of all known sites, by name."""
         return {"weights": dict(self._weights)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back the weights of all known sites."""
+        """Restore the weights of all known sites."""
         self._weights = {str(site): float(weight) for site, weight in state["weights"].items()}
 
 
@@ -98,5 +98,8 @@ WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", {"uniform": Uniform, "
 
 
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
-    """Return the weighting that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
+    """Return the weighting that ``spec`` describes: a name, or ``{"name": ..., <its settings>}``.
+
+    Raises ``SettingsError`` for an unknown name or setting, or a value out of range.
+    """
     return WEIGHTINGS.make(spec)

@@ -10,7 +10,7 @@ are a reference for what a federated method could reach on the same data.
     >>> make_algorithm("irm", {"strength": 10})
     CentralisedIRM(strength=10.0, warm_up=500)
 
-An algorithm's loss takes one batch per source domain and the state that it keeps from step to step:
+The loss of an algorithm takes one batch per source domain and the state carried over from the previous step:
 
     >>> import torch
     >>> from fdg_plugins.models import build_model

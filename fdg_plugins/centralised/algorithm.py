@@ -28,7 +28,11 @@ ComputeGradients = Callable[[Sequence[Batch]], torch.Tensor]
 
 
 class Loss(NamedTuple):
-    """The scalar to minimise, the detached risks ``[m]``, and the state after this step."""
+    """What an algorithm returns for one step.
+
+    ``value``: the scalar to minimise, with its graph. ``risks``: float32 ``[m]``, each domain's mean loss before the
+    step, detached. ``state``: what the next step receives, detached.
+    """
 
     value: torch.Tensor
     risks: torch.Tensor
@@ -39,33 +43,40 @@ class Loss(NamedTuple):
 class Algorithm(ABC):
     """The settings of an algorithm and its step. A subclass checks its settings on construction.
 
-    ``name`` is used in commands and records, ``title`` in tables and figures; ``needs_labelled_images``: whether it is
-    defined for one class per image alone.
+    ``name`` identifies the algorithm in commands and records, ``title`` in tables and figures.
+    ``needs_labelled_images``: whether the algorithm is defined only for tasks with one class per image.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     needs_labelled_images: ClassVar[bool] = False
 
-    # What a class declares of itself for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
-    """Settings with which every step is ERM's, bit for bit; None: there are none."""
+    """Settings with which every step equals ERM's, bit for bit; None: no such settings exist."""
     compares_domains: ClassVar[bool] = True
-    """Whether all that it adds compares domains, so that with one domain it is ERM."""
+    """Whether every term added to ERM compares domains; with a single domain, such an algorithm is ERM."""
 
     @property
     def restarts_at(self) -> int | None:
-        """The step before which the optimizer is created anew, without its moments; None for most algorithms."""
+        """The step, counted from 0, before which the optimizer is rebuilt and loses its moments; None: never.
+
+        Most algorithms keep one optimizer for the whole run.
+        """
         return None
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings by name, from which an equal algorithm can be built."""
+        """Return the settings by name; ``make_algorithm(name, settings)`` builds an equal algorithm from them."""
         return asdict(self)
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
         """Return the state before the first step, on the model's device; empty for most algorithms.
 
-        It is all that an algorithm keeps between steps, besides model and optimizer.
+        The state is all that an algorithm carries from step to step, apart from the model and the optimizer.
+
+        Args:
+            model: the network to be trained. Only shapes and the device are read.
+            num_domains: m, the number of source domains.
         """
         return {}
 
@@ -78,9 +89,16 @@ class Algorithm(ABC):
         state: State,
         task: Task = DEFAULT_TASK,
     ) -> Loss:
-        """Return the loss of one batch per source domain, in the domains' order, on the model's device.
+        """Return the loss of one batch per source domain, with the domains' risks and the new state.
 
-        Called inside the run's autocast context. ``state`` is that after the previous step and must not be modified.
+        Called inside the run's autocast context.
+
+        Args:
+            model: the network in training mode, on the device of the batches.
+            batches: for each domain, in a fixed order, images ``[B, C, H, W]`` and the task's targets.
+            step: the number of steps taken so far, from 0.
+            state: the state after the previous step, or that of :meth:`begin`. It must not be modified.
+            task: defines the loss of logits and targets.
         """
 
     def update(
@@ -90,10 +108,14 @@ class Algorithm(ABC):
         compute_gradients: ComputeGradients,
         optimizer: torch.optim.Optimizer,
     ) -> torch.Tensor:
-        """Take one step with ``model``; return the detached risks ``[m]`` before it.
+        """Take one step with ``model``; return the risks ``[m]`` before it, detached.
 
-        ``compute_gradients(batches)`` replaces the gradients with those of :meth:`loss` at the current parameters. It
-        may be called more than once.
+        Args:
+            model: the network, changed in place.
+            batches: one batch per source domain.
+            compute_gradients: sets the gradients of :meth:`loss` for the given batches at the current parameters,
+                replacing earlier ones, and returns their risks. It may be called more than once per step.
+            optimizer: holds the parameters of ``model``.
         """
         risks = compute_gradients(batches)
         optimizer.step()
@@ -101,20 +123,20 @@ class Algorithm(ABC):
 
 
 def domain_logits(model: ExtractorClassifier, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
-    """Return the logits ``[B, Y]`` of each domain's images, in float32, from one forward pass over all domains."""
+    """Return the logits ``[B, Y]`` of each of the m domains, float32, from one forward pass over all domains."""
     return by_domain(model(all_images(batches)).float(), batches)
 
 
 def all_images(batches: Sequence[Batch]) -> torch.Tensor:
-    """Return the images of all domains as one batch ``[m B, C, H, W]``, in the domains' order."""
+    """Return the images of all domains as one batch ``[m B, C, H, W]``, in the order of the domains."""
     return torch.cat([images for images, _ in batches])
 
 
 def by_domain(values: torch.Tensor, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
-    """Split ``values [m B, ...]``, one row per image of all domains, into the rows ``[B, ...]`` of each domain."""
+    """Split ``values [m B, ...]``, one row per image, into m tensors ``[B, ...]``, one per domain."""
     return values.split([len(labels) for _, labels in batches])
 
 
 def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch], task: Task = DEFAULT_TASK) -> torch.Tensor:
-    """Return the task's mean loss of each domain, ``[m]``."""
+    """Return the task's mean loss of each domain, ``[m]``, from m tensors of logits ``[B, Y]`` and the batches."""
     return torch.stack([task.loss(own, targets) for own, (_, targets) in zip(logits, batches, strict=True)])

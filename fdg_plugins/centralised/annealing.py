@@ -25,10 +25,13 @@ from fdg_plugins.values import check_count, check_number
 
 @dataclass(frozen=True)
 class AnnealedPenalty(Algorithm):
-    """The mean risk plus a penalty, whose factor is ``early_strength`` for ``warm_up`` steps and then ``strength``.
+    """The mean risk plus a penalty with factor ``early_strength`` during the warm-up and ``strength`` afterwards.
 
-    The optimizer is created anew at the switch, as in DomainBed, because Adam's moments come from much smaller
-    gradients. A strength of zero turns off penalty and restart from the first step: that is ERM, to the bit.
+    The optimizer restarts at the switch, as in DomainBed, because Adam's moments come from much smaller gradients. With
+    a strength of zero, penalty and restart are off from the first step: the algorithm is ERM, bit for bit.
+
+    ``early_strength``: the factor during the warm-up, a constant of the algorithm. ``strength``: at least 0.
+    ``warm_up``: steps, at least 0; with 0 the full strength applies from the first step.
     """
 
     early_strength: ClassVar[float]
@@ -42,22 +45,28 @@ class AnnealedPenalty(Algorithm):
 
     @property
     def restarts_at(self) -> int | None:
-        """The first step with full strength; None if there is no penalty."""
+        """The first step with full strength, ``warm_up``; None if the strength is zero."""
         return self.warm_up if self.strength else None
 
     def strength_at(self, step: int) -> float:
-        """Return the factor of the penalty in a step, counted from 0."""
+        """Return w(t), the factor of the penalty in ``step`` t, counted from 0."""
         if not self.strength:
             return 0.0
         return self.strength if step >= self.warm_up else self.early_strength
 
 
 class LogitsPenalty(AnnealedPenalty):
-    """The mean risk and a penalty that follows from the domains' logits and risks alone."""
+    """The mean risk plus a penalty that depends only on the domains' logits, targets and risks."""
 
     @abstractmethod
     def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
-        """Return the penalty without its factor, a scalar, of logits ``[B, Y]`` of each domain and risks ``[m]``."""
+        """Return the penalty without its factor, a differentiable scalar.
+
+        Args:
+            logits: of each of the m domains, ``[B, Y]``, float32.
+            risks: the mean loss of each domain, ``[m]``, with its graph.
+            batches: the batches from which the logits were computed.
+        """
 
     def loss(
         self,
@@ -67,7 +76,10 @@ class LogitsPenalty(AnnealedPenalty):
         state: State,
         task: Task = DEFAULT_TASK,
     ) -> Loss:
-        """Return mean risk plus penalty."""
+        """Return ``mean_e L_e + w(t) penalty``; the state passes through unchanged.
+
+        The penalty is not computed in steps with w(t) = 0.
+        """
         logits = domain_logits(model, batches)
         risks = domain_risks(logits, batches, task)
         value = risks.mean()

@@ -33,14 +33,18 @@ ALGORITHMS: Mapping[str, type[Algorithm]] = {
 
 
 def algorithm_settings(name: str) -> dict[str, Any]:
-    """Return the settings of an algorithm and their defaults; ``SettingsError`` for an unknown name."""
+    """Return the settings of the algorithm ``name`` with their defaults, in the order of its fields.
+
+    Raises ``SettingsError`` for an unknown name.
+    """
     return {field.name: field.default for field in fields(_algorithm(name))}
 
 
 def make_algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
-    """Return the algorithm with ``settings`` in place of its defaults.
+    """Return the algorithm ``name``, with ``settings`` overriding its defaults.
 
-    Raises ``SettingsError`` for an unknown name, an unknown setting, and a value out of range.
+    An integer given for a float setting is converted. Raises ``SettingsError`` for an unknown name, an unknown setting,
+    or a value out of range.
     """
     defaults = algorithm_settings(name)
     check_settings_known(f"algorithm {name!r}", settings, list(defaults))
@@ -48,7 +52,7 @@ def make_algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
 
 
 def _pointed(value: Any, default: Any) -> Any:
-    """Convert an int to float if the default is a float, so that records write equal values equally."""
+    """Convert an int to a float if the default is a float, so that equal settings have equal records."""
     return float(value) if isinstance(default, float) and type(value) is int else value
 
 

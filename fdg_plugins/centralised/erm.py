@@ -24,7 +24,7 @@ from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 @dataclass(frozen=True)
 class CentralisedERM(Algorithm):
-    """Empirical risk minimisation on the pooled source domains. It has no settings."""
+    """Empirical risk minimisation on the pooled source domains. It has no settings and keeps no state."""
 
     name: ClassVar[str] = "erm"
     title: ClassVar[str] = "ERM"
@@ -38,6 +38,6 @@ class CentralisedERM(Algorithm):
         state: State,
         task: Task = DEFAULT_TASK,
     ) -> Loss:
-        """Return the mean of the domains' risks ``[m]``."""
+        """Return ``mean_e L_e``, in which every domain has weight ``1/m``; the state passes through unchanged."""
         risks = domain_risks(domain_logits(model, batches), batches, task)
         return Loss(risks.mean(), risks.detach(), state)

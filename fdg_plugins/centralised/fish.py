@@ -35,9 +35,12 @@ from fdg_plugins.values import check_number
 
 @torch.no_grad()
 def interpolate(parameters: Iterable[torch.Tensor], before: Iterable[torch.Tensor], fraction: float) -> None:
-    """Set ``parameters``, in place, to ``before + fraction * (parameters - before)``; exact at zero and at one.
+    """Set ``parameters`` in place to ``before + fraction * (parameters - before)``, without gradient.
 
-    Both hold the same tensors in the same order, shape by shape.
+    Args:
+        parameters: tensors of any shapes.
+        before: their earlier values, in the same order and with the same shapes.
+        fraction: in [0, 1]; 0 restores ``before``, 1 leaves ``parameters``, both exactly.
     """
     for parameter, start in zip(parameters, before, strict=True):
         parameter.copy_(torch.lerp(start, parameter, fraction))
@@ -45,7 +48,9 @@ def interpolate(parameters: Iterable[torch.Tensor], before: Iterable[torch.Tenso
 
 @dataclass(frozen=True)
 class CentralisedFish(CentralisedERM):
-    """A fraction of the way of one inner step per domain; the loss of an inner step is that domain's risk.
+    """One inner step per domain in turn, then a fraction of the way from the start to where they end.
+
+    The loss of an inner step is the risk of that domain alone, so BatchNorm sees one domain at a time.
 
     Args:
         meta_step: eps, in [0, 1], the fraction of the way; zero never moves the parameters. DomainBed: 0.5.
@@ -68,7 +73,11 @@ class CentralisedFish(CentralisedERM):
         compute_gradients: ComputeGradients,
         optimizer: torch.optim.Optimizer,
     ) -> torch.Tensor:
-        """Take one step with ``model``; return each domain's risk before its own inner step, ``[m]``."""
+        """Take one step with ``model``; return each domain's risk before its own inner step, ``[m]``, detached.
+
+        ``compute_gradients`` and the optimizer are called once per domain, in the order of ``batches``. The step needs
+        a copy of all parameters.
+        """
         before = [parameter.detach().clone() for parameter in model.parameters()]
         risks = []
         for batch in batches:

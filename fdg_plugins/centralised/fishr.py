@@ -48,11 +48,16 @@ AVERAGES = "variance_averages"
 def head_gradients(
     head: nn.Module, features: torch.Tensor, labels: torch.Tensor, task: Task = DEFAULT_TASK
 ) -> torch.Tensor:
-    """Return the gradient of each image's cross entropy with respect to the parameters of ``head``, ``[B, P]``.
+    """Return each image's gradient of the cross entropy with respect to the parameters of ``head``, ``[B, P]``.
 
-    ``head`` is a linear layer, or a sequence of linear layers and layers without parameters; ``features [B, D]``,
-    ``labels [B]``. The result is differentiable with respect to ``features`` and the parameters. P runs over the linear
-    layers: of each the weight, row by row, then the bias.
+    P runs over the linear layers: the weight of each, row by row, then its bias. The result is differentiable with
+    respect to ``features`` and the parameters.
+
+    Args:
+        head: a linear layer with bias, or a sequence of such layers and layers without parameters.
+        features: ``[B, D]``, the inputs of the head.
+        labels: ``[B]``, int64.
+        task: defines the summed loss of logits ``[B, Y]`` and labels.
     """
     layers = list(head) if isinstance(head, nn.Sequential) else [head]
     values, seen = features, []
@@ -72,18 +77,21 @@ def head_gradients(
 
 
 def gradient_variances(gradients: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
-    """Return the variance of ``gradients [m B, P]`` over each domain's batch, coordinate by coordinate, ``[m, P]``."""
+    """Return the variance of each coordinate of ``gradients [m B, P]`` over each domain's batch, ``[m, P]``.
+
+    The divisor is B, so a batch of one image has variance zero.
+    """
     return torch.stack([own.var(dim=0, correction=0) for own in by_domain(gradients, batches)])
 
 
 def variance_spread(variances: torch.Tensor) -> torch.Tensor:
-    """Return the mean squared deviation of ``variances [m, P]`` from their mean over domains, a scalar."""
+    """Return ``mean_e mean_j (v_ej - vbar_j)^2``, a scalar, from ``variances [m, P]``; zero for one domain."""
     return (variances - variances.mean(dim=0)).square().mean()
 
 
 @dataclass(frozen=True)
 class CentralisedFishr(AnnealedPenalty):
-    """The mean risk plus the deviation of the domains' gradient variances from their mean.
+    """The mean risk plus the squared deviation of the domains' gradient variances from their mean.
 
     Args:
         strength: w after the warm-up, at least 0; zero is ERM, bit for bit. DomainBed: 1000.
@@ -108,7 +116,7 @@ class CentralisedFishr(AnnealedPenalty):
             raise SettingsError("ema is 1, expected a number below: the averages would never learn anything.")
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
-        """Return averages ``[m, P]`` of zero."""
+        """Return the averages ``[m, P]`` before the first step, zeros on the device of the classifier."""
         parameters = list(model.classifier.parameters())
         size = sum(parameter.numel() for parameter in parameters)
         return {AVERAGES: torch.zeros(num_domains, size, device=parameters[0].device)}
@@ -121,7 +129,11 @@ class CentralisedFishr(AnnealedPenalty):
         state: State,
         task: Task = DEFAULT_TASK,
     ) -> Loss:
-        """Return mean risk plus penalty; during the warm-up only the averages change."""
+        """Return the mean risk plus w(t) times the spread of the averaged variances, and the new averages.
+
+        During the warm-up only the averages change, and no gradient is computed through them. With a strength of zero
+        they do not change either.
+        """
         features = model.features(all_images(batches))
         risks = domain_risks(by_domain(model.classifier(features).float(), batches), batches, task)
         if not self.strength:

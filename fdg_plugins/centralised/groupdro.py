@@ -34,7 +34,9 @@ LOG_WEIGHTS = "log_weights"
 
 
 def reweigh(log_weights: torch.Tensor, risks: torch.Tensor, step_size: float) -> torch.Tensor:
-    """Return ``log q [m]`` after one update of ``log_weights [m]`` with the ``risks [m]``.
+    """Return ``log q [m]`` after one update of ``log_weights [m]`` with the ``risks [m]`` and eta = ``step_size``.
+
+    The result is normalised: its exponentials sum to one. Its dtype is that of ``log_weights``.
 
     >>> reweigh(torch.zeros(2).log_softmax(0), torch.tensor([0.0, 1.0]), step_size=1.0).exp()
     tensor([0.2689, 0.7311])
@@ -44,7 +46,7 @@ def reweigh(log_weights: torch.Tensor, risks: torch.Tensor, step_size: float) ->
 
 @dataclass(frozen=True)
 class CentralisedGroupDRO(Algorithm):
-    """The weighted risk, with weights that grow with the risks.
+    """The weighted risk ``sum_e q_e L_e``, in which domains with a high risk gain weight from step to step.
 
     Args:
         step_size: eta >= 0, how fast the weights follow the risks; zero is ERM, bit for bit. DomainBed: 0.01.
@@ -60,7 +62,7 @@ class CentralisedGroupDRO(Algorithm):
         check_number("step_size", self.step_size)
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
-        """Return uniform weights: ``log q [m]``, float64."""
+        """Return uniform weights as ``log q [m]``, float64, on the model's device."""
         zeros = torch.zeros(num_domains, dtype=torch.float64, device=model.last_layer.weight.device)
         return {LOG_WEIGHTS: log_softmax(zeros, dim=0)}
 
@@ -72,7 +74,10 @@ class CentralisedGroupDRO(Algorithm):
         state: State,
         task: Task = DEFAULT_TASK,
     ) -> Loss:
-        """Return the risk weighted with the weights after this step's update."""
+        """Return ``sum_e q_e L_e`` with the weights q ``[m]`` after this step's update, and ``log q`` as the new state.
+
+        No gradient flows through q. With a step size of zero, the loss is the mean risk and the state does not change.
+        """
         risks = domain_risks(domain_logits(model, batches), batches, task)
         if not self.step_size:
             return Loss(risks.mean(), risks.detach(), state)

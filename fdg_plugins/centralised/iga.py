@@ -31,9 +31,13 @@ from fdg_plugins.values import check_number
 
 
 def gradient_spread(risks: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return ``sum_e |grad L_e - gbar|^2`` of the ``risks [m]`` with respect to ``parameters``, a scalar.
+    """Return ``sum_e |grad L_e - gbar|^2``, a differentiable scalar.
 
-    It is differentiable. gbar is treated as a constant, which is exact: the terms through gbar sum to zero.
+    gbar is treated as a constant. This is exact, because the terms through gbar sum to zero.
+
+    Args:
+        risks: L ``[m]``, with their graph, which is kept. One domain gives zero.
+        parameters: the tensors to differentiate with respect to; every risk must depend on each of them.
     """
     by_risk = [torch.autograd.grad(risk, parameters, create_graph=True) for risk in risks]
     spread = risks.new_zeros(())
@@ -68,7 +72,7 @@ class CentralisedIGA(Algorithm):
         state: State,
         task: Task = DEFAULT_TASK,
     ) -> Loss:
-        """Return mean risk plus penalty."""
+        """Return ``mean_e L_e`` plus w times the spread of the gradients over all parameters."""
         risks = domain_risks(domain_logits(model, batches), batches, task)
         value = risks.mean()
         if self.strength:

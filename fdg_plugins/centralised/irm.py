@@ -28,9 +28,9 @@ from fdg_plugins.centralised.annealing import LogitsPenalty
 
 
 def scale_derivative(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the derivative of the mean cross entropy of ``s * logits`` with respect to s at one, a scalar.
+    """Return the derivative of the mean cross entropy of ``s * logits`` with respect to s at s = 1, a scalar.
 
-    ``logits [B, Y]``, ``labels [B]``: it is the mean over images of ``<softmax(o_i) - onehot_i, o_i>``.
+    For ``logits [B, Y]`` and ``labels [B]`` it is the mean over images of ``<softmax(o_i) - onehot_i, o_i>``.
 
     >>> round(scale_derivative(torch.tensor([[0.0, 2.0]]), torch.tensor([1])).item(), 3)
     -0.238
@@ -40,7 +40,10 @@ def scale_derivative(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor
 
 
 def invariance_penalty(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return ``g1 g2`` of one domain's ``logits [B, Y]`` and ``labels [B]``, B at least 2, in random order."""
+    """Return ``g1 g2``, a scalar that may be negative, from one domain's ``logits [B, Y]`` and ``labels [B]``.
+
+    B is at least 2. The images must be in random order, because those at even and at odd positions give g1 and g2.
+    """
     return scale_derivative(logits[0::2], labels[0::2]) * scale_derivative(logits[1::2], labels[1::2])
 
 
@@ -64,6 +67,6 @@ class CentralisedIRM(LogitsPenalty):
     warm_up: int = 500
 
     def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
-        """Return the mean of the domains' invariance penalties."""
+        """Return the mean of the domains' invariance penalties, a scalar."""
         pairs = zip(logits, batches, strict=True)
         return torch.stack([invariance_penalty(own, labels) for own, (_, labels) in pairs]).mean()

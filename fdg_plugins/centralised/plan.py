@@ -45,20 +45,25 @@ _OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed"}
 
 
 class Plan(NamedTuple):
-    """One centralised run: algorithm, schedule, and the protocol with the values that apply; a round is a checkpoint's
-    steps."""
+    """One centralised run, checked: the algorithm, the schedule, and the protocol with all values in force.
+
+    In ``protocol``, a round stands for the steps up to one checkpoint.
+    """
 
     algorithm: Algorithm
     schedule: Schedule
     protocol: Protocol
 
     def settings(self) -> dict[str, Any]:
-        """Return schedule and settings of the algorithm by name, as the record holds them."""
+        """Return the settings of schedule and algorithm by name, as the record stores them."""
         return {**asdict(self.schedule), **self.algorithm.settings()}
 
 
 def setting_names(algorithm: str) -> tuple[str, ...]:
-    """Return the names of all settings of a run of ``algorithm``; ``SettingsError`` if it is unknown."""
+    """Return the names of all settings of a run of ``algorithm``: its own, the schedule's, and those of the protocol.
+
+    Raises ``SettingsError`` for an unknown algorithm.
+    """
     return tuple(dict.fromkeys([*algorithm_settings(algorithm), *SCHEDULE_SETTINGS, *_SETTINGS]))
 
 
@@ -72,10 +77,19 @@ def make_plan(
     protocol: str = PAPER,
     stand_in: bool = False,
 ) -> Plan:
-    """Return the plan of a run: ``given`` settings, else those of ``protocol`` (``paper`` or ``quick``) for the data.
+    """Return the checked plan of one run.
 
-    A warm-up that is not given is scaled from DomainBed's share of the steps. Raises ``SettingsError``, in one
-    sentence, for a wrong name or value, and for settings that contradict each other.
+    Args:
+        algorithm: a name in ``ALGORITHMS``.
+        dataset: a name of a data set.
+        target: the held-out domain; all other domains are sources.
+        seed: the seed of the run.
+        given: settings by name that override the defaults.
+        protocol: ``"paper"`` or ``"quick"``, the source of the defaults.
+        stand_in: whether the data are the stand-in, which has shorter defaults.
+
+    A warm-up that is not given keeps DomainBed's share of the total steps. Raises ``SettingsError``, with one sentence,
+    for an unknown name, a value out of range, or settings that contradict each other.
     """
     own, chosen = algorithm_settings(algorithm), dict(given or {})
     _refuse_unknown(chosen, setting_names(algorithm), algorithm)
@@ -98,7 +112,11 @@ def make_plan(
 
 
 def _defaults(dataset: str, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
-    """Return the default settings of a run: each layer overrides the one before."""
+    """Return the default settings of a run; later layers override earlier ones.
+
+    The layers are DomainBed's values (for SGD only its batch size), those shared with the federated protocol, the short
+    schedule, the stand-in's, and those of the quick protocol.
+    """
     federated, of_sgd = dataset_protocol(dataset), optimizer == SGD
     shared = (*SHARED_SETTINGS, *(_OF_SGD if of_sgd else ()))
     domainbed = {**_DOMAINBED[dataset_spec(dataset).channels], "momentum": 0.0, "weight_decay": 0.0}
@@ -118,7 +136,7 @@ def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None:
-    """Raise ``SettingsError`` for values that are each in range and together make no sense."""
+    """Raise ``SettingsError`` for values that are each in range but contradict each other."""
     if protocol.batch_size < LEAST_BATCH:
         raise SettingsError(f"batch_size is {protocol.batch_size}, expected at least {LEAST_BATCH} images per domain.")
     if schedule.optimizer != SGD and protocol.momentum:

@@ -17,10 +17,10 @@ Say = Callable[[str], None]
 
 
 class Lines:
-    """One plain line per event.
+    """Reports progress as one plain line per event.
 
     Args:
-        plan: the run.
+        plan: the run to report.
         say: prints one line.
     """
 
@@ -30,7 +30,7 @@ class Lines:
         self._began = time.monotonic()
 
     def begun(self, record: RunRecord) -> None:
-        """Print what is trained, on which data, and with which settings."""
+        """Print the data, the algorithm with its settings, and the network."""
         protocol, schedule = self._plan.protocol, self._plan.schedule
         self._began = time.monotonic()
         mark = f" [{marks(record)}]" if marks(record) else ""
@@ -46,10 +46,10 @@ class Lines:
             self._say("no ImageNet weights were found (FDG_PRETRAINED_FILE names them): training starts from scratch")
 
     def stepped(self, steps_done: int) -> None:
-        """Print nothing: there are thousands of steps."""
+        """Do nothing: a line for each of thousands of steps would be too much."""
 
     def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
-        """Print the scores of the model."""
+        """Print the checkpoint, the training loss, the scores, and an estimate of the time left."""
         self._say(" | ".join([*self._place(record), *_scores(record, evaluation)]))
 
     def _place(self, record: RunRecord) -> list[str]:
@@ -64,7 +64,7 @@ class Lines:
 
 
 class Bar(Lines):
-    """The lines, with a bar of the steps that stays at the bottom of the terminal."""
+    """The same lines, with a progress bar of the steps at the bottom of the terminal."""
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
         super().__init__(plan, lambda line: progress.console.print(Text(line), soft_wrap=True))
@@ -72,13 +72,13 @@ class Bar(Lines):
         self._task: TaskID = progress.add_task("steps", total=plan.schedule.steps)
 
     def stepped(self, steps_done: int) -> None:
-        """Move the bar."""
+        """Move the bar to ``steps_done``."""
         self._progress.update(self._task, completed=steps_done)
 
 
 @contextmanager
 def watching(plan: Plan, console: Console) -> Iterator[Lines]:
-    """Yield the watcher of a run: with the bar if ``console`` is a terminal, else with the lines only."""
+    """Yield the reporter of a run: with a bar if ``console`` is a terminal, otherwise lines only."""
     if not console.is_terminal:
         yield Lines(plan, lambda line: console.print(Text(line), soft_wrap=True))
         return

@@ -44,26 +44,33 @@ Sessions = Mapping[str, SiteSession]
 
 
 class Watcher(Interface):
-    """Reports the progress of a run to the user."""
+    """Reports the progress of a run to the user. Calls arrive in order: begun, then stepped and judged in turn."""
 
     def begun(self, record: RunRecord) -> None:
-        """The census is complete; training begins."""
+        """Called once, when the census is complete and training begins."""
 
     def stepped(self, steps_done: int) -> None:
-        """A step was taken."""
+        """Called after each step, with the number of steps taken so far."""
 
     def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
-        """The model was evaluated, and record and models were written."""
+        """Called after each evaluation, when record and models have been written."""
 
 
 def run_centralised(
     plan: Plan, config: SiteConfig, cache: Path | None, folder: Path, watcher: Watcher, should_stop: ShouldStop
 ) -> RunRecord:
-    """Carry out ``plan`` on the machine that ``config`` describes; return the record that is written to ``folder``.
+    """Carry out ``plan``; return its record, which is also written to ``folder``.
 
-    ``cache`` is the folder of the stand-in data, which are drawn if they are missing. Raises :class:`Stopped` soon
-    after ``should_stop()`` becomes true, and ``FDGError`` for what a user can fix. If training had begun, the record
-    says that the run was stopped, and why.
+    Args:
+        plan: the run.
+        config: data folders, device and workers of this machine.
+        cache: folder of the stand-in data, which are generated if missing.
+        folder: receives record and models. It must be new or empty.
+        watcher: receives the progress.
+        should_stop: polled before every step and during evaluation.
+
+    Raises :class:`Stopped` soon after ``should_stop()`` returns true, and ``FDGError`` for errors that a user can fix.
+    If training had begun by then, the record says that the run was stopped, and why.
     """
     check_new(folder)
     sessions = _open_domains(plan, config, cache, should_stop)
@@ -82,7 +89,7 @@ def run_centralised(
 
 
 def check_new(folder: Path) -> None:
-    """Raise ``DataError`` unless ``folder`` does not exist yet, or is empty."""
+    """Raise ``DataError`` unless ``folder`` is missing or an empty directory."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already and not an empty folder, expected a new one for the run.")
 
@@ -103,7 +110,7 @@ def _check_sizes(federation: Federation) -> None:
 
 
 class _Run:
-    """A run from its first evaluation on; it owns model, record and files."""
+    """One run from its first evaluation to its end; owns the model, the record and the files."""
 
     def __init__(
         self,
@@ -138,7 +145,11 @@ class _Run:
         )
 
     def carry_out(self) -> RunRecord:
-        """Train and evaluate to the end; the record says how the run ended."""
+        """Train and evaluate up to the last checkpoint; return the record, which says how the run ended.
+
+        The initial model is evaluated too, as round 0. An error is recorded as the reason for stopping and raised
+        again.
+        """
         try:
             self._judge()
             for checkpoint in range(1, self._plan.schedule.checkpoints + 1):
@@ -162,7 +173,7 @@ class _Run:
         return make_optimizer(self._model.parameters(), self._plan.protocol, self._plan.protocol.learning_rate, None)
 
     def _train(self, checkpoint: int) -> RoundRecord:
-        """Take the steps up to a checkpoint; return their record, without aggregation and traffic."""
+        """Take the steps up to ``checkpoint`` (counted from 1); return their record, in which all traffic is zero."""
         began, steps = time.perf_counter(), self._plan.schedule.steps_of(checkpoint)
         risks = self._training.train(steps, self._should_stop, self._watcher.stepped)
         seconds = time.perf_counter() - began
@@ -190,7 +201,10 @@ class _Run:
         )
 
     def _judge(self) -> None:
-        """Evaluate the model on all domains; keep it if it is best in source validation. The target never decides."""
+        """Evaluate the model on all domains, save it, and save a copy if it is the best so far in source validation.
+
+        The target's score is recorded and never used for selection.
+        """
         after = len(self._record.rounds)
         evaluation = self._record.add_evaluation(after, {name: self._score(name) for name in self._sessions})
         self._record.choices = self._record.choose(FILES)
@@ -205,7 +219,7 @@ class _Run:
         return self._sessions[domain].evaluate(self._model, "test" if is_held_out else "validation", self._should_stop)
 
     def _description(self, after_round: int) -> dict[str, str]:
-        """Return the metadata of a model's file, as in a federated run."""
+        """Return the metadata of a model file, with the same keys as in a federated run."""
         record = self._record
         return {
             "model": record.protocol.model,
@@ -219,7 +233,7 @@ class _Run:
 
     def _stop(self, reason: str) -> None:
         self._record.status, self._record.stopped_because = "stopped", reason
-        with suppress(DataError):  # the reason may be that nothing can be written, and is said by who raised it
+        with suppress(DataError):  # if writing is what failed, the raised error says so
             self._save_record()
 
     def _save_record(self) -> None:

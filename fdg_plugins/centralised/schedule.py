@@ -18,13 +18,15 @@ SHARED_SETTINGS = ("model", "head", "pretrained", "image_size", "max_samples_per
 
 @dataclass(frozen=True)
 class Schedule:
-    """Optimizer, steps and checkpoints.
+    """Optimizer, number of steps and distance of checkpoints.
 
     Args:
-        optimizer: ``"adam"`` (DomainBed), ``"adamw"``, or ``"sgd"``, with rate, momentum and weight decay of the
-            federated runs.
-        steps: total number of steps, each with one batch of every source domain; DomainBed: 5001.
+        optimizer: ``"adam"`` (DomainBed), ``"adamw"``, or ``"sgd"`` with the learning rate, momentum and weight decay
+            of the federated runs.
+        steps: total number of steps, each with one batch of every source domain. DomainBed: 5001.
         checkpoint_every: steps between two evaluations; the last interval may be shorter. DomainBed: 300 on PACS.
+
+    Raises ``SettingsError`` for a value out of range, or for more checkpoints than a record can hold as rounds.
     """
 
     optimizer: str = ADAM
@@ -43,11 +45,11 @@ class Schedule:
 
     @property
     def checkpoints(self) -> int:
-        """The number of evaluations after the start of training: the rounds of the run's record."""
+        """The number of evaluations after that of the initial model: ``steps / checkpoint_every``, rounded up."""
         return -(-self.steps // self.checkpoint_every)
 
     def steps_of(self, checkpoint: int) -> int:
-        """Return the number of steps up to a checkpoint (counted from 1), since the one before."""
+        """Return the number of steps between a checkpoint (counted from 1) and the previous one."""
         return min(self.checkpoint_every, self.steps - (checkpoint - 1) * self.checkpoint_every)
 
 

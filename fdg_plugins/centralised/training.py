@@ -25,11 +25,17 @@ MakeOptimizer = Callable[[], torch.optim.Optimizer]
 def endless_batches(
     data: DomainData, protocol: Protocol, *, workers: int = 0, device: torch.device = CPU
 ) -> Iterator[Batch]:
-    """Yield augmented batches of a domain's training images without end, in a new random order in each pass.
+    """Yield augmented batches of a domain's training images without end, reshuffled in each pass.
 
-    Images ``[B, C, S, S]`` and labels ``[B]``, with B the protocol's batch size, or the number of images if a domain
-    has fewer. The incomplete batch at the end of a pass is dropped, so that all batches have one size. Order and
-    augmentation follow from the protocol's seed, the domain and the number of the pass.
+    Each batch holds images ``[B, C, S, S]`` and labels ``[B]``. B is the protocol's batch size, or the number of images
+    in a smaller domain. The incomplete batch at the end of a pass is dropped, so all batches have one size. Order and
+    augmentation depend only on the protocol's seed, the domain and the number of the pass.
+
+    Args:
+        data: a domain with at least one training image.
+        protocol: gives image size, batch size and seed.
+        workers: processes that load images; 0 loads in this process.
+        device: where the batches will be used.
     """
     size = min(protocol.batch_size, len(data.train))
     for number in itertools.count():
@@ -48,15 +54,15 @@ def endless_batches(
 
 
 class PooledTraining:
-    """A model in training: every step uses one batch of each source domain.
+    """A model in training, each step on one batch of every source domain.
 
     Args:
-        model: on the device of ``arithmetic``; it is changed in place.
-        algorithm: the loss and how to take a step.
-        domains: endless batches of each source domain.
-        make_optimizer: creates the optimizer of the model's parameters; called again if the algorithm restarts it.
+        model: the network, on the device of ``arithmetic``; changed in place.
+        algorithm: the loss and the rule for a step.
+        domains: endless batches of each source domain, in the order of the risks.
+        make_optimizer: returns a new optimizer of the model's parameters; called again if the algorithm restarts it.
         arithmetic: device and precision.
-        task: what is learned.
+        task: what the network learns.
     """
 
     def __init__(
@@ -79,10 +85,10 @@ class PooledTraining:
         self._arithmetic = arithmetic
 
     def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
-        """Take ``steps`` steps, at least one; return the mean risk of each domain over them, ``[m]``.
+        """Take ``steps`` >= 1 steps; return the mean risk of each domain over them, ``[m]``.
 
-        ``on_step(steps done so far)`` is called after each step. Raises :class:`Stopped` within one step after
-        ``should_stop()`` becomes true, and ``FDGError`` if a parameter is not finite at the end.
+        ``on_step`` receives the total number of steps taken, after each step. Raises :class:`Stopped` within one step
+        after ``should_stop()`` returns true, and ``FDGError`` if a parameter is not finite at the end.
         """
         self.model.train()
         total = torch.zeros(len(self._domains), dtype=torch.float64, device=self._arithmetic.device)

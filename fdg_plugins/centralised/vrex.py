@@ -24,7 +24,7 @@ from fdg_plugins.centralised.annealing import LogitsPenalty
 
 
 def risk_variance(risks: torch.Tensor) -> torch.Tensor:
-    """Return the variance of the ``risks [m]`` with divisor m, a scalar.
+    """Return the variance of the ``risks [m]`` with divisor m, a scalar; zero for one domain.
 
     >>> risk_variance(torch.tensor([0.0, 2.0])).item()
     1.0
@@ -34,7 +34,7 @@ def risk_variance(risks: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CentralisedVREx(LogitsPenalty):
-    """The mean risk plus the variance of the risks.
+    """The mean risk plus the variance of the risks over domains.
 
     Args:
         strength: w after the warm-up, at least 0; zero is ERM, bit for bit. DomainBed: 10.
@@ -50,5 +50,5 @@ class CentralisedVREx(LogitsPenalty):
     warm_up: int = 500
 
     def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
-        """Return the variance of the risks."""
+        """Return the variance of the ``risks [m]``, a scalar; logits and batches are not used."""
         return risk_variance(risks)

@@ -29,7 +29,7 @@ import numpy as np
 from fdg_plugins.core.privacy import SENSITIVITY
 from fdg_plugins.errors import SettingsError
 
-MOST_RELEASES = 10**12  # the largest number of releases that is considered
+MOST_RELEASES = 10**12  # the largest number of releases considered
 
 _MARGIN = 4e-12  # relative, on delta: several times the largest error found in a comparison with 60 digits
 _ULPS = 4  # units in the last place by which a product of a few factors is rounded up
@@ -91,7 +91,7 @@ def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, 
 
     if fits(MOST_RELEASES):
         return MOST_RELEASES
-    low, high = 0, MOST_RELEASES  # fits, does not
+    low, high = 0, MOST_RELEASES  # low fits, high does not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -101,7 +101,7 @@ def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, 
 def composed_mu(noise_multipliers: Iterable[float]) -> float:
     """Return ``2 sqrt(sum 1 / sigma_t^2)``, rounded up: the mu of the mechanism composed of all releases."""
     ratios = [SENSITIVITY / _positive("noise multiplier", sigma) for sigma in noise_multipliers]
-    return _up(math.hypot(*sorted(ratios))) if ratios else 0.0  # sorted, so that the bits do not depend on the order
+    return _up(math.hypot(*sorted(ratios))) if ratios else 0.0  # sorted: the bits do not depend on the order
 
 
 def mu_of_equal(releases: int, noise_multiplier: float) -> float:
@@ -117,14 +117,14 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
         return 0.0
     if math.isinf(half):
         return math.inf
-    low, high = 0.0, half + _FAR  # not kept, kept
+    low, high = 0.0, half + _FAR  # low fails, high holds
     while low < (middle := low + (high - low) / 2) < high and high > 1e-300:
         low, high = (low, middle) if _keeps(middle, half, delta) else (middle, high)
     return _up(mu * high)
 
 
 def _keeps(x: float, half: float, delta: float) -> bool:
-    """Return whether ``epsilon = x mu`` is certain to hold at ``delta``."""
+    """Return whether ``epsilon = x mu`` certainly holds at ``delta``; ``half`` is mu / 2."""
     a = half - x
     if half >= _NEAR and a > 0:  # delta may be near one: compare complements, which lose no digits there
         complement = math.exp(-a * a / 2 + _LOG_PHI_0) * (_mills(a) + _mills(x + half))
@@ -144,7 +144,7 @@ def _mills(t: float) -> float:
 
 
 def _erfcx(values: Any) -> Any:
-    # Imported on use: FLARE's process at a site without privacy never loads scipy.
+    # Imported on use, so that sites without privacy never load scipy.
     from scipy.special import erfcx
 
     return erfcx(values)

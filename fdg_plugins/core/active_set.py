@@ -32,8 +32,8 @@ MAX_SYSTEMS = 50  # for one support; only a sum of updates that nearly cancels n
 FEWEST_ADDED = 4
 EPSILON = float(np.finfo(np.float64).eps)
 RIDGE = 4 * EPSILON  # makes the matrix of cosines regular if updates are equal
-CANCELLED = 1e-6  # a sum of updates shorter than this, relative to its terms, has no direction that G determines
-EQUAL = 1e-14  # squared distance of two updates, relative to their squared length, that is only rounding
+CANCELLED = 1e-6  # relative to its terms, the length below which G does not determine a sum's direction
+EQUAL = 1e-14  # relative squared distance of two updates that is only rounding
 ROUNDING = 1e-13  # relative change of F that is only rounding
 
 

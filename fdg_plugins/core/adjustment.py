@@ -46,14 +46,14 @@ Gap = float | None
 
 
 def loss_gap(global_loss: float, local_loss: float) -> float:
-    """Return ``global_loss - local_loss``, both on the same data of one site: positive if the global model is worse."""
+    """Return ``global_loss - local_loss``, on the same data of one site; positive if the global model is worse."""
     return global_loss - local_loss
 
 
 def score_gap(global_score: float, local_score: float) -> float:
-    """Return ``local_score - global_score``, of a score that is better the higher it is, such as the accuracy.
+    """Return ``local_score - global_score``, for a score of which higher is better, such as the accuracy.
 
-    As with losses, it is positive if the global model is worse.
+    It is positive if the global model is worse, as for losses.
     """
     return local_score - global_score
 

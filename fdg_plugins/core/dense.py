@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody else sent as a dense tensor: FLARE's filters turn tensors into arrays, and anything may come."""
+"""Dense tensors from untrusted payloads: FLARE's filters turn tensors into arrays, and a sender may send anything."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ import torch
 
 
 def dense_tensor(value: Any) -> torch.Tensor | None:
-    """Return a dense tensor, or array of real numbers, as a tensor on the CPU; None for anything else.
+    """Return a dense tensor, or an array of real numbers, as a tensor on the CPU; None for anything else.
 
-    A tensor on the CPU shares its memory with the result, an array does not.
+    The shape and the dtype are kept. A tensor on the CPU shares its memory with the result; an array is copied.
     """
     if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type != "meta":
         return None if value.is_quantized or value.is_nested else value.detach().cpu()
     if isinstance(value, np.ndarray | np.number) and value.dtype.kind in "fiub" and value.dtype.itemsize <= 8:
-        # torch shares an array's memory, but not of one that is read-only, reversed or of foreign byte order.
+        # Copied, because torch cannot share the memory of a read-only, reversed or byte-swapped array.
         return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), copy=True))
     return None

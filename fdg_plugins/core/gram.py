@@ -25,8 +25,8 @@ from fdg_plugins.core.stored import Values, flattened, part_of
 PANEL = 1 << 15  # the longest panel, in terms per update
 PANEL_VALUES = 1 << 19  # values in a panel over all updates, in float64: 4 MiB
 SHORTEST_PANEL = 1 << 8
-LOADED = 1 << 20  # values that one thread loads at a time from stored updates, about
-PANELS = 8  # the fewest panels in a segment
+LOADED = 1 << 20  # approximate number of values that one thread loads at a time from stored updates
+PANELS = 8  # fewest panels in a segment
 MOST_SEGMENTS = 64  # of one parameter; each may have to wait as a matrix [U, U]
 
 Right = Callable[[torch.Tensor], torch.Tensor]  # from a panel [U, L] to the right factor [L, V] of its product
@@ -58,9 +58,9 @@ def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
 
 
 def inner_products(update: Update, others: Sequence[Update]) -> torch.Tensor:
-    """Return ``<update, other>`` for each of V others, float64 ``[V]``; each is read once.
+    """Return ``<update, other>`` for each of V others, float64 ``[V]``; each update is read once.
 
-    Raises ``ValueError`` if two have different names or numbers of elements.
+    Raises ``ValueError`` if two updates have different names or numbers of elements.
     """
     total = torch.zeros(len(others) + 1, 1, dtype=torch.float64)
     _add_products(total, [update, *others], lambda panel: panel[:1].T)
@@ -124,7 +124,7 @@ def _loaded(segment: _Segment, panel: int) -> Iterator[list[torch.Tensor]]:
 def _in_order(
     pool: ThreadPoolExecutor, threads: int, compute: Callable[[_Segment], torch.Tensor], segments: Iterator[_Segment]
 ) -> Iterator[torch.Tensor]:
-    """Yield what is computed of each segment in their order, with no more than two for each thread waiting."""
+    """Yield the result of each segment in order, with at most two results per thread waiting."""
     waiting: deque[Future[torch.Tensor]] = deque()
     for segment in segments:
         waiting.append(pool.submit(compute, segment))
@@ -136,7 +136,7 @@ def _in_order(
 
 @contextmanager
 def _one_thread_each() -> Iterator[int]:
-    """Limit torch to one thread per operation; yield the number of threads that was in force."""
+    """Limit torch to one thread per operation; yield the previous number of threads, which is restored on exit."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

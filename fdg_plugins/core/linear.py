@@ -21,7 +21,7 @@ from fdg_plugins.core.stored import Stored, Values, flattened, part_of
 Update = Values | Mapping[str, Values]
 
 BLOCK = 1 << 14  # terms added into one float64 sum
-LARGEST_SQUARABLE = 1e140  # beyond it the squared length of a float64 update overflows
+LARGEST_SQUARABLE = 1e140  # above this, the squared length of a float64 update overflows
 CHUNK = BLOCK << 1  # terms converted to float64 at a time, per thread: 256 KiB per operand
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a round's record says of its updates and of the step that was made of them: lengths and cosines.
+"""Lengths and cosines of a round's updates and of the step made from them, for the record.
 
 Shapes: U sites; their Gram matrix ``[U, U]`` and weights ``[U]``; inner products of the step with the updates ``[U]``.
 All float64; lengths are L2 norms over the trainable parameters.
@@ -17,10 +17,15 @@ from fdg_plugins.core.linear import Update
 def measure_step(
     updates: Sequence[Update], step: Update, weights: torch.Tensor, scale: float, gram: torch.Tensor | None = None
 ) -> dict[str, Any]:
-    """Return lengths of the updates, of their mean and of the direction, and the updates' cosines with these two.
+    """Return the lengths of the updates, of their mean and of the direction, and the cosines of the updates with both.
 
-    ``step``: what the model was moved by, ``scale`` > 0 times the direction. ``weights`` ``[U]``: of the mean.
-    ``gram``: the Gram matrix of the updates ``[U, U]`` where it is known; else it is computed with the step, at once.
+    Args:
+        updates: of the U sites, each ``[P]`` or a mapping by name.
+        step: the change of the model, which is ``scale`` times the direction.
+        weights: of the mean, ``[U]``.
+        scale: the server's learning rate, above zero.
+        gram: the Gram matrix of the updates ``[U, U]``, if known; otherwise it is computed together with the step's
+            row.
     """
     count = len(updates)
     if gram is None:
@@ -41,7 +46,7 @@ def measure_step(
 
 
 def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> list[float]:
-    """Return the cosines from inner products ``[U]`` and lengths ``[U]``, ``length``; zero where a length is zero."""
+    """Return ``products [U]`` divided by ``lengths [U]`` and by ``length``, in [-1, 1]; zero where a length is zero."""
     scale = lengths * length
     return (
         torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()

@@ -7,7 +7,7 @@ Optimization" (FedNova), NeurIPS 2020.
 Equation: ``||a||_1 = (tau - m (1 - m^tau) / (1 - m)) / (1 - m)`` for tau steps with momentum m
 -> :func:`effective_steps`.
 
-Degenerate cases: without momentum it is tau, and so it is for one step; it is never below tau.
+Degenerate cases: it equals tau without momentum and for a single step; it is never below tau.
 """
 
 
@@ -22,4 +22,4 @@ def effective_steps(steps: int, momentum: float) -> float:
     if momentum == 0:
         return float(steps)
     length = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-    return max(length, float(steps))  # it can be below only through rounding
+    return max(length, float(steps))  # smaller only through rounding

@@ -28,7 +28,7 @@ from torch import nn
 
 from fdg_plugins.core.norms import squared_norm
 
-SMALLEST_NORM = 1e-7  # added to the norm, so that a zero gradient causes no division by zero
+SMALLEST_NORM = 1e-7  # added to the norm: a zero gradient causes no division by zero
 
 
 def sharpness_aware_gradients(

@@ -21,12 +21,12 @@ Values = torch.Tensor | Stored
 
 
 def flattened(values: Values) -> Values:
-    """Return a tensor as ``[P]``, without gradient; a stored tensor is returned unchanged, for it is read that way."""
+    """Return a tensor as ``[P]``, without gradient; a stored tensor is returned unchanged, as its reads are flat."""
     return values.detach().reshape(-1) if isinstance(values, torch.Tensor) else values
 
 
 def part_of(values: Values, part: slice) -> torch.Tensor:
-    """Return a slice of what :func:`flattened` returned, in memory."""
+    """Return one slice of the result of :func:`flattened`, in memory."""
     return values[part] if isinstance(values, torch.Tensor) else values.read(part.start, part.stop)
 
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which entries of a model travel: a rule for each name of its state dict, stated once for server and sites.
+"""Which entries of a model travel: one rule for each name of the state dict, shared by server and sites.
 
-======== ===================================== =========================================================
+======== ===================================== ======================================================
 rule     at a site                             at the server
-======== ===================================== =========================================================
+======== ===================================== ======================================================
 shared   trained, and sent as part of updates  combined, and moved by the step
-personal trained, and kept by this site alone  stays as it was at first; who has none of its own uses it
-frozen   never changed                         stays as it was at first
-======== ===================================== =========================================================
+personal trained, and kept by this site alone  keeps its initial value, for sites without their own
+frozen   never changed                         keeps its initial value
+======== ===================================== ======================================================
 
-Buffers follow the same rule as parameters: a layer whose running statistics are frozen uses them and leaves them.
+Buffers follow the same rule as parameters: a layer whose running statistics are frozen uses them and does not update
+them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,11 +29,11 @@ MOST_PATTERNS = 100
 LONGEST_PATTERN = 200
 
 Travels = str | Mapping[str, Sequence[str]]
-"""A name of :data:`NAMED`, or ``{"personal": [patterns], "frozen": [patterns]}``; what no pattern names is shared."""
+"""A name in :data:`NAMED`, or ``{"personal": [patterns], "frozen": [patterns]}``; unmatched entries are shared."""
 
 
 class Rule(StrEnum):
-    """What becomes of one entry of the state dict."""
+    """How one entry of the state dict is treated."""
 
     SHARED = "shared"
     PERSONAL = "personal"
@@ -41,7 +42,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class Rules:
-    """The rule of every entry of a state dict, by name."""
+    """The rule for every entry of a state dict, by name."""
 
     of: Mapping[str, Rule]
 
@@ -51,7 +52,7 @@ class Rules:
 
 
 def check_travels(value: Any) -> Travels:
-    """Return ``value`` if it has the form of :data:`Travels`; raise ``ValueError`` that says what is wrong."""
+    """Return ``value`` in the form of :data:`Travels`; raise ``ValueError`` with the reason if it is malformed."""
     if isinstance(value, str) and value in NAMED:
         return value
     if not isinstance(value, Mapping) or not value or not set(value) <= {Rule.PERSONAL, Rule.FROZEN}:
@@ -69,10 +70,18 @@ def _patterns(rule: str, value: Any) -> tuple[str, ...]:
 
 
 def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str], head: Collection[str]) -> Rules:
-    """Return the rules for the entries ``names`` of a state dict, ``trainable`` and ``head`` being some of them.
+    """Return the rules for the entries ``names`` of a state dict.
 
-    A pattern is the beginning of a dotted name (``"extractor.layer4"``), or has wildcards (``"*.bias"``). Raises
-    ``SettingsError`` for a pattern that names nothing, two rules for one entry, or nothing trainable that is shared.
+    A pattern is the beginning of a dotted name (``"extractor.layer4"``), or contains wildcards (``"*.bias"``).
+
+    Args:
+        travels: which entries are shared; see :data:`Travels`.
+        names: all entries, in the order of the state dict.
+        trainable: the names of the trainable parameters.
+        head: the names of the entries of the head.
+
+    Raises ``SettingsError`` for a pattern that matches nothing, two rules for one entry, or if no trainable parameter
+    is shared.
     """
     if isinstance(travels, str):
         held = Rule.FROZEN if travels == HEAD else Rule.PERSONAL

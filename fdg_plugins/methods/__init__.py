@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One record for each published method: the front door. Found by name through ``fdg_plugins.plugins``."""
+"""The records of the published methods, one module each; ``fdg_plugins.plugins`` finds them by name."""

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AM, amplitude mix: images of a batch mix their amplitude spectra, and keep phase and label.
+"""AM (amplitude mix): images of a batch mix their amplitude spectra and keep phase and label.
 
-For a federation whose domains differ in style more than in shape. A site that holds one domain mixes images of that
-domain alone.
+Choose it if the domains differ in style (brightness, contrast, texture) more than in shape. A site mixes only its own
+images, so a site with a single domain gains variety within that domain and never sees the style of another.
+
+Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so absent and new sites need no rule.
+
+Buffers: averaged as under FedAvg; BatchNorm's statistics are those of the mixed images. Evaluation never mixes.
+
+Cost: one Fourier transform and its inverse per mixed image.
 """
 
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together

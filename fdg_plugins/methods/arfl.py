@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ARFL: weights turn away from sites on whose training images the global model has a high loss.
+"""ARFL: sites on whose training images the global model has a high loss lose weight.
 
-For a federation some of whose sites may hold corrupted data. Where a domain is merely hard it loses weight too,
-which is the opposite of what FedDG-GA does.
+Choose it if some sites may hold corrupted data. A domain that is merely hard loses weight too, which is the opposite of
+what FedDG-GA does: do not use it to serve the worst domain better.
+
+Participation: the weights solve one problem over all sites seen so far. An absent site enters with its last reported
+loss; a site that was never seen does not enter. If no site of a round has a weight, the parameters do not move.
+
+Buffers: averaged with the same weights. Integer buffers move by the largest update in any case.
+
+Cost: one evaluation of the received model on each site's training split per round.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedAvg: the server averages the sites' updates, weighted by their numbers of samples or uniformly.
 
-It is the base that every other method changes in one place, and the one to beat. Take it for domains that are alike,
-and as the control of every comparison.
+Every other method changes it in one place, and with its strength at zero most of them reduce to it. Choose it for
+domains that are alike, and as the control of every comparison.
+
+Participation: the sites of the round only. With one site, the new global model is that site's model; an absent site has
+no weight, and a new site needs no history.
+
+Buffers: float buffers, such as BatchNorm's running statistics, are averaged with the reference weights; integer buffers
+move by the largest update.
 """
 
 from fdg_plugins.plugins.method import (

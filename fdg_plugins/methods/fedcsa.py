@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedCSA: the last layer's row of each class is averaged by who holds images of that class.
+"""FedCSA: each class's row of the last layer is averaged with weights by who holds images of that class.
 
-For a federation whose sites hold different shares of the classes, or lack some. The shares are those that the census
-counts, so nothing more leaves a site.
+Choose it if the sites hold the classes in different proportions, or lack some. If all sites have the same shares, it is
+FedAvg, bit for bit. The class counts come from the census, so nothing more leaves a site.
+
+Participation: the sites of the round only. The row of a class whose owners are all absent follows the reference
+weights. Nothing is kept between rounds.
+
+Buffers: averaged as under FedAvg.
+
+Requires this package's workflow, which provides the last layer's names and the class counts. The exact rule of the
+paper is not established; this is the description in FedDG-GA's paper.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDIM: at every site, features times classifier weights are drawn to the mean of their class over all sites.
+"""FedDIM: each sample's features times classifier weights are pulled towards the mean of its class over sites.
 
-For a federation whose sites hold different domains of the same classes, and may share class means of features. The
-network then learns to decide for the reasons that all of them have in common.
+Choose it if the sites hold different domains of the same classes and may share class means of features: the network
+then learns to decide for the reasons that all sites have in common. Do not choose it if a class may have very few
+samples at a site, because the mean of a few samples reveals their features.
+
+Participation: a class is averaged over the sites of the round that have it. An absent site is not needed, and a new one
+receives the insight of the others. The first round is FedAvg, bit for bit.
+
+Buffers: averaged as under FedAvg; class means are computed in evaluation mode.
+
+Cost: one table ``[Y, D]`` per step at a site; a broadcast of ``[Y, D, Y]`` numbers per round.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDG-GA: the weights of the sites follow their generalization gaps, so that a site served badly gains weight.
+"""FedDG-GA: the sites' weights follow their generalization gaps, so a site that averaging serves badly gains weight.
 
-For a federation in which averaging serves some domains worse than others. It goes under any direction of the server's
-step, and costs one number per site and round.
+Choose it if averaging serves some domains worse than others. It is a weighting and works with any direction of the
+server's step. If a site's data may be corrupted, consider ARFL, which does the opposite.
+
+Participation: every known site has a weight, and a round uses its sites' weights rescaled to one. An absent site keeps
+its weight, and a new one starts at the mean. Round 0 has no gaps and uniform weights.
+
+Buffers: averaged with the adjusted weights.
+
+Cost: one number per site and round, and an evaluation that sites do anyway.
 """
 
 from fdg_plugins.plugins.method import (

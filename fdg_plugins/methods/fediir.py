@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedIIR: at every site, the classifier's gradient of each batch is drawn to the mean gradient over sites.
+"""FedIIR: the classifier's gradient of each batch is pulled towards the mean gradient over sites.
 
-For a federation whose sites hold different domains, and whose one classifier should suit all of them at once. By
-default it costs one more trip per round, in which sites report the classifier's gradient.
+Choose it if the sites hold different domains and one classifier should suit all of them. By default it needs an
+additional, short trip per round, in which sites report the classifier's gradient; ``probe="previous_round"`` saves the
+trip and uses gradients one round late.
+
+Participation: the mean is over the sites that reported, each with the same weight. An absent site counts only through
+the moving average; a new one needs no history. Without usable gradients, a round keeps the previous mean.
+
+Buffers: BatchNorm's are averaged as under FedAvg, or stay frozen at their initial values (``frozen_batchnorm``).
+
+Cost: second derivatives of the classifier only, none of the extractor.
 """
 
 from fdg_plugins.plugins.method import (

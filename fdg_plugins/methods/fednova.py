@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedNova: each update is divided by how far its steps went, so that more steps do not pull harder.
+"""FedNova: each update is divided by its effective number of steps, so more steps do not pull harder.
 
-For a federation whose sites take different numbers of steps in a round. Where all take the same number it is FedAvg.
+Choose it if the sites take different numbers of steps in a round. If all take the same number, it is FedAvg, bit for
+bit.
+
+Participation: the weights and the mean number of steps are those of the sites of the round. One site gives its own
+model. Nothing is kept between rounds; SGD's momentum starts from zero in every round, as the formula assumes.
+
+Buffers: float buffers are averaged with the reference weights, without normalisation; integer buffers move by the
+largest update.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedOMG: the server steps along the direction that fits the updates of all sites, not only their mean.
+"""FedOMG: the server steps along a direction that agrees with the updates of all sites, not only with their mean.
 
-For a federation whose global model must work on a domain that no site has. It costs the sites nothing: the direction is
-found at the server, from the updates that FedAvg needs anyway.
+Choose it if the global model must work on a domain that no site has. The sites pay nothing: the direction is found at
+the server, from the updates that FedAvg needs anyway.
+
+Participation: the sites of the round only; an absent site has no weight, and a new one needs no history. One site gives
+its own update times ``1 + kappa``. The weights of the round must not all be zero.
+
+Buffers: only trainable parameters are matched. Float buffers are averaged with the reference weights and not scaled by
+``server_lr``; integer buffers move by the largest update.
+
+Cost: the server keeps all updates of a round and reads each twice, for the Gram matrix ``[U, U]`` and for the step.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedProx: each site pays for the distance of its parameters from those it received.
+"""FedProx: a penalty on the squared distance keeps each site's parameters near those it received.
 
-For a federation whose sites drift apart in many local steps on different data. Strength zero is FedAvg, bit for bit.
+Choose it if the sites drift apart in many local steps on different data. It has no effect on a site that takes a single
+step per round, because the penalty's gradient is zero there. It cannot be combined with FedNova, whose effective steps
+the penalty would change.
+
+Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so absent and new sites need no rule.
+
+Buffers: averaged as under FedAvg; the penalty does not include them.
+
+Cost: a copy of the received parameters at each site.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedSAM: each local step follows the gradient at the point nearby where the loss is about largest.
+"""FedSAM: each local step follows the gradient at the nearby point where the loss is about largest.
 
-For a federation that wants flat minima at its sites, and can afford twice the work per step.
+Choose it if the sites should find flat minima and can afford twice the work per step. The radius is an absolute length
+over all parameters: too large a value prevents learning, above all from random initial weights.
+
+Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so absent and new sites need no rule.
+
+Buffers: averaged as under FedAvg; BatchNorm's running statistics see each batch once, at the unperturbed parameters.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedSR: features are drawn from a Gaussian, kept short, and near a Gaussian of their class.
+"""FedSR: features are sampled from a Gaussian that is kept short and close to a Gaussian of the class.
 
-For a federation whose sites hold different domains of the same classes and share nothing but updates. The Gaussians of
-the classes stay at each site.
+Choose it if the sites hold different domains of the same classes and share only updates: each site limits, on its own,
+what its features tell beyond the class. The network gains a Gaussian layer, which is averaged like the rest.
+
+Participation: the Gaussians of the classes are personal: trained by a site, kept for its next round, never sent. A new
+site starts from fixed values; an absent one finds its own again.
+
+Buffers: averaged as under FedAvg.
+
+Cost: ``2 D (D + 1)`` more parameters in every update, for D features.
 """
 
 from fdg_plugins.plugins.method import (

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """HarmoFL: every image gets the amplitude spectrum of all sites together, and local steps are sharpness-aware.
 
-For a federation whose images differ in brightness, contrast or imaging device, and should look alike before the network
-sees them. The spectrum travels as a buffer of the network.
+Choose it if the sites' images differ in brightness, contrast or imaging device and should look alike to the network.
+
+Participation: the sites of the first round collect the spectrum; from then on it is frozen. A site that joins later,
+and the held-out site, use the spectrum of the others. If no update of the first round was usable, the next round
+collects again.
+
+Buffers: averaged with the reference weights. The spectrum is one of them and travels with the network.
+
+Cost: two passes per step for a radius above zero, and a Fourier transform of each image.
 """
 
 from fdg_plugins.plugins.method import (

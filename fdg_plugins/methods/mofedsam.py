@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MoFedSAM: FedSAM's gradient in each local step, mixed with what all sites did in the last round.
+"""MoFedSAM: each local step mixes FedSAM's gradient with the mean descent of all sites in the previous round.
 
-For a federation in which FedSAM's sites drift apart: what all of them did last keeps each of them on course. It is
-defined for plain SGD, without momentum at the sites.
+Choose it if FedSAM's sites drift apart: the common direction keeps them together. It is defined for plain SGD, and a
+job with momentum at the sites is refused.
+
+Participation: the mean is over the sites whose updates were used, each with the same weight. An absent site does not
+enter, and a new one receives the mean of the others. In round 0 the mean counts as zero.
+
+Buffers: averaged as under FedAvg; the mean does not include them.
+
+Cost: twice the work per step, and a broadcast as large as the trainable parameters.
 """
 
 from fdg_plugins.plugins.method import (

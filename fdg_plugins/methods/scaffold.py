@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SCAFFOLD: each local step is corrected by how the site's own gradient differs from that of all sites.
+"""SCAFFOLD: each local step is corrected by the difference between the site's own gradient and that of all sites.
 
-For a federation whose sites drift apart while they train, because their data differ. Each site keeps and reports a
-control variate as large as the model, and the method is defined for plain SGD.
+Choose it if the sites drift apart while they train, because their data differ. The paper defines it for plain SGD. Each
+site keeps and reports a control variate as large as the model, from which its update follows exactly.
+
+Participation: an absent site keeps its control variate; a new one starts from zero. The server's variate is the mean
+over all sites that train in the run. A report that the server refuses breaks this mean by that site's change.
+
+Buffers: averaged as under FedAvg; control variates cover the trainable parameters only.
+
+Cost: twice FedAvg's traffic in both directions.
 """
 
 from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference, Together

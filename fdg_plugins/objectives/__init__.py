@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local objectives by name: what sites minimise, and what they and the server tell each other for it.
+"""Local objectives by name: what sites minimise, and what sites and server exchange for it.
 
     >>> from fdg_plugins.objectives import make_objective
     >>> objective = make_objective({"name": "dim", "strength": 0.1})
     >>> objective
     FedDIMObjective(strength=0.1, insight_momentum=0.5, target='insight')
 
-At the server, the objective's exchange says what goes to every site, and learns from the sites' reports:
+At the server, the objective's exchange provides the payload for every site and learns from the sites' reports:
 
     >>> from fdg_plugins.models import build_model
     >>> model = build_model("convnet", num_classes=7, seed=1)
@@ -15,7 +15,7 @@ At the server, the objective's exchange says what goes to every site, and learns
     >>> exchange.down()
     {}
 
-At a site, it gives the loss of a batch, which without anything received is the task's, here the cross entropy:
+At a site, it provides the loss of a batch. Before anything has been received, that is the task's, here cross entropy:
 
     >>> import torch
     >>> images, labels = torch.zeros(2, 3, 16, 16), torch.tensor([0, 1])
@@ -23,7 +23,7 @@ At a site, it gives the loss of a batch, which without anything received is the 
     >>> local.loss(model, images, labels).shape
     torch.Size([])
 
-After training it reports what it sees in its images, and in the next round there is something to send:
+After training, the site reports statistics of its images, and the server has a payload for the next round:
 
     >>> from fdg_plugins.objectives import see
     >>> report = objective.report_trained(model, see(model, [(images, labels)]), num_classes=7)
@@ -34,7 +34,7 @@ After training it reports what it sees in its images, and in the next round ther
     >>> {name: list(value.shape) for name, value in exchange.down().items()}
     {'insight': [7, 128, 7], 'present': [7]}
 
-An objective goes under any weighting and any direction of ``fdg_plugins.aggregators``.
+An objective can be combined with any weighting and any direction of ``fdg_plugins.aggregators``.
 """
 
 from fdg_plugins.objectives.catalogue import OBJECTIVES, make_objective, objective_settings, read_settings

@@ -58,7 +58,10 @@ class AMObjective(Objective):
         check_number("probability", self.probability, at_most=1.0)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the cross entropy of mixed batches, drawn for this site and round; the plain one if none is mixed."""
+        """Return the loss of mixed batches, drawn for this site and round; the plain loss with probability 0.
+
+        Raises ``SettingsError`` if anything was received.
+        """
         Reader("sent for objective 'am'", SettingsError).fields(received, ())
         if self.probability == 0:
             return LocalRisk(task=site.task)
@@ -68,21 +71,21 @@ class AMObjective(Objective):
 
 @dataclass(frozen=True)
 class LocalAmplitudeMix(LocalRisk):
-    """The loss of batches of which some are mixed.
+    """The task's loss of batches of which a fraction is mixed.
 
-    Each call of :meth:`loss` draws anew, from ``generator`` on the CPU, so that every device mixes alike. A step that
-    asks for the loss of one batch twice (SAM) would see two mixtures; no method here does both.
+    Each call of :meth:`loss` draws anew from ``generator``, on the CPU, so the mixture does not depend on the device. A
+    step that computes the loss of one batch twice (SAM) would see two mixtures; no method here combines the two.
     """
 
     probability: float
     generator: torch.Generator
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of images ``[B, C, H, W]``, perhaps mixed, with the task's targets."""
+        """Return the mean loss of images ``[B, C, H, W]``, possibly mixed, and the task's targets."""
         return super().loss(model, self.augmented(images), targets)
 
     def augmented(self, images: torch.Tensor) -> torch.Tensor:
-        """Return a batch as it is trained on: as it came, or mixed."""
+        """Return the batch ``[B, C, H, W]`` to train on: ``images`` unchanged, or mixed within the batch."""
         if float(torch.rand((), generator=self.generator)) >= self.probability:
             return images
         partners = torch.randperm(len(images), generator=self.generator)

@@ -14,17 +14,20 @@ OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {ERMObjective.name: ER
 
 
 def make_objective(spec: str | Mapping[str, Any]) -> Objective:
-    """Return the objective that ``spec`` names: a name, or ``{"name": ..., <its settings>}``."""
+    """Return the objective that ``spec`` describes: a name, or ``{"name": ..., <its settings>}``."""
     return OBJECTIVES.make(spec)
 
 
 def objective_settings(name: str) -> list[str]:
-    """Return the names of an objective's settings, in their order."""
+    """Return the names of the settings of the objective ``name``, in the order of its fields."""
     return [field.name for field in fields(OBJECTIVES.known(name))]
 
 
 def read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` of the objective ``name`` with text, as from the environment, read as each one's type."""
+    """Return ``settings`` of the objective ``name``; text, as from the environment, becomes each setting's type.
+
+    Raises ``SettingsError`` for an unknown name or setting, or for text that cannot be converted.
+    """
     defaults = {field.name: field.default for field in fields(OBJECTIVES.known(name))}
     check_settings_known(f"objective {name!r}", settings, list(defaults))
     return {setting: read_like(setting, value, defaults[setting]) for setting, value in settings.items()}

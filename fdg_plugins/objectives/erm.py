@@ -21,23 +21,23 @@ from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 @dataclass(frozen=True)
 class LocalRisk(LocalObjective):
-    """Mean loss of the batch by ``task``, such as the cross entropy of labels."""
+    """Mean loss of the batch as defined by ``task``, such as the cross entropy of labels."""
 
     task: Task = field(default=DEFAULT_TASK, kw_only=True)
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of images ``[B, C, H, W]`` with the task's targets."""
+        """Return the mean loss of images ``[B, C, H, W]`` and the task's targets, from logits in float32."""
         return self.task.loss(model(images).float(), targets)
 
 
 @dataclass(frozen=True)
 class ERMObjective(Objective):
-    """The task's loss alone. It has no settings, and exchanges nothing."""
+    """The task's loss alone. It has no settings and exchanges nothing."""
 
     name: ClassVar[str] = "erm"
     neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the mean loss; refuse anything received, for it would go unused."""
+        """Return the mean loss; raise ``SettingsError`` if anything was received, because it would not be used."""
         Reader("sent for objective 'erm'", SettingsError).fields(received, ())
         return LocalRisk(task=site.task)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server half of a method that shares more than updates: what it broadcasts, accepts and learns.
+"""The server side of a method that shares more than updates: what it broadcasts, accepts and learns.
 
 In every round the server sends :meth:`Exchange.down` to each site together with the model, accepts one report per site,
 and learns from the reports of the sites whose updates are used. A report is untrusted input and is read with a
@@ -28,7 +28,7 @@ Phase = Literal["probe", "train"]
 EXCHANGE_STATE = 1
 LARGEST_VALUE = 1e15  # the sum of the squares of 1e8 such values is still finite in float32
 
-TYPICAL_ROUNDS = 5  # earlier rounds whose reports say what is usual
+TYPICAL_ROUNDS = 5  # earlier rounds that define the usual length of a report
 
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
@@ -37,21 +37,25 @@ _INTEGERS |= {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads what the other end sent; what does not fit raises ``error``, one sentence that begins with ``whose``.
+    """Checks and reads a payload from the other end.
 
-    Tensors and arrays are both read, for FLARE's filters may turn one into the other. What is returned is a copy:
-    on the CPU, dense and contiguous.
+    Both tensors and arrays are accepted, because FLARE's filters may convert one into the other. Results are copies on
+    the CPU, dense and contiguous.
+
+    Args:
+        whose: the sender, as error messages name it.
+        error: the type of error raised for a payload that does not fit; its message begins with ``whose``.
     """
 
     whose: str
     error: type[FDGError]
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise the error with the reason."""
+        """Raise the error with ``reason``."""
         raise self.error(f"{self.whose}: {reason}.")
 
     def fields(self, value: Any, expected: Iterable[str]) -> Mapping[str, Any]:
-        """Return ``value``, a mapping with exactly the expected names."""
+        """Return ``value`` if it is a mapping with exactly the ``expected`` names; refuse it otherwise."""
         names = sorted(expected)
         wanted = ", ".join(names) or "nothing"
         if not isinstance(value, Mapping):
@@ -63,7 +67,7 @@ class Reader:
         return value
 
     def numbers(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
-        """Return finite numbers of ``shape`` as float32, none beyond ``LARGEST_VALUE``."""
+        """Return finite numbers of the given shape, float32, at most ``LARGEST_VALUE`` in magnitude."""
         tensor = self._tensor(name, value, shape, _FLOATS, "floating-point numbers")
         found = tensor.to(torch.float32, copy=True).contiguous()  # before the check: a float64 may become infinite
         if bad := int((~found.isfinite()).sum()):
@@ -73,7 +77,7 @@ class Reader:
         return found
 
     def counts(self, name: str, value: Any, length: int) -> torch.Tensor:
-        """Return ``[length]`` numbers of samples as int64, none negative, not all zero."""
+        """Return numbers of samples, int64 ``[length]``, from 0 to ``MOST_SAMPLES`` and not all zero."""
         found = self._tensor(name, value, (length,), _INTEGERS, "whole numbers").to(torch.int64, copy=True)
         if bool(((found < 0) | (found > MOST_SAMPLES)).any()):
             self.refuse(f"{name!r} has a number outside 0 to {MOST_SAMPLES}, expected numbers of samples")
@@ -82,7 +86,7 @@ class Reader:
         return found.contiguous()
 
     def flags(self, name: str, value: Any, length: int) -> torch.Tensor:
-        """Return ``[length]`` truth values."""
+        """Return truth values, bool ``[length]``."""
         return self._tensor(name, value, (length,), {torch.bool}, "truth values").clone().contiguous()
 
     def _tensor(self, name: str, value: Any, shape: Sequence[int], dtypes: set[torch.dtype], what: str) -> torch.Tensor:
@@ -96,7 +100,7 @@ class Reader:
         return tensor
 
     def _loaded(self, name: str, value: Any) -> Any:
-        # With disk offload FLARE hands over references that load on demand.
+        # With disk offload, FLARE passes references that load on demand.
         if not hasattr(value, "materialize"):
             return value
         try:
@@ -106,9 +110,12 @@ class Reader:
 
 
 class SiteFacts(NamedTuple):
-    """What the server knows of a site in a round without its word: how it steps, by the protocol (how often, how far,
-    which is FedNova's ``||a||_1``, at which rate), and by the census how many training samples it has, and at most how
-    many of each class."""
+    """What the server knows about a site in a round without relying on the site's report.
+
+    From the protocol: the number of ``steps``, the ``effective_steps`` (FedNova's ``||a||_1``) and the
+    ``learning_rate``. From the census: ``num_train``, the number of training samples, and ``class_counts [Y]``, upper
+    bounds per class.
+    """
 
     steps: int
     effective_steps: float
@@ -118,15 +125,16 @@ class SiteFacts(NamedTuple):
 
 
 class Exchange(ABC):
-    """What one method's server learns from reports, which are learned from in the sorted order of the sites' names.
+    """The server's state of one method, learned from the sites' reports in the sorted order of the sites' names.
 
-    One round is :meth:`begin_round`, any number of :meth:`read`, and :meth:`finish` with the reports that count. What
-    has been learned is the state: replaced in :meth:`finish`, never changed in place, since messages may still hold it.
+    A round consists of :meth:`begin_round`, any number of :meth:`read`, and :meth:`finish` with the reports that count.
+    The learned tensors are the state. :meth:`finish` replaces them and never changes them in place, because messages
+    may still refer to them.
 
-    ``report`` is the name of what it reads, as the method's record declares it (``fdg_plugins.plugins.reports``).
-    ``phase`` names the task whose answers bring the reports: ``"probe"`` comes before training and asks for nothing
-    else, so that what is learned from it is sent down with the same round's training; ``"train"`` brings them beside
-    the updates, and what is learned is sent down in the next round.
+    ``report``: the name of the report, as declared in the method's record (``fdg_plugins.plugins.reports``). ``phase``:
+    the task whose answers carry the reports. ``"probe"`` precedes training and asks for nothing else; what is learned
+    from it is broadcast with the training task of the same round. With ``"train"`` the reports come with the updates,
+    and what is learned is broadcast in the next round.
     """
 
     report: ClassVar[str] = "tensors"
@@ -142,56 +150,67 @@ class Exchange(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Return what a state must agree in to be taken back, as a value for JSON."""
+        """Return the values that a saved state must match to be restored, as a JSON value."""
 
     @abstractmethod
     def read_report(self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None) -> Any:
-        """Return what is kept of one site's report; refuse one that cannot be used.
+        """Return the checked content of one site's report; refuse one that cannot be used.
 
-        ``facts``: what the workflow knows of the site; a report that follows from them, or from them and the update,
-        must be as it follows.
+        Args:
+            reader: refuses, naming the site.
+            report: as received; untrusted.
+            update: the site's update by name, for reports in the phase ``"train"``.
+            facts: what the server knows about the site. A report that follows from the facts, or from facts and update,
+                must agree with them.
         """
 
     def sizes(self, report: Any) -> dict[str, float]:
-        """Return the lengths by which a report that was read is compared with those of other sites and earlier rounds,
-        by the name of the quantity; empty if nothing is left to compare, for the server could compute all of it."""
+        """Return the lengths by which a checked report is compared with other sites' and earlier rounds', by quantity.
+
+        Empty if the server could compute the whole report itself, so that nothing is left to compare.
+        """
         return {}
 
     def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return by quantity the length below which a report never stands out, whatever the others send; default 0.
+        """Return, by quantity, the length below which a report is never an outlier; 0 for a quantity that is missing.
 
-        ``lengths``: the round's, by quantity and site.
+        ``lengths``: of the round, by quantity and site.
         """
         return {}
 
     @abstractmethod
     def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return what is known after the reports of one or more sites, given in sorted order."""
+        """Return the learned tensors after the reports of one or more sites, given in the sorted order of the sites."""
 
     @abstractmethod
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return ``tensors`` as :meth:`learn` would have returned them; refuse what does not fit."""
+        """Return ``tensors`` in the form of :meth:`learn`; refuse what does not fit."""
 
     def read_model(self, state: Tensors) -> None:  # noqa: B027 - most exchanges need nothing of the model
-        """Take what is needed of the global model of a round."""
+        """Extract what the exchange needs from the global model of a round."""
 
     # --- one round ---
 
     def begin_round(self, state: Tensors, facts: Mapping[str, SiteFacts] | None = None) -> None:
-        """Read reports of a new round from now on; ``state`` is the global model that it starts from, by name, and
-        ``facts`` what is known of each site."""
+        """Accept the reports of a new round from now on.
+
+        Args:
+            state: the global model at the start of the round, by name.
+            facts: what the server knows about each site, by site.
+        """
         self.read_model(state)
         self._facts = facts or {}
         self._begun = True
 
     def down(self) -> dict[str, torch.Tensor]:
-        """Return what every site of the round is sent beside the model; empty before anything was learned."""
+        """Return the payload sent with the model to every site of the round; empty before anything was learned."""
         return dict(self._learned)
 
     def read(self, site: str, report: Any, update: Tensors | None) -> Any:
-        """Return what counts of one site's report, sent in the phase ``"train"`` with an update (local - global).
+        """Return the checked content of one site's report; :meth:`finish` receives it if the site's update is used.
 
-        Nothing is kept of it here. Raises ``ContributionError`` naming site and field if it cannot be used.
+        ``update`` is local minus global, in the phase ``"train"`` only. Nothing is stored here. Raises
+        ``ContributionError`` naming the site and the field if the report cannot be used.
         """
         reader = Reader(f"site {site}", ContributionError)
         if not self._begun:
@@ -199,7 +218,7 @@ class Exchange(ABC):
         return self.read_report(reader, report, update, self._facts.get(site))
 
     def lengths(self, reports: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-        """Return the :meth:`sizes` of the round's reports, as :meth:`read` gave them, by quantity and site."""
+        """Return the :meth:`sizes` of the round's checked reports, by quantity and site."""
         found: dict[str, dict[str, float]] = {}
         for site, report in sorted(reports.items()):
             for quantity, size in self.sizes(report).items():
@@ -207,11 +226,11 @@ class Exchange(ABC):
         return found
 
     def typical(self, quantity: str) -> list[float]:
-        """Return the medians of a quantity in the last rounds from which was learned."""
+        """Return the medians of a quantity over the sites, for at most ``TYPICAL_ROUNDS`` earlier rounds."""
         return list(self._typical.get(quantity, ()))
 
     def finish(self, reports: Mapping[str, Any]) -> None:
-        """Learn from the ``reports`` that count, by site, and end the round; without any, the state stays as it was."""
+        """Learn from the ``reports`` that count, by site, and end the round; without any, the state does not change."""
         if reports:
             medians = {name: usual_length(list(one.values())) for name, one in self.lengths(reports).items()}
             learned = self.learn(dict(sorted(reports.items())))
@@ -222,7 +241,7 @@ class Exchange(ABC):
     # --- what survives the round ---
 
     def state(self) -> dict[str, Any]:
-        """Return what must survive beside :meth:`tensors`, as a value for JSON."""
+        """Return what must survive the round in addition to :meth:`tensors`, as a JSON value."""
         return {
             "version": EXCHANGE_STATE,
             **self.identity(),
@@ -231,11 +250,11 @@ class Exchange(ABC):
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what has been learned; empty before anything was."""
+        """Return the learned tensors by name; empty before anything was learned."""
         return dict(self._learned)
 
     def restore(self, state: Mapping[str, Any], tensors: Tensors) -> None:
-        """Take back what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
+        """Restore what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
         reader = Reader("state of the exchange", SettingsError)
         if not isinstance(state, Mapping):
             reader.refuse(f"is {_kind(state)}, expected a mapping")
@@ -243,7 +262,7 @@ class Exchange(ABC):
             if state.get(name) != expected:
                 reader.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
         self._learned = self.read_learned(reader, tensors) if tensors else {}
-        # A state of version 0.1.0 has none.
+        # States of version 0.1.0 lack this entry.
         self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
         self._begun = False
 

@@ -71,15 +71,15 @@ Target = Literal["insight", "feature", "logit"]
 
 @dataclass(frozen=True)
 class FedDIMObjective(Objective):
-    """Cross entropy and the distance of each sample from the global insight of its class.
+    """Cross entropy plus the squared distance of each sample from the global insight of its class.
 
     Args:
-        strength: lambda >= 0, the factor of the penalty beside the *mean* cross entropy of the batch (the paper
-            prints a sum); zero is FedAvg, bit for bit. The paper's value is not printed: its grid is 1e-4 to 1, of
-            which 1 hurts; the default is our choice.
-        insight_momentum: m in [0, 1], the share of the round's mean in the global insight: 0 keeps the first value,
-            1 has no memory. The paper's value is not printed: its grid is 0.1 to 0.9; the default is our choice.
-        target: what is drawn together: ``"insight"`` (FedDIM), ``"feature"`` or ``"logit"`` (Table 3).
+        strength: lambda >= 0, the factor of the penalty, relative to the *mean* cross entropy of the batch (the paper
+            prints a sum); zero is FedAvg, bit for bit. The paper does not print its value: its grid is 1e-4 to 1, of
+            which 1 hurts. The default is our choice.
+        insight_momentum: m in [0, 1], the share of the round's mean in the global insight: 0 keeps the first value, 1
+            has no memory. The paper does not print its value: its grid is 0.1 to 0.9. The default is our choice.
+        target: what is pulled together: ``"insight"`` (FedDIM), ``"feature"`` or ``"logit"`` (Table 3).
     """
 
     name: ClassVar[str] = "dim"
@@ -97,7 +97,10 @@ class FedDIMObjective(Objective):
         check_choice("target", self.target, TARGETS)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return Eq. 7 for the global insight received; the cross entropy if there is none, or no strength."""
+        """Return Eq. 7 with the global insight received; the plain loss without insight or with strength zero.
+
+        Raises ``SettingsError`` if the payload does not fit the model.
+        """
         weight = model.last_layer.weight
         reader = Reader("sent for objective 'dim'", SettingsError)
         insight = read_insight(reader, received, self.target, *weight.shape) if received else None
@@ -109,9 +112,10 @@ class FedDIMObjective(Objective):
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return the mean features float32 ``[K, D]`` of the classes the site has, in order, and counts ``[Y]``.
+        """Return the mean features, float32 ``[K, D]``, of the site's K classes, and the class counts, int64 ``[Y]``.
 
-        Of the trained model in evaluation mode over the whole training split, summed in float64.
+        The features are those of the trained model in evaluation mode over the whole training split, summed in float64.
+        Rows are in the order of the classes.
         """
         weight = model.last_layer.weight
         sums = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64, device=weight.device)
@@ -126,16 +130,17 @@ class FedDIMObjective(Objective):
         return to_report({CLASS_MEANS: (sums[held] / counts[held, None]).float(), CLASS_COUNTS: counts})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server's half, which keeps the global insight."""
+        """Return the server side, which keeps the global insight."""
         feature_size = model.last_layer.in_features
         return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_weight_name)
 
 
 @dataclass(frozen=True)
 class LocalInsight(LocalRisk):
-    """Eq. 7 with the global insight fixed for the round, on the model's device, and its squared norms ``[Y]``.
+    """Eq. 7 with a global insight that is fixed for the round, on the model's device.
 
-    The penalty is computed in float32 also under autocast, from the features as the extractor returned them.
+    The penalty is computed in float32 even under autocast, from the features as the extractor returned them. ``norms``:
+    the squared norms ``[Y]`` of the insight, if precomputed.
     """
 
     strength: float
@@ -144,7 +149,7 @@ class LocalInsight(LocalRisk):
     norms: torch.Tensor | None = None
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` with the task's targets."""
+        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` and the task's targets, a scalar."""
         features = model.penultimate(images)
         logits = model.last_layer(features)
         penalty = self._penalty(*self.task.samples_of(features, targets), model.last_layer.weight)
@@ -157,12 +162,12 @@ class LocalInsight(LocalRisk):
         if self.target == "feature":
             return feature_penalty(features, labels, values, present)
         with torch.autocast(features.device.type, enabled=False):
-            logits = features.to(weight.dtype) @ weight.t()  # without bias, as the server's
+            logits = features.to(weight.dtype) @ weight.t()  # without bias, as at the server
         return logit_penalty(logits, labels, values, present)
 
 
 def local_insight(strength: float, target: Target, insight: GlobalInsight, task: Task = DEFAULT_TASK) -> LocalInsight:
-    """Return Eq. 7, with what stays the same in all steps computed, and laid out as they read it, once."""
+    """Return Eq. 7 with everything that is constant during the round precomputed, in the layout that steps read."""
     if target != "insight":
         return LocalInsight(strength, target, insight, task=task)
     laid_out = insight.values.transpose(1, 2).contiguous().transpose(1, 2)
@@ -171,7 +176,7 @@ def local_insight(strength: float, target: Target, insight: GlobalInsight, task:
 
 
 class SiteMeans(NamedTuple):
-    """A checked report: means ``[Y, D]`` (zero where the count is), counts ``[Y]``, the site's weights ``[Y, D]``."""
+    """A checked report: class means ``[Y, D]`` (zero where the count is), counts ``[Y]``, weights ``[Y, D]``."""
 
     means: torch.Tensor
     counts: torch.Tensor
@@ -179,14 +184,14 @@ class SiteMeans(NamedTuple):
 
 
 class InsightExchange(Exchange):
-    """The server's half of FedDIM: class means in, the global insight out.
+    """The server side of FedDIM: receives class means, and broadcasts the global insight.
 
     Args:
         momentum: m of Eq. 6, in [0, 1].
         target: what is averaged: ``"insight"``, ``"feature"`` or ``"logit"``.
         num_classes: Y.
-        feature_size: D, the inputs of the last linear layer.
-        weight_name: name of its weight ``[Y, D]`` in the state dict.
+        feature_size: D, the number of inputs of the last linear layer.
+        weight_name: name of that layer's weight ``[Y, D]`` in the state dict.
     """
 
     report: ClassVar[str] = "class_means"
@@ -201,11 +206,11 @@ class InsightExchange(Exchange):
         self._weight = torch.zeros(num_classes, feature_size)
 
     def identity(self) -> dict[str, Any]:
-        """Return name and target."""
+        """Return the name of the exchange and the target."""
         return {"exchange": FedDIMObjective.name, "target": self.target}
 
     def read_model(self, state: Tensors) -> None:
-        """Take the global model's last weight ``[Y, D]``, as float32."""
+        """Store the last layer's weight ``[Y, D]`` of the global model, float32; ``SettingsError`` if it is missing."""
         weight, expected = state.get(self.weight_name), (self.num_classes, self.feature_size)
         if weight is None or tuple(weight.shape) != expected:
             came = "missing" if weight is None else f"of shape {list(weight.shape)}"
@@ -215,7 +220,7 @@ class InsightExchange(Exchange):
     def read_report(
         self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteMeans:
-        """Return class means, counts and weights; refuse those whose insight would be beyond ``LARGEST_VALUE``."""
+        """Return class means, counts and weights; refuse a report whose insight would exceed ``LARGEST_VALUE``."""
         sent = reader.fields(report, (CLASS_MEANS, CLASS_COUNTS))
         counts = reader.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
         if facts is not None:
@@ -228,23 +233,23 @@ class InsightExchange(Exchange):
         means = torch.zeros(self.num_classes, self.feature_size)
         means[held] = rows
         site = SiteMeans(means, counts, self._weight + moved)
-        if not self._largest(site) <= LARGEST_VALUE:  # which NaN is not either
+        if not self._largest(site) <= LARGEST_VALUE:  # also refuses NaN
             reader.refuse(f"{CLASS_MEANS!r} times {self.weight_name!r} has values beyond {LARGEST_VALUE:g}")
         return site
 
     def sizes(self, report: SiteMeans) -> dict[str, float]:
-        """Return the largest length of a class's mean features, and that of the last layer's weight."""
+        """Return the length of the longest class mean and that of the last layer's weight."""
         return {CLASS_MEANS: largest_length(report.means), self.weight_name: float(torch.linalg.norm(report.weight))}
 
     def learn(self, reports: Mapping[str, SiteMeans]) -> dict[str, torch.Tensor]:
-        """Return the global insight after Eq. 5 and 6, one site's matrices in memory at a time."""
+        """Return the global insight after Eq. 5 and 6; only one site's insight is in memory at a time."""
         previous = GlobalInsight(self._learned[INSIGHT], self._learned[PRESENT]) if self._learned else None
         counts = torch.stack([site.counts for site in reports.values()])
         insight = update_global_insight(previous, map(self._rebuilt, reports.values()), counts, self.momentum)
         return {INSIGHT: insight.values, PRESENT: insight.present}
 
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return the global insight as it was learned."""
+        """Return the global insight in the form of :meth:`learn`."""
         insight = read_insight(reader, tensors, self.target, self.num_classes, self.feature_size)
         return {INSIGHT: insight.values, PRESENT: insight.present}
 
@@ -256,14 +261,14 @@ class InsightExchange(Exchange):
         return (site.means.double() @ site.weight.double().t()).float()
 
     def _largest(self, site: SiteMeans) -> float:
-        """Return the largest absolute value of what is averaged, without a tensor of ``Y x D x Y``."""
+        """Return the largest absolute value of what is averaged, without a tensor ``[Y, D, Y]``."""
         if self.target == "insight":
             return float((site.weight.abs().amax(dim=0) * site.means.abs()).max())
         return float(self._rebuilt(site).abs().max())
 
 
 def check_counts(reader: Reader, counts: torch.Tensor, facts: SiteFacts) -> None:
-    """Refuse counts ``[Y]`` of a training split that the site's census, of all its images, does not allow."""
+    """Refuse counts ``[Y]`` of the training split that contradict the census, which covers all images of the site."""
     if int(counts.sum()) != facts.num_train:
         reader.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
     if bool((counts > torch.tensor(facts.class_counts)).any()):
@@ -271,12 +276,12 @@ def check_counts(reader: Reader, counts: torch.Tensor, facts: SiteFacts) -> None
 
 
 def largest_length(rows: torch.Tensor) -> float:
-    """Return the length of the longest of ``[Y, D]`` rows."""
+    """Return the length of the longest row of ``rows [Y, D]``."""
     return float(torch.linalg.norm(rows.double(), dim=1).max())
 
 
 def read_insight(reader: Reader, tensors: Any, target: Target, num_classes: int, feature_size: int) -> GlobalInsight:
-    """Return the global insight in ``tensors``, as the server sends it down and keeps it; refuse what does not fit."""
+    """Return the global insight in ``tensors``, as broadcast or as saved; refuse what does not fit."""
     shapes = {
         "insight": (num_classes, feature_size, num_classes),
         "feature": (num_classes, feature_size),

@@ -58,24 +58,24 @@ from fdg_plugins.values import check_choice, check_number, check_truth
 
 GRADIENT = "gradient/"
 WEIGHT, BIAS = ".weight", ".bias"
-SHORT_BIAS = 0.1  # of a gradient by a bias
+SHORT_BIAS = 0.1  # length below which a bias's gradient is never an outlier
 FACTORS = {"paper": 0.5, "released": 1.0}
 PROBES = ("extra_task", "previous_round")
 
 
 @dataclass(frozen=True)
 class FedIIRObjective(Objective):
-    """Cross entropy and the squared distance of its classifier gradient from the sites' mean.
+    """Cross entropy plus the squared distance of the classifier's gradient from the mean over sites.
 
     Args:
         strength: gamma >= 0; zero is FedAvg, bit for bit. FedIIR's Table 3: 1e-2 for RotatedMNIST (the default), 5e-3
             VLCS, 1e-3 PACS, 5e-4 OfficeHome; FedOMG's Table 4: 1e-4 for PACS, VLCS and OfficeHome.
-        ema: v in [0, 1], the share of the earlier mean gradient; 0.95 in FedIIR's Table 3, 0 has no memory.
-        frozen_batchnorm: whether BatchNorm trains in evaluation mode, its statistics fixed, its affine pair learned,
-            as in the authors' code.
-        probe: ``"extra_task"``: gradients are asked for before each round's training, as in the paper;
-            ``"previous_round"``: they come with the updates, which saves a trip, and are used one round late: they
-            are those of the model before.
+        ema: v in [0, 1], the weight of the previous mean gradient; 0.95 in FedIIR's Table 3, 0 has no memory.
+        frozen_batchnorm: whether BatchNorm stays in evaluation mode during training, as in the authors' code: its
+            statistics are fixed and its affine parameters are trained.
+        probe: ``"extra_task"``: gradients are requested before each round's training, as in the paper;
+            ``"previous_round"``: they come with the updates, which saves a trip, and are used one round late, so they
+            belong to the previous model.
         variant: the penalty's factor: ``"paper"`` gamma/2, ``"released"`` gamma (authors' code).
     """
 
@@ -99,11 +99,14 @@ class FedIIRObjective(Objective):
 
     @property
     def probes(self) -> bool:
-        """Whether gradients are asked for by a task of their own."""
+        """Whether gradients are requested by a separate task."""
         return self.probe == "extra_task"
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return Algorithm 1's loss for the mean gradient received; the cross entropy if none, or no strength."""
+        """Return Algorithm 1's loss with the mean gradient received; the plain loss if there is none or gamma is 0.
+
+        Raises ``SettingsError`` if the payload does not fit the classifier.
+        """
         parameters = classifier_parameters(model)
         reader = Reader("sent for objective 'iir'", SettingsError)
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
@@ -117,10 +120,10 @@ class FedIIRObjective(Objective):
     def report_received(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return the classifier's gradient of the mean cross entropy over the training split, float32.
+        """Return the classifier's gradient of the mean cross entropy over the training split, float32, by name.
 
-        In evaluation mode; a batch weighs by its samples, so that the result does not depend on how they are
-        batched. No gradient of the extractor is computed.
+        The model is in evaluation mode, and a batch is weighted by its number of samples, so the result does not depend
+        on how the samples are batched. No gradient of the extractor is computed.
         """
         parameters = classifier_parameters(model)
         sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in parameters.items()}
@@ -134,24 +137,24 @@ class FedIIRObjective(Objective):
         return to_report({GRADIENT + name: (value / max(count, 1)).float() for name, value in sums.items()})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server's half, which keeps the mean gradient."""
+        """Return the server side, which keeps the mean gradient."""
         shapes = {name: tuple(value.shape) for name, value in classifier_parameters(model).items()}
         return GradientExchange(self.ema, shapes, "probe" if self.probes else "train")
 
 
 @dataclass(frozen=True)
 class LocalAlignment(LocalRisk):
-    """Algorithm 1's loss with the mean gradient fixed for the round, on the model's device.
+    """Algorithm 1's loss with a mean gradient that is fixed for the round, on the model's device.
 
-    The classifier and the penalty are computed in float32 also under autocast, for the penalty is a difference of
-    gradients; the extractor follows the site's precision.
+    Classifier and penalty are computed in float32 even under autocast, because the penalty is a difference of
+    gradients. The extractor uses the site's precision.
     """
 
     factor: float
     mean_gradient: Mapping[str, torch.Tensor]
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + factor * |grad_omega CE - g|^2`` of images ``[B, C, H, W]`` with the task's targets."""
+        """Return ``CE + factor * |grad_omega CE - g|^2`` of images ``[B, C, H, W]`` and targets, a scalar."""
         features = model.features(images)
         with torch.autocast(features.device.type, enabled=False):
             logits = model.classifier(features.to(model.last_layer.weight.dtype))
@@ -162,46 +165,46 @@ class LocalAlignment(LocalRisk):
 
 @dataclass(frozen=True)
 class WithFrozenBatchNorm(LocalObjective):
-    """An objective under which BatchNorm uses its running statistics and leaves them as they are."""
+    """Wraps an objective: BatchNorm uses its running statistics and does not update them."""
 
     objective: LocalObjective
 
     def prepare(self, model: ExtractorClassifier) -> None:
-        """Put every BatchNorm into evaluation mode; its affine pair is trained nevertheless."""
+        """Put every BatchNorm into evaluation mode; its affine parameters are still trained."""
         self.objective.prepare(model)
         for module in model.modules():
             if isinstance(module, _BatchNorm):
                 module.eval()
 
     def parameters(self) -> Sequence[torch.nn.Parameter]:
-        """Return the objective's own parameters."""
+        """Return the wrapped objective's own parameters."""
         return self.objective.parameters()
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the objective's loss."""
+        """Return the wrapped objective's loss."""
         return self.objective.loss(model, images, targets)
 
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take the objective's step."""
+        """Take the wrapped objective's step."""
         return self.objective.step(model, compute_gradients, optimizer)
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return the objective's report."""
+        """Return the wrapped objective's report."""
         return self.objective.report(trained)
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return what the objective keeps."""
+        """Return the wrapped objective's site state."""
         return self.objective.memory(trained)
 
 
 class GradientExchange(Exchange):
-    """The server's half of FedIIR: each site's classifier gradient in, their moving average out.
+    """The server side of FedIIR: receives each site's classifier gradient, and broadcasts their moving average.
 
     Args:
         ema: v, in [0, 1].
-        shapes: from the classifier's names in the state dict to shapes.
+        shapes: of the classifier's parameters, by name in the state dict.
         phase: ``"probe"``, or ``"train"`` for gradients that come with the updates.
     """
 
@@ -213,24 +216,24 @@ class GradientExchange(Exchange):
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
 
     def identity(self) -> dict[str, Any]:
-        """Return the name."""
+        """Return the name of the exchange."""
         return {"exchange": FedIIRObjective.name}
 
     def read_report(
         self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> dict[str, torch.Tensor]:
-        """Return the gradients by name in the report."""
+        """Return the gradients, float32, by their names in the report."""
         return read_gradient(reader, report, self.shapes)
 
     def sizes(self, report: Tensors) -> dict[str, float]:
-        """Return the length of each gradient, of weight and of bias."""
+        """Return the length of each parameter's gradient, by name."""
         return {name: float(torch.linalg.norm(value.double())) for name, value in report.items()}
 
     def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return what is short for a gradient: on images that a site has learned its own vanishes, and others' do not.
+        """Return the lengths below which a gradient counts as short: it vanishes at a site that has fitted its images.
 
-        A bias's gradient is a mean of ``softmax - one-hot``, at most sqrt(2) long; a weight's is of that size times the
-        features, which the ratio of the two tells.
+        A bias's gradient is a mean of ``softmax - one-hot``, at most sqrt(2) long. A weight's gradient is of that size
+        times the size of the features, which the ratio of the two lengths estimates.
         """
         floors = {name: SHORT_BIAS for name in lengths if name.endswith(BIAS)}
         for name in lengths.keys() - floors.keys():
@@ -240,21 +243,21 @@ class GradientExchange(Exchange):
         return floors
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
-        """Return ``v g + (1 - v) mean``, by name in the report."""
+        """Return ``v g + (1 - v) mean``, by the names in the report."""
         return update_mean_gradient(self._learned or None, reports, self.ema)
 
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return the mean gradient as it was learned."""
+        """Return the mean gradient in the form of :meth:`learn`."""
         return read_gradient(reader, tensors, self.shapes)
 
 
 def classifier_parameters(model: ExtractorClassifier) -> dict[str, torch.nn.Parameter]:
-    """Return omega: the classifier's parameters by their names in the state dict."""
+    """Return omega: the classifier's parameters by name in the state dict."""
     return {f"classifier.{name}": parameter for name, parameter in model.classifier.named_parameters()}
 
 
 def read_gradient(reader: Reader, tensors: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
-    """Return the gradients in ``tensors``, named ``gradient/<parameter>``, float32; refuse what does not fit."""
+    """Return the gradients in ``tensors``, float32, by the names ``gradient/<parameter>``; refuse what does not fit."""
     found = reader.fields(tensors, [GRADIENT + name for name in shapes])
     return {
         GRADIENT + name: reader.numbers(GRADIENT + name, found[GRADIENT + name], shape)

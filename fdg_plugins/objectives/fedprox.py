@@ -40,11 +40,11 @@ from fdg_plugins.values import check_number
 
 @dataclass(frozen=True)
 class FedProxObjective(Objective):
-    """Cross entropy and the squared distance of the parameters from those received.
+    """Cross entropy plus the squared distance of the parameters from those received.
 
     Args:
-        strength: mu >= 0; zero is FedAvg, bit for bit. 0.1 is that of FedDG-GA's code, 0.01 FLARE's own; both lie
-            within the FedDG benchmark's grid of 1e-3, 1e-2 and 1e-1.
+        strength: mu >= 0; zero is FedAvg, bit for bit. 0.1 in FedDG-GA's code, 0.01 in FLARE's own; both lie within the
+            FedDG benchmark's grid of 1e-3, 1e-2 and 1e-1.
     """
 
     name: ClassVar[str] = "prox"
@@ -57,7 +57,10 @@ class FedProxObjective(Objective):
         check_number("strength", self.strength)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss that holds ``model`` near its parameters of now; refuse anything received."""
+        """Return the loss with a penalty on the distance from the parameters of ``model`` at this moment.
+
+        With mu = 0 it is the plain loss. Raises ``SettingsError`` if anything was received.
+        """
         Reader("sent for objective 'prox'", SettingsError).fields(received, ())
         if self.strength == 0:
             return LocalRisk(task=site.task)
@@ -67,21 +70,21 @@ class FedProxObjective(Objective):
 
 @dataclass(frozen=True)
 class LocalProximal(LocalRisk):
-    """``CE + mu/2 |theta_u - theta|^2``; ``received`` is theta, in the order of the model's parameters."""
+    """``CE + mu/2 |theta_u - theta|^2``; ``received``: theta, in the order of the model's parameters."""
 
     strength: float
     received: tuple[torch.Tensor, ...]
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of images ``[B, C, H, W]`` with the task's targets."""
+        """Return the penalised loss of images ``[B, C, H, W]`` and the task's targets, a scalar."""
         term = proximal_term(model.parameters(), self.received)
         return super().loss(model, images, targets) + self.strength * term
 
 
 def proximal_term(parameters: Iterable[torch.Tensor], received: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return ``1/2 |theta_u - theta|^2`` over all parameters, a float32 scalar whose gradient is theta_u - theta.
+    """Return ``1/2 |theta_u - theta|^2`` over all parameters, a float32 scalar with gradient ``theta_u - theta``.
 
-    ``received`` is theta, tensor by tensor in the order of ``parameters``, held fixed.
+    ``received``: theta, in the order of ``parameters`` and with the same shapes, held fixed.
     """
     differences = (own - other.detach() for own, other in zip(parameters, received, strict=True))
     return (0.5 * squared_norm(differences)).float()

@@ -40,11 +40,11 @@ from fdg_plugins.values import check_number
 
 @dataclass(frozen=True)
 class FedSAMObjective(Objective):
-    """Cross entropy, by sharpness-aware steps.
+    """Cross entropy, minimised by sharpness-aware steps.
 
     Args:
-        radius: rho >= 0, the length of e over all parameters together, in their own unit; zero is FedAvg, bit for
-            bit. FedOMG's Table 4: 0.6; its released code and FL-Simulator: 0.1. The default is our choice.
+        radius: rho >= 0, the length of e over all parameters together, in the units of the parameters; zero is FedAvg,
+            bit for bit. FedOMG's Table 4: 0.6; its released code and FL-Simulator: 0.1. The default is our choice.
     """
 
     name: ClassVar[str] = "sam"
@@ -56,21 +56,21 @@ class FedSAMObjective(Objective):
         check_number("radius", self.radius)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the cross entropy with sharpness-aware steps; refuse anything received, for it would go unused."""
+        """Return the task's loss with sharpness-aware steps; raise ``SettingsError`` if anything was received."""
         Reader("sent for objective 'sam'", SettingsError).fields(received, ())
         return LocalSharpnessAware(self.radius, task=site.task)
 
 
 @dataclass(frozen=True)
 class LocalSharpnessAware(LocalRisk):
-    """Cross entropy whose steps follow its gradient at the ascended parameters."""
+    """The task's loss, with steps along its gradient at the ascended parameters."""
 
     radius: float
 
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Change ``model`` by one step with g~; return the batch's loss before it, at theta_u itself."""
+        """Take one step with g~; return the loss of the batch before it, at theta_u itself."""
         loss = sharpness_aware_gradients(model, compute_gradients, self.radius)
         optimizer.step()
         return loss

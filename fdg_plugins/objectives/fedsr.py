@@ -54,22 +54,22 @@ from fdg_plugins.randomness import seeded, torch_generator
 from fdg_plugins.values import check_choice, check_number
 
 NORMS = ("norm", "squared")
-SMALLEST_FACTOR = 1 / 128  # exact in float32, so that a C at the limit is still there when it is read again
+SMALLEST_FACTOR = 1 / 128  # exact in float32, so a C at the limit is accepted when it is restored
 
 Norm = Literal["norm", "squared"]
 
 
 @dataclass(frozen=True)
 class FedSRObjective(Objective):
-    """Cross entropy of a sample of the features, their length, and their distance from those of the class.
+    """Cross entropy of sampled features, plus their length and their divergence from the class's Gaussian.
 
     Args:
         l2_strength: a_L2 >= 0, factor of the length; 0.01 in the authors' code and in FedOMG's Table 4.
-        cmi_strength: a_CMI >= 0, factor of the divergence; 1e-3 in the authors' README and in FedOMG's Table 4 (5e-4 is
-            the default of the authors' command line).
-        norm: the length of a sample: ``"norm"``, Euclidean, as the authors' code, or ``"squared"``.
+        cmi_strength: a_CMI >= 0, factor of the divergence; 1e-3 in the authors' README and in FedOMG's Table 4 (the
+            authors' command line defaults to 5e-4).
+        norm: the length of a sample: ``"norm"``, Euclidean, as in the authors' code, or ``"squared"``.
 
-    With both factors zero the sampling is left: it is FedAvg of the network with noise in its features.
+    With both factors zero, the sampling remains: FedAvg of a network with noise in its features.
     """
 
     name: ClassVar[str] = "sr"
@@ -93,7 +93,10 @@ class FedSRObjective(Objective):
         return model
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss of this round, with the references that the site kept. Nothing must be received."""
+        """Return the loss of this round, with the class references that the site kept.
+
+        Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
+        """
         Reader("sent for objective 'sr'", SettingsError).fields(received, ())
         gaussian, _ = parts(model)
         references = ClassReferences(model.last_layer.out_features, gaussian.out_features)
@@ -105,7 +108,7 @@ class FedSRObjective(Objective):
 
 
 class ClassReferences(nn.Module):
-    """What a site's features are drawn to: one Gaussian for each class, and the factor C of the features.
+    """The parameters that a site trains and keeps: one Gaussian for each class, and the factor C of the features.
 
     Args:
         num_classes: Y.
@@ -119,7 +122,7 @@ class ClassReferences(nn.Module):
         self.factor = nn.Parameter(torch.ones(()))
 
     def restore(self, reader: Reader, tensors: Tensors) -> None:
-        """Take back ``tensors``, named and shaped as in the state dict; refuse what does not fit."""
+        """Restore ``tensors``, with the names and shapes of the state dict; refuse what does not fit."""
         expected = self.state_dict()
         found = reader.fields(tensors, expected)
         kept = {name: reader.numbers(name, found[name], value.shape) for name, value in expected.items()}
@@ -128,7 +131,10 @@ class ClassReferences(nn.Module):
         self.load_state_dict(kept)
 
     def divergence(self, mean: torch.Tensor, scale: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return CMI, the mean over the batch of the KL divergence from each sample's Gaussian to that of its class."""
+        """Return CMI, the mean KL divergence over the batch from each sample's Gaussian to that of its class, a scalar.
+
+        ``mean`` and ``scale``: m and s, each ``[B, D']``; ``labels [B]``.
+        """
         m, s = self.factor * mean, self.factor * scale
         r_mu, r = self.mean[labels], positive(self.raw_scale)[labels]
         per_coordinate = torch.log(r / s) + (s.square() + (m - r_mu).square()) / (2 * r.square()) - 0.5
@@ -137,7 +143,10 @@ class ClassReferences(nn.Module):
 
 @dataclass(frozen=True)
 class LocalSimpleRepresentation(LocalRisk):
-    """One round of FedSR; ``generator``, on the CPU, draws the noise. Both penalties are float32 under autocast too."""
+    """One round of FedSR. ``generator``, on the CPU, draws the noise.
+
+    Both penalties are computed in float32 even under autocast.
+    """
 
     settings: FedSRObjective
     references: ClassReferences
@@ -148,13 +157,13 @@ class LocalSimpleRepresentation(LocalRisk):
         return list(self.references.parameters())
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + a_L2 L2R + a_CMI CMI`` of images ``[B, C, H, W]`` with labels ``[B]``."""
+        """Return ``CE + a_L2 L2R + a_CMI CMI`` of images ``[B, C, H, W]`` and labels ``[B]``, a scalar."""
         gaussian, head = parts(model)
         mean, scale = gaussian.distribution(model.features(images))
         noise = torch.randn(mean.shape, generator=self.generator).to(mean, non_blocking=True)
         z = mean + scale * noise
         loss = self.task.loss(head(z).float(), targets)
-        # A term without strength is not computed, for zero times infinity is not zero.
+        # A term with strength zero is not computed, because zero times infinity is not zero.
         if self.settings.l2_strength:
             loss = loss + self.settings.l2_strength * mean_length(z, self.settings.norm)
         if self.settings.cmi_strength:
@@ -164,21 +173,21 @@ class LocalSimpleRepresentation(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take a plain step, then put C back to where its logarithm is harmless."""
+        """Take a plain step, then clamp C from below."""
         loss = super().step(model, compute_gradients, optimizer)
         with torch.no_grad():
             self.references.factor.clamp_(min=SMALLEST_FACTOR)
         return loss
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return r_mu, r_sigma and C; nothing, so that the earlier ones stay, if training has lost its way."""
+        """Return r_mu, r_sigma and C; empty if training diverged, so that the previous values are kept."""
         kept = {name: value.cpu().clone() for name, value in self.references.state_dict().items()}
-        usable = all(bool((value.abs() <= LARGEST_VALUE).all()) for value in kept.values())  # which NaN is not either
+        usable = all(bool((value.abs() <= LARGEST_VALUE).all()) for value in kept.values())  # false for NaN
         return kept if usable else {}
 
 
 def parts(model: ExtractorClassifier) -> tuple[GaussianLayer, nn.Sequential]:
-    """Return the Gaussian layer that :meth:`FedSRObjective.adapt` put first, and the head behind it."""
+    """Return the Gaussian layer that :meth:`FedSRObjective.adapt` inserted, and the head that follows it."""
     classifier = model.classifier
     if isinstance(classifier, nn.Sequential) and isinstance(classifier[0], GaussianLayer):
         return classifier[0], classifier[1:]
@@ -189,5 +198,5 @@ def parts(model: ExtractorClassifier) -> tuple[GaussianLayer, nn.Sequential]:
 
 
 def mean_length(samples: torch.Tensor, norm: Norm) -> torch.Tensor:
-    """Return the mean over the batch of the Euclidean norm of ``samples: [B, D']``, or of its square."""
+    """Return the mean over the batch of the Euclidean norm of ``samples [B, D']``, or of its square."""
     return samples.norm(dim=1).mean() if norm == "norm" else samples.square().sum(dim=1).mean()

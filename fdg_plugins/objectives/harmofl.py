@@ -44,18 +44,18 @@ from fdg_plugins.values import check_number, check_truth
 
 @dataclass(frozen=True)
 class HarmoFLObjective(Objective):
-    """Cross entropy of amplitude-normalised images, by sharpness-aware steps.
+    """Cross entropy of amplitude-normalised images, minimised by sharpness-aware steps.
 
-    With ``radius`` 0 and ``normalize`` false it is FedAvg, bit for bit, and the network is left as it is.
+    With ``radius`` 0 and ``normalize`` false it is FedAvg, bit for bit, and the network is not adapted.
 
     Args:
-        radius: alpha >= 0, distance of the perturbed weights, over all parameters together; 0 takes plain steps.
-            0.05 in the authors' code.
-        amplitude_momentum: v in [0, 1], a batch's share of the running amplitude; 0 keeps the first batch's. 0.1 in
-            the authors' code, which however reads it as a whole number, 0.
-        band: L in [0, 0.5], half-width of the band that is replaced, as a fraction of the shorter side: 0, as in the
-            authors' code, replaces the mean of each channel alone (DC), 0.5 the whole spectrum of a square image.
-        normalize: whether amplitudes are normalised at all.
+        radius: alpha >= 0, the length of the perturbation over all parameters together; 0 takes plain steps. 0.05 in
+            the authors' code.
+        amplitude_momentum: v in [0, 1], the share of a batch in the running amplitude; 0 keeps that of the first batch.
+            0.1 in the authors' code, where it is however parsed as an integer, hence 0.
+        band: L in [0, 0.5], the half-width of the band that is replaced, as a fraction of the shorter side: 0, as in
+            the authors' code, replaces only the mean of each channel (DC), 0.5 the whole spectrum of a square image.
+        normalize: whether amplitudes are normalised.
     """
 
     name: ClassVar[str] = "harmo"
@@ -74,14 +74,17 @@ class HarmoFLObjective(Objective):
         check_truth("normalize", self.normalize)
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
-        """Return ``model`` behind an amplitude normalization that knows nothing yet; its own parameters stay."""
+        """Return ``model`` preceded by an amplitude normalization that has no amplitude yet; parameters are kept."""
         if not self.normalize:
             return model
         normalization = AmplitudeNormalization(image_shape, self.band, self.amplitude_momentum)
         return AmplitudeNormalizedClassifier(model, normalization)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return what trains with sharpness-aware steps, and collects an amplitude if ``model`` has none yet."""
+        """Return the loss with sharpness-aware steps; it also collects an amplitude if ``model`` has none yet.
+
+        Raises ``SettingsError`` if anything was received, or for a network that was not adapted.
+        """
         Reader("sent for objective 'harmo'", SettingsError).fields(received, ())
         if not self.normalize:
             return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
@@ -93,7 +96,7 @@ class HarmoFLObjective(Objective):
 
 @dataclass(frozen=True)
 class LocalHarmonized(LocalRisk):
-    """Cross entropy by sharpness-aware steps; ``collecting`` is the normalization whose amplitude is not known yet."""
+    """Cross entropy with sharpness-aware steps; ``collecting``: the normalization whose amplitude is not known yet."""
 
     radius: float
     collecting: AmplitudeNormalization | None = None
@@ -101,11 +104,11 @@ class LocalHarmonized(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Step by the gradients at the perturbed weights; a batch is collected once, in the first of its passes."""
+        """Step with the gradients at the perturbed weights; each batch is collected once, in its first pass."""
 
         def compute() -> torch.Tensor:
             loss = compute_gradients()
-            self._collect(False)  # the perturbed pass sees the images as this one saw them
+            self._collect(False)  # the perturbed pass normalises the images as this one did
             return loss
 
         self._collect(True)

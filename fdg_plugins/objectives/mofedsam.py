@@ -53,17 +53,17 @@ from fdg_plugins.objectives.parameters import Shapes, parameter_shapes, read_per
 from fdg_plugins.values import check_number
 
 STEP_LENGTH = "step_length"
-FLOAT32_STEP = 2.0**-22  # relative: the length travels as float32
+FLOAT32_STEP = 2.0**-22  # relative: the length is sent as float32
 
 
 @dataclass(frozen=True)
 class MoFedSAMObjective(Objective):
-    """Cross entropy, by steps that mix the sharpness-aware gradient with the descent of the last round.
+    """Cross entropy, with steps that mix the sharpness-aware gradient with the descent of the previous round.
 
     Args:
-        radius: rho >= 0, FedSAM's; zero takes the plain gradient in place of g~. FedOMG's Table 4: 0.6.
+        radius: rho >= 0, as in FedSAM; zero uses the plain gradient in place of g~. FedOMG's Table 4: 0.6.
         beta: in (0, 1], the share of the site's own gradient; 1 is FedSAM, bit for bit, and with ``radius`` 0 FedAvg.
-            FedOMG's Table 4: 0.6; FL-Simulator: 0.1. With 0 no step would ever follow the loss.
+            FedOMG's Table 4: 0.6; FL-Simulator: 0.1. With 0 no step would follow the loss.
     """
 
     name: ClassVar[str] = "mosam"
@@ -84,7 +84,10 @@ class MoFedSAMObjective(Objective):
             raise SettingsError(f"beta is {self.beta!r}, expected a number above 0: no step would follow the loss.")
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the cross entropy with steps for the m received; m is zero if nothing was."""
+        """Return the task's loss with steps for the m received; m is zero if nothing was received.
+
+        Raises ``SettingsError`` if the payload does not fit the model.
+        """
         parameters = dict(model.named_parameters())
         reader = Reader("sent for objective 'mosam'", SettingsError)
         momentum = read_per_parameter(reader, received, parameter_shapes(model)) if received else {}
@@ -92,13 +95,13 @@ class MoFedSAMObjective(Objective):
         return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server's half, which keeps m."""
+        """Return the server side, which keeps m."""
         return MomentumExchange(parameter_shapes(model))
 
 
 @dataclass(frozen=True)
 class LocalMomentumSharpnessAware(LocalSharpnessAware):
-    """FedSAM's cross entropy with ``beta g~ + (1 - beta) m`` in place of g~; m empty counts as zero."""
+    """FedSAM's loss with ``beta g~ + (1 - beta) m`` in place of g~; an empty m counts as zero."""
 
     beta: float
     momentum: Tensors
@@ -107,23 +110,23 @@ class LocalMomentumSharpnessAware(LocalSharpnessAware):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Change ``model`` by one step; return the batch's loss before it, at theta_u itself."""
+        """Take one step; return the loss of the batch before it, at theta_u itself."""
         loss = sharpness_aware_gradients(model, compute_gradients, self.radius)
         mix_gradients(model, self.momentum, self.beta)
         optimizer.step()
         return loss
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return ``tau_u eta_u`` as ``[1]``, float32."""
+        """Return ``tau_u eta_u``, float32 ``[1]``."""
         length = trained.steps * self.learning_rate
         return to_report({STEP_LENGTH: torch.tensor([length], dtype=torch.float32)})
 
 
 @torch.no_grad()
 def mix_gradients(model: nn.Module, momentum: Tensors, beta: float) -> None:
-    """Put ``beta g + (1 - beta) m`` in place of each gradient g of ``model``; m by name, or empty for zero.
+    """Replace each gradient g of ``model`` by ``beta g + (1 - beta) m``; m by name, or empty for zero.
 
-    ``beta = 1`` leaves the gradients to the bit.
+    ``beta = 1`` leaves the gradients unchanged, bit for bit.
     """
     if beta == 1:
         return
@@ -149,10 +152,10 @@ def mean_descent(sites: Sequence[SiteDescent]) -> dict[str, torch.Tensor]:
 
 
 class MomentumExchange(Exchange):
-    """The server's half of MoFedSAM: updates and step lengths in, m out.
+    """The server side of MoFedSAM: receives updates and step lengths, and broadcasts m.
 
     Args:
-        shapes: from the trainable parameters' names in the state dict to shapes.
+        shapes: of the trainable parameters, by name in the state dict.
     """
 
     report: ClassVar[str] = STEP_LENGTH
@@ -162,14 +165,16 @@ class MomentumExchange(Exchange):
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
 
     def identity(self) -> dict[str, Any]:
-        """Return the name."""
+        """Return the name of the exchange."""
         return {"exchange": MoFedSAMObjective.name}
 
     def read_report(
         self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteDescent:
-        """Return update and step length; refuse a length other than the protocol's, and quotients beyond
-        ``LARGEST_VALUE``."""
+        """Return the update and the step length.
+
+        Refuses a length other than the protocol's, and quotients beyond ``LARGEST_VALUE``.
+        """
         sent = reader.fields(report, (STEP_LENGTH,))
         length = float(reader.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
         if length <= 0:
@@ -187,9 +192,9 @@ class MomentumExchange(Exchange):
         return SiteDescent(moved, length)
 
     def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:
-        """Return m of the round's sites; that of the round before leaves no trace."""
+        """Return m of the round's sites; the previous m does not enter."""
         return mean_descent(list(reports.values()))
 
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return m as it was learned."""
+        """Return m in the form of :meth:`learn`."""
         return read_per_parameter(reader, tensors, self.shapes)

@@ -9,18 +9,18 @@ from fdg_plugins.settings.protocol import Protocol
 
 
 def build_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
-    """Return the network on the CPU, randomly initialised by the protocol's seed alone."""
+    """Return the network of a run on the CPU, randomly initialised from the protocol's seed."""
     model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
     return adapt_model(model, protocol)
 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:
-    """Return the protocol's ``model`` as the protocol's objective trains it."""
+    """Return the protocol's ``model``, adapted by the protocol's objective."""
     shape = (dataset_spec(protocol.dataset).channels, protocol.image_size, protocol.image_size)
     return make_objective(protocol.objective).adapt(model, shape, protocol.seed)
 
 
 def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
-    """Return which entries of the run's network travel; ``SettingsError`` if the protocol's rule does not fit it."""
+    """Return the rule of every entry of the network; ``SettingsError`` if the protocol's rule does not fit it."""
     trainable = {name for name, _ in model.named_parameters()}
     return rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)

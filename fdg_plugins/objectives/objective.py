@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of a local objective: the loss and the step of a site, what it reports and keeps, and the server half.
+"""The contract of a local objective: a site's loss and step, what it reports and keeps, and the server side.
 
 An :class:`Objective` holds the settings of a method as one immutable value, the same at the server and at every site.
 A site derives one :class:`LocalObjective` per round from it, the server one ``Exchange`` per run.
@@ -23,9 +23,11 @@ Shared = Literal["nothing", "head", "everything"]
 
 
 class Seen(NamedTuple):
-    """A batch as reports take it: images ``[B, C, H, W]``, their features ``[B, D]`` by the model that is reported of,
-    in evaluation mode, without autocast and without a graph, and targets, which ``task`` reads; all on the model's
-    device."""
+    """A batch of features from which a site computes a report, on the model's device.
+
+    ``images [B, C, H, W]``; ``features [B, D]``, by the model to be reported on, in evaluation mode, without autocast
+    and without a graph; ``targets``, as ``task`` defines them.
+    """
 
     images: torch.Tensor
     features: torch.Tensor
@@ -33,20 +35,21 @@ class Seen(NamedTuple):
     task: Task = DEFAULT_TASK
 
     def samples(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features ``[S, D]`` and classes ``[S]`` of each sample, of what the last layer reads of the batch."""
+        """Return features ``[S, D]`` and classes ``[S]``, one row per sample, from the inputs of the last layer."""
         return self.task.samples_of(features, self.targets)
 
     def summed_loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return B times the mean loss of the batch."""
+        """Return B times the mean loss of the batch, a scalar."""
         return self.task.summed_loss(logits, self.targets)
 
 
 @dataclass(frozen=True)
 class SiteRound:
-    """Which site trains in which round, counted from 0, and how; ``task`` is what the network learns.
+    """Which site trains in which round, counted from 0, and the values it uses.
 
-    ``memory`` is what :meth:`LocalObjective.memory` returned when the site last trained in an earlier round of the run,
-    however long ago and whichever process it was; empty before that.
+    ``seed`` and ``task``: those of the run. ``learning_rate`` and ``momentum``: of the optimizer in this round.
+    ``memory``: what :meth:`LocalObjective.memory` returned when the site last trained in this run, however long ago and
+    in whichever process; empty before that.
     """
 
     site: str = ""
@@ -59,10 +62,10 @@ class SiteRound:
 
 
 class Trained(NamedTuple):
-    """What local training did: the update (local - global, on the CPU), the steps, and how far these went.
+    """The outcome of local training: the update (local minus global, on the CPU) and the number of steps.
 
-    ``effective_steps`` is FedNova's ``||a||_1``, the displacement under a constant unit gradient over the learning
-    rate.
+    ``effective_steps`` is FedNova's ``||a||_1``: the displacement under a constant unit gradient, divided by the
+    learning rate.
     """
 
     update: Tensors
@@ -71,18 +74,18 @@ class Trained(NamedTuple):
 
 
 class LocalObjective(ABC):
-    """What one site minimises in one round, how it takes a step, and what it makes of the whole."""
+    """One site's loss in one round, its rule for a step, and what it reports and keeps afterwards."""
 
     def parameters(self) -> Sequence[torch.nn.Parameter]:
-        """Return parameters of the method's own, on the model's device, trained beside the model's; they stay here."""
+        """Return the method's own parameters, on the model's device. They are trained with the model and never sent."""
         return ()
 
     def prepare(self, model: ExtractorClassifier) -> None:  # noqa: B027 - most objectives train as the model is set
-        """Set the model as the method trains it; called after ``model.train()``, before each epoch."""
+        """Set the modes of the model's modules for training; called after ``model.train()``, before each epoch."""
 
     @abstractmethod
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of a batch, images ``[B, C, H, W]`` and the task's targets on the model's device, a scalar.
+        """Return the loss of a batch, a scalar: images ``[B, C, H, W]`` and the task's targets, on the model's device.
 
         Called inside the site's autocast context.
         """
@@ -90,17 +93,17 @@ class LocalObjective(ABC):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Change ``model`` by one step on one batch; return the batch's loss before it, detached.
+        """Take one step on one batch; return the loss of the batch before it, detached.
 
-        ``compute_gradients()`` sets the gradients of :meth:`loss` on that batch, at the parameters as they are, in
-        place of earlier ones, and returns the loss. It may be called more than once.
+        ``compute_gradients()`` replaces the gradients with those of :meth:`loss` on the batch at the current
+        parameters, and returns the loss. It may be called more than once.
         """
         loss = compute_gradients()
         optimizer.step()
         return loss
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return what the site reports of its training, with its update; empty for most methods."""
+        """Return what the site reports about its training, sent with its update; empty for most methods."""
         return {}
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
@@ -110,84 +113,98 @@ class LocalObjective(ABC):
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """The settings of a local objective, and its two halves. A subclass checks its settings on construction.
+    """The settings of a method that acts at the sites; the same value at the server and at every site.
 
-    ``report`` names what a site shares for it beside the update, as the site's administrator allows or forbids it.
+    A subclass checks its settings on construction. ``report``: the name of what a site shares in addition to its
+    update, which the site's administrator allows or forbids; None: nothing.
     """
 
     name: ClassVar[str]
     report: ClassVar[str | None] = None
-    reports_parameters: ClassVar[bool] = False  # whether the server keeps a number per parameter and site
-    plain_sgd: ClassVar[bool] = False  # whether the method is defined for SGD without momentum alone
-    reads_step_lengths: ClassVar[bool] = False  # whether it follows from how far steps go, which SGD's rate tells
-    needs_labelled_images: ClassVar[bool] = False  # whether it is defined for one class per image alone
-    changes_effective_steps: ClassVar[bool] = False  # whether its steps go less far than the effective steps reported
-    needs_shared: ClassVar[Shared] = "nothing"  # what must travel, for the server reads it
+    reports_parameters: ClassVar[bool] = False  # whether the server holds one number per parameter and site
+    plain_sgd: ClassVar[bool] = False  # whether the method requires SGD without momentum
+    reads_step_lengths: ClassVar[bool] = False  # whether it uses step lengths, known only for SGD
+    needs_labelled_images: ClassVar[bool] = False  # whether it requires one class per image
+    changes_effective_steps: ClassVar[bool] = False  # whether steps are shorter than the effective steps say
+    needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
 
-    # What a class declares of itself for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
-    """Settings with which training is FedAvg's, bit for bit, before anything was received; None: there are none."""
+    """Settings that give FedAvg's training, bit for bit, before anything was received; None: no such settings exist."""
     neutral_when_received: ClassVar[bool] = True
-    """Whether these are neutral whatever was received; false for a method without a strength."""
+    """Whether these settings are neutral for any payload; false for a method without a strength."""
 
     @property
     def probes(self) -> bool:
-        """Whether a task of its own comes before each round's training, which :meth:`report_received` answers."""
+        """Whether a separate task, answered by :meth:`report_received`, precedes each round's training."""
         return False
 
     def settings(self) -> dict[str, Any]:
-        """Return name and settings, of which ``make_objective`` makes this objective again."""
+        """Return name and settings; ``make_objective`` builds an equal objective from them."""
         return {"name": self.name, **asdict(self)}
 
     # --- at a site ---
 
     @abstractmethod
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return what the site minimises in this round, for ``model`` on the device where it trains.
+        """Return the loss and the step for one round, for ``model`` on the device on which it trains.
 
-        ``received`` is what the server sent beside the model, empty if there was nothing yet. Raises
-        ``SettingsError`` if it, or the site's memory, does not fit.
+        Args:
+            received: the server's payload, empty if there is none yet.
+            model: the network as received, adapted by :meth:`adapt`.
+            site: the site, the round and the site's state.
+
+        Raises ``SettingsError`` if the payload or the site's state does not fit.
         """
 
     def report_received(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return what the site reports of the model as received; empty for most methods.
+        """Return what the site reports about the model as received; empty for most methods.
 
-        It is the answer to the probe task where :attr:`probes`, else it goes with the update. ``seen`` is the whole
-        training split, un-augmented; features are computed as it is read, which can be done once. The model keeps its
-        parameters and modes.
+        The report answers the probe task if :attr:`probes`; otherwise it is sent with the update. Parameters and modes
+        of the model are not changed.
+
+        Args:
+            model: the network as received.
+            seen: the whole training split without augmentation; features are computed on reading, which is possible
+                once.
+            num_classes: Y.
         """
         return {}
 
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return what the site reports of its own model, with its update; else as :meth:`report_received`."""
+        """Return what the site reports about its trained model, with its update; empty for most methods.
+
+        Arguments and side effects are those of :meth:`report_received`.
+        """
         return {}
 
     # --- at both ends ---
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
-        """Return the network that the method trains, made of ``model``, which may be changed; most train it as it is.
+        """Return the network that the method trains, made from ``model``, which may be changed.
 
-        ``image_shape`` is ``(C, H, W)``. What is added is initialised by ``seed`` alone.
+        Most methods return ``model`` itself. ``image_shape``: ``(C, H, W)``. Added parameters are initialised from
+        ``seed`` alone.
         """
         return model
 
     # --- at the server ---
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange | None:
-        """Return the server's half; None for a method without. Of ``model`` only names and shapes are read.
+        """Return the server side; None for a method without one. Only names and shapes of ``model`` are read.
 
-        ``num_sites`` counts all sites that train in this run, in whichever of its rounds.
+        ``num_sites``: the number of sites that train in any round of the run.
         """
         return None
 
 
 @contextmanager
 def evaluating(model: ExtractorClassifier) -> Iterator[None]:
-    """Put ``model`` into evaluation mode, without autocast, and every module back into its mode in the end."""
+    """Put ``model`` into evaluation mode, without autocast; on exit, restore the mode of every module."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
@@ -199,7 +216,7 @@ def evaluating(model: ExtractorClassifier) -> Iterator[None]:
 
 
 def see(model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK) -> Iterator[Seen]:
-    """Yield ``batches``, on the model's device, with the features by ``model`` as it is when each is asked for."""
+    """Yield ``batches``, on the model's device, with features computed by ``model`` in its state at that moment."""
     for images, targets in batches:
         with evaluating(model), torch.no_grad():
             features = model.features(images)
@@ -207,5 +224,5 @@ def see(model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK)
 
 
 def to_report(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return tensors as FLARE's encoder needs them: plain, dense, contiguous, on the CPU."""
+    """Return tensors as FLARE's encoder needs them: detached, contiguous, on the CPU."""
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}

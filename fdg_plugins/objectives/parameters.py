@@ -18,6 +18,6 @@ def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def read_per_parameter(reader: Reader, tensors: Any, shapes: Shapes) -> dict[str, torch.Tensor]:
-    """Return ``tensors``, one for each name in ``shapes`` and of its shape, as float32; refuse what does not fit."""
+    """Return ``tensors`` as float32, with exactly the names and shapes of ``shapes``; refuse what does not fit."""
     found = reader.fields(tensors, shapes)
     return {name: reader.numbers(name, found[name], shape) for name, shape in shapes.items()}

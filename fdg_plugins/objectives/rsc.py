@@ -50,18 +50,18 @@ from fdg_plugins.randomness import torch_generator
 from fdg_plugins.values import check_choice, check_number
 
 VARIANTS = ("feature", "spatial_channel")
-SMALLEST_LOSS = 1e-4  # of probability; a sample that loses less is left whole, in the authors' code
+SMALLEST_LOSS = 1e-4  # of probability, as in the authors' code; a sample that loses less is not muted
 
 Variant = Literal["feature", "spatial_channel"]
 
 
 @dataclass(frozen=True)
 class RSCObjective(Objective):
-    """Cross entropy of samples without the features that speak most for their labels.
+    """Cross entropy of samples without the features that contribute most to their labels' logits.
 
     Args:
-        variant: ``"spatial_channel"`` mutes positions or channels, with equal chance for each batch, as the authors'
-            code; ``"feature"`` always channels, which is to say features, as DomainBed.
+        variant: ``"spatial_channel"`` mutes positions or channels, with equal chance for each batch, as in the authors'
+            code; ``"feature"`` always mutes channels, as in DomainBed.
         feature_fraction: share of the positions or channels that is muted, in [0, 1], rounded down to whole ones; 1/3
             in DomainBed and, for positions, in the authors' code, which has 1/3.2 for channels. Zero is FedAvg.
         batch_fraction: share of the batch's samples that are muted, in [0, 1], rounded down; 1/3 in DomainBed and
@@ -82,7 +82,10 @@ class RSCObjective(Objective):
         check_number("batch_fraction", self.batch_fraction, at_most=1.0)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss of this round; the cross entropy if there is nothing to mute. Nothing must be received."""
+        """Return the loss of this round; the plain loss if one of the fractions is zero.
+
+        Raises ``SettingsError`` if anything was received.
+        """
         Reader("sent for objective 'rsc'", SettingsError).fields(received, ())
         if self.feature_fraction == 0 or self.batch_fraction == 0:
             return LocalRisk(task=site.task)
@@ -92,7 +95,7 @@ class RSCObjective(Objective):
 
 @dataclass(frozen=True)
 class LocalSelfChallenge(LocalRisk):
-    """One round of self-challenging; ``generator``, on the CPU, draws between positions and channels."""
+    """One round of self-challenging. ``generator``, on the CPU, chooses positions or channels for each batch."""
 
     variant: Variant
     feature_fraction: float
@@ -100,15 +103,16 @@ class LocalSelfChallenge(LocalRisk):
     generator: torch.Generator
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of images ``[B, C, H, W]`` with labels ``[B]`` without what is muted."""
+        """Return the loss of images ``[B, C, H, W]`` and labels ``[B]`` without the muted features, a scalar."""
         maps = model.feature_map(images)
         features = model.pool(maps * self.kept(model, maps, targets))
         return self.task.loss(model.classifier(features).float(), targets)
 
     def kept(self, model: ExtractorClassifier, maps: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return what of ``maps`` is kept, as truth values ``[B, D, 1, 1]`` or ``[B, 1, H, W]``.
+        """Return a mask of the features to keep, bool ``[B, D, 1, 1]`` (channels) or ``[B, 1, H, W]`` (positions).
 
-        In the parameters' precision also under autocast, and in evaluation mode; the model's modes and gradients stay.
+        It is computed in evaluation mode and in the parameters' precision, even under autocast. The model's modes and
+        gradients are not changed.
         """
         maps = maps.detach().to(model.last_layer.weight.dtype)
         positions = self.variant == "spatial_channel" and bool(torch.randint(2, (), generator=self.generator))
@@ -126,7 +130,10 @@ class LocalSelfChallenge(LocalRisk):
 
 
 def label_gradient(classifier: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the gradient ``[B, D]`` of each sample's label logit; of one linear layer, the weight's rows ``W[y]``."""
+    """Return the gradient ``[B, D]`` of each sample's label logit with respect to the features.
+
+    For a linear classifier these are the rows ``W[y]``.
+    """
     features = features.detach().requires_grad_()
     with torch.enable_grad():
         logits = classifier(features).gather(1, labels[:, None])
@@ -134,18 +141,18 @@ def label_gradient(classifier: nn.Module, features: torch.Tensor, labels: torch.
 
 
 def label_probability(classifier: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the probability ``[B]`` that the classifier gives to each sample's label."""
+    """Return the probability ``[B]`` that the classifier assigns to each sample's label."""
     return classifier(features).softmax(dim=1).gather(1, labels[:, None])[:, 0]
 
 
 def spatial_scores(maps: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Return ``sum_c F_c g_c`` at each position, ``[B, 1, H, W]``, of maps ``[B, D, H, W]`` and gradient ``[B, D]``."""
+    """Return ``sum_c F_c g_c`` at each position, ``[B, 1, H, W]``; ``maps [B, D, H, W]``, ``gradient [B, D]``."""
     return (maps * gradient[:, :, None, None]).sum(dim=1, keepdim=True)
 
 
 def largest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
-    """Return which ``floor(fraction K)`` of each row of ``scores: [B, K]`` are largest; of equal ones the first."""
-    # A product such as 0.29 * 100 = 28.999999999999996 is meant as the whole number.
+    """Return a mask ``[B, K]`` of the ``floor(fraction K)`` largest ``scores [B, K]`` of each row; ties: the first."""
+    # A product such as 0.29 * 100 = 28.999999999999996 counts as the whole number.
     count = int(fraction * scores.shape[1] + 1e-9)
     order = scores.argsort(dim=1, descending=True, stable=True)
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, order[:, :count], True)

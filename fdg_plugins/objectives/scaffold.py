@@ -59,7 +59,7 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class SCAFFOLDObjective(Objective):
-    """Cross entropy, by steps with control variates. It has no settings."""
+    """Cross entropy, with steps corrected by control variates. It has no settings."""
 
     name: ClassVar[str] = "scaffold"
     neutral: ClassVar[Mapping[str, Any] | None] = {}
@@ -70,7 +70,10 @@ class SCAFFOLDObjective(Objective):
     reads_step_lengths: ClassVar[bool] = True
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the cross entropy with steps corrected by the c received and the site's own c_u; zero if not yet."""
+        """Return the task's loss with steps corrected by ``c - c_u``; a control variate counts as zero until it exists.
+
+        Raises ``SettingsError`` if the payload or the site's state does not fit the model.
+        """
         shapes = parameter_shapes(model)
         sent = Reader("sent for objective 'scaffold'", SettingsError)
         kept = Reader(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
@@ -83,17 +86,17 @@ class SCAFFOLDObjective(Objective):
         return LocalControlVariates(server, own, correction, site.learning_rate, task=site.task)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server's half, which keeps c."""
+        """Return the server side, which keeps c."""
         return ControlExchange(parameter_shapes(model), num_sites)
 
 
 @dataclass(frozen=True)
 class LocalControlVariates(LocalRisk):
-    """Cross entropy whose steps follow ``grad CE + c - c_u``.
+    """The task's loss with steps along ``grad CE + c - c_u``.
 
     Args:
         server: c, by name, float32 on the CPU.
-        own: c_u, likewise.
+        own: c_u, by name, float32 on the CPU.
         correction: ``c - c_u`` on the model's device; empty if both are zero.
         learning_rate: eta_u.
     """
@@ -106,20 +109,20 @@ class LocalControlVariates(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Change ``model`` by one corrected step; return the batch's loss before it."""
+        """Take one corrected step; return the loss of the batch before it."""
         loss = compute_gradients()
         correct_gradients(model, self.correction)
         optimizer.step()
         return loss
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return ``c_u+ - c_u``, float32."""
+        """Return ``c_u+ - c_u``, float32, by name."""
         return to_report(self._change(trained))
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return ``c_u+``, float32; c_u as it was if the server will refuse the change, or the site could not use it.
+        """Return ``c_u+``, float32, by name; c_u unchanged if the change, or the result, could not be read again.
 
-        So a round that ended in NaN does not take the site out of all that follow.
+        A round that ends in NaN therefore does not exclude the site from all later rounds.
         """
         change = self._change(trained)
         moved = {name: value + change[name] for name, value in self.own.items()}
@@ -131,9 +134,9 @@ class LocalControlVariates(LocalRisk):
 
 @torch.no_grad()
 def correct_gradients(model: nn.Module, correction: Tensors) -> None:
-    """Add ``c - c_u`` to the gradients of ``model``, by name; a parameter without one has the gradient zero.
+    """Add ``c - c_u`` to the gradients of ``model``, by name; a missing gradient counts as zero.
 
-    An empty correction leaves the gradients to the bit.
+    An empty correction leaves the gradients unchanged, bit for bit.
     """
     for name, parameter in model.named_parameters():
         if name not in correction or not parameter.requires_grad:
@@ -144,29 +147,29 @@ def correct_gradients(model: nn.Module, correction: Tensors) -> None:
 
 
 def control_change(update: Tensors, server: Tensors, length: float) -> dict[str, torch.Tensor]:
-    """Return ``c_u+ - c_u = -(c + Delta_u / length)``, by c's names, float32; ``length`` is ``eta_u a_u``.
+    """Return ``c_u+ - c_u = -(c + Delta_u / length)``, float32, by the names of c; ``length`` is ``eta_u a_u``.
 
-    It does not depend on c_u, so that server and site add the very same numbers.
+    The change does not depend on c_u, so server and site add exactly the same numbers.
     """
     return {name: -(control + update[name].float() / length) for name, control in server.items()}
 
 
 def readable(values: Iterable[torch.Tensor]) -> bool:
-    """Return whether all values are finite and none is beyond what a ``Reader`` takes."""
+    """Return whether all values are finite and within the range that a ``Reader`` accepts."""
     return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
 
 
 def zeros(shapes: Shapes) -> dict[str, torch.Tensor]:
-    """Return the control variate of the start."""
+    """Return a control variate of zeros, float32, by name."""
     return {name: torch.zeros(tuple(shape)) for name, shape in shapes.items()}
 
 
 class ControlExchange(Exchange):
-    """The server's half of SCAFFOLD: changes of the sites' control variates in, c out.
+    """The server side of SCAFFOLD: receives the changes of the sites' control variates, and broadcasts c.
 
     Args:
-        shapes: from the trainable parameters' names in the state dict to shapes.
-        num_sites: N, all sites that train in the run, in whichever of its rounds.
+        shapes: of the trainable parameters, by name in the state dict.
+        num_sites: N, the number of sites that train in any round of the run.
     """
 
     report: ClassVar[str] = "control_variate"
@@ -177,20 +180,20 @@ class ControlExchange(Exchange):
         self.num_sites = num_sites
 
     def identity(self) -> dict[str, Any]:
-        """Return the name, and the number of sites over which c is the mean."""
+        """Return the name of the exchange and N."""
         return {"exchange": SCAFFOLDObjective.name, "num_sites": self.num_sites}
 
     def read_report(
         self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> dict[str, torch.Tensor]:
-        """Return the change of a site's control variate; refuse one that does not follow from the update."""
+        """Return the change of a site's control variate; refuse a change that does not follow from the update."""
         change = read_per_parameter(reader, report, self.shapes)
         if facts is not None:
             self._check_change(reader, change, update, facts)
         return change
 
     def _check_change(self, reader: Reader, change: Tensors, update: Tensors | None, facts: SiteFacts) -> None:
-        """Refuse a change other than :func:`control_change` gives, but for the rounding of an update on its way."""
+        """Refuse a change that differs from :func:`control_change` by more than the rounding of the update."""
         control = self._learned or zeros(self.shapes)
         for name, shape in self.shapes.items():
             if not isinstance(update, Mapping) or name not in update:
@@ -203,7 +206,7 @@ class ControlExchange(Exchange):
                 )
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
-        """Return ``c + 1/N sum_S (c_u+ - c_u)``, summed in float64."""
+        """Return ``c + 1/N sum_S (c_u+ - c_u)``, summed in float64, by name."""
         control = self._learned or zeros(self.shapes)
         factors = torch.tensor([1.0, *[1 / self.num_sites] * len(reports)], dtype=torch.float64)
         return {
@@ -212,5 +215,5 @@ class ControlExchange(Exchange):
         }
 
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return c as it was learned."""
+        """Return c in the form of :meth:`learn`."""
         return read_per_parameter(reader, tensors, self.shapes)
