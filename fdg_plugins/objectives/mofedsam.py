@@ -38,7 +38,15 @@ from fdg_plugins.core.linear import combine
 from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import (
+    LARGEST_VALUE,
+    Exchange,
+    Reader,
+    Shapes,
+    SiteFacts,
+    Tensors,
+    parameter_shapes,
+)
 from fdg_plugins.objectives.fedsam import LocalSharpnessAware
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -49,7 +57,6 @@ from fdg_plugins.objectives.objective import (
     Trained,
     to_report,
 )
-from fdg_plugins.objectives.parameters import Shapes, parameter_shapes, read_per_parameter
 from fdg_plugins.values import check_number
 
 STEP_LENGTH = "step_length"
@@ -87,7 +94,7 @@ class MoFedSAMObjective(Objective):
         """Return the cross entropy with steps for the m received; m is zero if nothing was."""
         parameters = dict(model.named_parameters())
         reader = Reader("sent for objective 'mosam'", SettingsError)
-        momentum = read_per_parameter(reader, received, parameter_shapes(model)) if received else {}
+        momentum = reader.per_parameter(received, parameter_shapes(model)) if received else {}
         on_device = {name: value.to(parameters[name].device) for name, value in momentum.items()}
         return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)
 
@@ -192,4 +199,4 @@ class MomentumExchange(Exchange):
 
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
         """Return m as it was learned."""
-        return read_per_parameter(reader, tensors, self.shapes)
+        return reader.per_parameter(tensors, self.shapes)
