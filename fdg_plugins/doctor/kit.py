@@ -120,13 +120,10 @@ def check_scopes(path: Path) -> Iterator[Finding]:
     if not path.exists():
         yield ok(PRIVACY, "is not there: no filter of the site's own")
         return
-    content = read_json(path)
-    scopes = content.get("scopes") if isinstance(content, dict) else None
-    if not isinstance(scopes, list) or not all(isinstance(scope, dict) for scope in scopes):
-        raise SettingsError(f"file {path} has no list of scopes.")
+    scopes, default = _read_scopes(path)
     names = [str(scope.get("name")) for scope in scopes]
-    without = [name for name, scope in zip(names, scopes, strict=True) if not _is_private(scope)]
-    if content.get("default_scope") not in names:
+    without = [str(scope.get("name")) for scope in scopes if not _is_private(scope)]
+    if default not in names:
         yield problem(PRIVACY, f"default_scope is none of its scopes: {', '.join(names) or 'none'}")
     elif without and len(without) < len(names):
         text = "has no differential privacy, and a job chooses its scope"
@@ -134,6 +131,15 @@ def check_scopes(path: Path) -> Iterator[Finding]:
     else:
         kind = "without" if without else "all with"
         yield ok(PRIVACY, f"scopes {', '.join(names)}, {kind} differential privacy")
+
+
+def _read_scopes(path: Path) -> tuple[list[dict[str, Any]], Any]:
+    """Return the scopes in the file, and the name of the one that a job without a word of it has."""
+    content = read_json(path)
+    scopes = content.get("scopes") if isinstance(content, dict) else None
+    if not isinstance(scopes, list) or not all(isinstance(scope, dict) for scope in scopes):
+        raise SettingsError(f"file {path} has no list of scopes.")
+    return scopes, content.get("default_scope")
 
 
 def _is_private(scope: Mapping[str, Any]) -> bool:
