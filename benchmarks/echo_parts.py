@@ -20,8 +20,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from fdg_plugins.core.batching import batches_per_epoch
-from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.executors import SiteConfig, SiteExecutor
 from fdg_plugins.executors.work import Order, Outcome, Say

@@ -73,13 +73,7 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
     Raises ``ContributionError`` with one sentence naming the site and the parameter.
     """
     meta = model.meta if isinstance(model.meta, Mapping) else {}
-    site = meta.get(META_SITE)
-    if not isinstance(site, str) or not site:
-        raise ContributionError("A contribution came without the name of an authenticated site.")
-    if model.params_type != ParamsType.DIFF:
-        raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
-    if not isinstance(model.params, Mapping) or not model.params:
-        raise ContributionError(f"site {site}: sent an update without parameters.")
+    site = _sender(meta, model)
     values = {str(name): _loaded(site, name, value, in_files) for name, value in model.params.items()}
     update = {name: _as_tensor(site, name, value) for name, value in values.items()}
     layout = layout if layout is not None else ModelLayout.of(update)
@@ -104,6 +98,18 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
         training=training,
         length=math.sqrt(math.fsum(squared_lengths)),
     )
+
+
+def _sender(meta: Mapping[str, Any], model: FLModel) -> str:
+    """Return who sent ``model``, which must be an update."""
+    site = meta.get(META_SITE)
+    if not isinstance(site, str) or not site:
+        raise ContributionError("A contribution came without the name of an authenticated site.")
+    if model.params_type != ParamsType.DIFF:
+        raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
+    if not isinstance(model.params, Mapping) or not model.params:
+        raise ContributionError(f"site {site}: sent an update without parameters.")
+    return site
 
 
 def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:

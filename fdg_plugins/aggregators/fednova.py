@@ -8,7 +8,7 @@ Optimization" (FedNova), NeurIPS 2020.
 
 Equations. ``|a_u|`` (the paper's ``||a_u||_1``) is the displacement of site u's steps under a constant unit gradient,
 divided by its learning rate: tau for plain SGD, and with momentum
-:func:`~fdg_plugins.core.normalization.effective_steps`. With ``tau_eff = sum_u p_u |a_u|``:
+:func:`~fdg_plugins.core.steps.effective_steps`. With ``tau_eff = sum_u p_u |a_u|``:
 
 - ``theta+ = theta + server_lr * tau_eff * sum_u p_u Delta_u / |a_u|`` -> :func:`normalized_coefficients`
 

@@ -96,31 +96,38 @@ def _look_into_part(found: Contents, name: str, value: Any, depth: int) -> None:
 def _look(found: Contents, part: str, place: str, value: Any, depth: int) -> None:
     """Record ``value``, at path ``place`` within ``part``, and everything in it."""
     where = f"{part}/{place}" if place else part
+    value = _as_python(value)
     if isinstance(value, torch.Tensor | np.ndarray):
         found.tensors.append(_entry(part, place, value))
-    elif isinstance(value, np.generic) and np.ndim(value) == 0 and not isinstance(value, np.void):
-        _look(found, part, place, value.item() if not isinstance(value, np.longdouble) else float(value), depth)
-    elif value is None or isinstance(value, bool | int | float):
-        found.values[where] = value
-    elif isinstance(value, str):
-        found.values[where] = _text(value)
+    elif value is None or isinstance(value, bool | int | float | str):
+        found.values[where] = _text(value) if isinstance(value, str) else value
     elif depth >= DEEPEST:
         found.others[where] = f"{_type(value)}, too deep to look into"
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            _look(found, part, f"{place}/{_text(key)}".lstrip("/"), item, depth + 1)
-        if not value and place:
-            found.others[where] = "empty"
-    elif isinstance(value, list | tuple | set | frozenset):
-        _look_into_sequence(found, part, place, list(value), depth)
     elif isinstance(value, DXO):
         _look_into_dxo(found, where, value, depth + 1)
     elif isinstance(value, FLModel):
         _look(found, part, place, vars(value), depth + 1)
-    elif isinstance(value, bytes | bytearray | memoryview):
-        found.others[where] = f"{_type(value)} of {len(value)} bytes"
+    elif isinstance(value, Mapping):
+        _look_into_mapping(found, part, place, value, depth)
+    elif isinstance(value, list | tuple | set | frozenset):
+        _look_into_sequence(found, part, place, list(value), depth)
     else:
-        found.others[where] = _type(value)
+        size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else ""
+        found.others[where] = f"{_type(value)}{size}"
+
+
+def _as_python(value: Any) -> Any:
+    """Return a single number or text of NumPy's as one of Python's; anything else as it is."""
+    if isinstance(value, np.longdouble):
+        return float(value)
+    return value.item() if isinstance(value, np.generic) and not isinstance(value, np.void) else value
+
+
+def _look_into_mapping(found: Contents, part: str, place: str, value: Mapping[Any, Any], depth: int) -> None:
+    for key, item in value.items():
+        _look(found, part, f"{place}/{_text(key)}".lstrip("/"), item, depth + 1)
+    if not value and place:
+        found.others[f"{part}/{place}"] = "empty"
 
 
 def _look_into_sequence(found: Contents, part: str, place: str, items: list[Any], depth: int) -> None:

@@ -110,7 +110,7 @@ def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "Run
     import torch
     from rich.console import Console
 
-    from fdg_plugins.centralised.progress import watching
+    from fdg_plugins.centralised.progress import RunDisplay
     from fdg_plugins.centralised.run import run_centralised
     from fdg_plugins.settings.site_config import read_site_config
     from fdg_plugins.sweep.execute import listening
@@ -119,7 +119,7 @@ def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "Run
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     cache = _path("FDG_CACHE", environment)
-    with listening() as order, watching(plan, Console(highlight=False)) as watcher:
+    with listening() as order, RunDisplay(plan, Console(highlight=False)) as watcher:
         return run_centralised(plan, config, cache, to, watcher, lambda: order.signal is not None)
 
 

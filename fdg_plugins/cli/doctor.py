@@ -3,7 +3,7 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,8 @@ from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
-    from fdg_plugins.doctor import Examination, Finding
+    from fdg_plugins.doctor.examination import Examination
+    from fdg_plugins.doctor.finding import Finding
 
 PROBLEM = 1
 SITES_OF_PACS = 4
@@ -49,54 +50,36 @@ def doctor(
 
       fdg doctor --kit /srv/flare/photo
     """
-    if kit is not None:
-        _examine_kit(kit, as_json=as_json)
-        return
-    from fdg_plugins.doctor import examine
-
-    examination = examine(os.environ, sites)
-    if as_json:
-        typer.echo(json.dumps(_as_json(examination), indent=1))
-    else:
-        _show(examination)
-    if examination.status == "problem":
-        raise typer.Exit(PROBLEM)
-
-
-def _examine_kit(kit: Path, *, as_json: bool) -> None:
-    from fdg_plugins.doctor import worst
+    from fdg_plugins.doctor.examination import examine
+    from fdg_plugins.doctor.finding import worst
     from fdg_plugins.doctor.kit import examine_kit
 
-    findings = examine_kit(kit)
+    examination = None
+    if kit is not None:
+        findings = examine_kit(kit)
+    else:
+        examination = examine(os.environ, sites)
+        findings = examination.findings
     status = worst(findings)
     if as_json:
         content = {"status": str(status), "findings": [finding._asdict() for finding in findings]}
-        typer.echo(json.dumps(content, indent=1))
+        typer.echo(json.dumps(content | (_advice(examination) if examination else {}), indent=1))
     else:
-        _show_findings(findings)
+        _show(findings)
+        if examination:
+            _recommend(examination)
     if status == "problem":
         raise typer.Exit(PROBLEM)
 
 
-def _as_json(examination: "Examination") -> dict[str, object]:
+def _advice(examination: "Examination") -> dict[str, object]:
     advice = examination.advice
-    return {
-        "status": str(examination.status),
-        "findings": [finding._asdict() for finding in examination.findings],
-        "advice": {
-            "sites": examination.sites,
-            "command": advice.command,
-            "alive": advice.alive,
-            "FDG_THREADS": advice.threads,
-            "FDG_WORKERS": advice.workers,
-            "gpus": list(advice.gpus),
-            "reasons": list(advice.reasons),
-        },
-    }
+    renamed = {"threads": "FDG_THREADS", "workers": "FDG_WORKERS"}
+    values = {renamed.get(name, name): value for name, value in advice._asdict().items()}
+    return {"advice": {"sites": examination.sites, "command": advice.command, **values}}
 
 
-def _show_findings(findings: "Iterable[Finding]") -> None:
-    findings = tuple(findings)
+def _show(findings: "Sequence[Finding]") -> None:
     rows = ((Text(finding.status, style=STYLES[finding.status]), finding.check, finding.text) for finding in findings)
     show(make_table(("", "", ""), rows))
     counts = [(word, sum(one.status == word for one in findings)) for word in ("problem", "warning")]
@@ -104,8 +87,7 @@ def _show_findings(findings: "Iterable[Finding]") -> None:
     say(f"\n{' and '.join(told) or 'all is well'}")
 
 
-def _show(examination: "Examination") -> None:
-    _show_findings(examination.findings)
+def _recommend(examination: "Examination") -> None:
     say(f"\nfor {examination.sites} sites:")
     say(f"  {visible(examination.advice.command)}")
     for reason in examination.advice.reasons:

@@ -93,13 +93,16 @@ def _check(
     noise: float | None, epsilon: float | None, rounds: int | None, kit: Path | None, ledger: Path | None
 ) -> None:
     """Raise ``SettingsError`` for options that do not make a question."""
-    if kit is not None and ledger is not None:
+    options = {"noise": noise, "epsilon": epsilon, "rounds": rounds, "kit": kit, "ledger": ledger}
+    given = {name for name, value in options.items() if value is not None}
+    plans, has_past = given & {"noise", "epsilon"}, given & {"kit", "ledger"}
+    if len(has_past) > 1:
         raise SettingsError("--kit and --ledger exclude each other: a kit has its own ledger.")
-    if noise is not None and epsilon is not None:
+    if len(plans) > 1:
         raise SettingsError("--noise and --epsilon exclude each other: one of them follows from the other.")
-    if noise is None and epsilon is None and (rounds is not None or not (kit or ledger)):
+    if not plans and ("rounds" in given or not has_past):
         raise SettingsError("--noise or --epsilon is missing, for --rounds; or --kit or --ledger, for what was spent.")
-    if (noise is not None or epsilon is not None) and rounds is None:
+    if plans and "rounds" not in given:
         raise SettingsError("--rounds is missing: how many releases the plan makes.")
 
 

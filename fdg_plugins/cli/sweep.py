@@ -174,7 +174,7 @@ def _carry_out(
     from fdg_plugins.sweep.estimate import make_forecast
     from fdg_plugins.sweep.execute import Runner, listening, pending
     from fdg_plugins.sweep.kinds import launcher
-    from fdg_plugins.sweep.progress import make_display
+    from fdg_plugins.sweep.progress import SweepDisplay
 
     with store.locked(), listening() as order:
         runs = pending(prepared.plan, store, retry_failed)
@@ -182,7 +182,7 @@ def _carry_out(
         forecast = make_forecast(prepared.plan, store)
         store.write(prepared.content)
         start = launcher(machine, prepared.content.data, environment)
-        with make_display(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:
+        with SweepDisplay(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:
             return Runner(store, start, machine.gpus, display, keep_models).carry_out(runs, order)
 
 

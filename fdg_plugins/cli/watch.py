@@ -211,8 +211,10 @@ def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
         aborted = ending.status == RunStatus.FINISHED_ABORTED.value
         return Verdict(False, "it was aborted by a person" if aborted else f"it never ran ({ending.status})")
     record = None if ending.lost else read_record(server, job)
-    if record is None:
-        return Verdict(True, "")
+    return Verdict(True, "") if record is None else _judge_record(record, is_first)
+
+
+def _judge_record(record: dict[str, Any], is_first: bool) -> Verdict:
     rounds = record.get("rounds")
     complete = len(rounds) if isinstance(rounds, list) else 0
     because = str(record.get("stopped_because") or "")

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fdg_plugins.core.batching import batches_per_epoch
-from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport, shorten
 from fdg_plugins.objectives import SiteFacts

@@ -96,15 +96,14 @@ def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str],
 
 def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, Rule]:
     found = dict.fromkeys(names, Rule.SHARED)
-    for rule, patterns in travels.items():
-        for pattern in patterns:
-            matched = [name for name in names if _matches(pattern, name)]
-            if not matched:
-                _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
-            for name in matched:
-                if found[name] not in (Rule.SHARED, Rule(rule)):
-                    _refuse(f"makes {name!r} both personal and frozen, expected one of them")
-                found[name] = Rule(rule)
+    for rule, pattern in ((Rule(rule), pattern) for rule, patterns in travels.items() for pattern in patterns):
+        matched = [name for name in names if _matches(pattern, name)]
+        if not matched:
+            _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
+        for name in matched:
+            if found[name] not in (Rule.SHARED, rule):
+                _refuse(f"makes {name!r} both personal and frozen, expected one of them")
+            found[name] = rule
     return found
 
 

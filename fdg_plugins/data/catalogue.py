@@ -44,15 +44,16 @@ class DatasetSpec:
         return tuple(dict.fromkeys((by_channels, self.family or by_channels)))
 
     def __post_init__(self) -> None:
-        for name in (self.name, *self.domains, *([self.folder] if self.folder else [])):
-            if not _PLAIN_NAME.fullmatch(name):
-                raise SettingsError(f"data set {self.name!r} has the name {name!r}, expected a plain folder name.")
+        folders = (self.name, *self.domains, *filter(None, [self.folder]))
+        self._refuse("name", [name for name in folders if not _PLAIN_NAME.fullmatch(name)])
         for what, names in (("domains", self.domains), ("classes", self.classes)):
             if len(names) < 2 or len(set(names)) < len(names):
                 raise SettingsError(f"data set {self.name!r} has {len(set(names))} {what}, expected at least 2.")
-        for name in self.classes:
-            if not name or "/" in name or name.startswith("."):
-                raise SettingsError(f"data set {self.name!r} has the class {name!r}, expected a plain folder name.")
+        self._refuse("class", [name for name in self.classes if not name or "/" in name or name.startswith(".")])
+
+    def _refuse(self, what: str, names: list[str]) -> None:
+        if names:
+            raise SettingsError(f"data set {self.name!r} has the {what} {names[0]!r}, expected a plain folder name.")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from fdg_plugins.core.batching import batches_per_epoch
+from fdg_plugins.core.steps import batches_per_epoch
 from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.image_files import ImageFiles

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to start FLARE's simulator on a machine: a pure function of what the machine has."""
+"""How to start FLARE's simulator on a machine: a pure function of what the machine has.
+
+>>> recommend(cores=2, gpus=(), sites=4, processes=8).command
+'FDG_THREADS=1 FDG_WORKERS=0 nvflare simulator jobs/pacs_fedomg -t 4'
+>>> recommend(cores=16, gpus=("0",), sites=4, processes=8).command
+'FDG_THREADS=4 FDG_WORKERS=3 nvflare simulator jobs/pacs_fedomg -gpu 0,0,0,0'
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import NamedTuple
 
 JOB = "jobs/pacs_fedomg"
 SITES_PER_CORE = 2
 MOST_WORKERS = 4
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """What to type, and why.
 
     ``alive`` is the number of sites that have a process at the same time; ``threads`` and ``workers`` are the values
@@ -46,48 +52,34 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
     alive = sites if sites <= min(SITES_PER_CORE * cores, fitting) else min(cores, sites, fitting)
     threads = max(1, cores // alive)
     workers = min(MOST_WORKERS, max(0, cores // alive - 1)) if gpus else 0
-    chosen = tuple(gpus[number % len(gpus)] for number in range(alive)) if gpus else ()
+    over = alive > cores
+    shared = "with more, their threads hold each other up" if over else "divided; the default is one per core at each"
     reasons = (
         "no -n: the sites are those that the job names; -n would call them site-1, site-2, which hold no domain",
-        _why_alive(alive, cores, sites, fitting),
-        _why_threads(threads, alive, cores),
-        _why_workers(workers, bool(gpus)),
-        *([_why_gpus(alive, len(gpus))] if gpus else []),
+        f"{_count(alive, 'process', 'processes')} at a time: {_why_alive(alive, cores, sites, fitting)}",
+        f"FDG_THREADS={threads}: {_count(alive, 'site')} on {_count(cores, 'core')}; {shared}",
+        f"FDG_WORKERS={workers}: {_why_workers(workers, bool(gpus))}",
+        *([f"-gpu: an entry for each site, so that all stay alive; of {_count(len(gpus), 'GPU')}"] if gpus else []),
     )
+    chosen = tuple(islice(cycle(gpus), alive))
     return Advice(alive, threads, workers, chosen, reasons)
 
 
 def _why_alive(alive: int, cores: int, sites: int, fitting: int) -> str:
     if alive == sites:
-        return f"{_count(sites, 'process', 'processes')}: every site stays alive; fewer would start one for every task"
-    limit = (
-        f"the memory holds {_count(fitting, 'site', 'sites')} at a time"
-        if fitting < min(cores, sites)
-        else f"{sites} sites are more than {SITES_PER_CORE} for each of {_count(cores, 'core', 'cores')}"
-    )
-    return f"{_count(alive, 'process', 'processes')} at a time: {limit}; each task then starts a process of its own"
-
-
-def _why_threads(threads: int, alive: int, cores: int) -> str:
-    shared = f"{_count(alive, 'site', 'sites')} on {_count(cores, 'core', 'cores')}"
-    if alive > cores:
-        return f"FDG_THREADS={threads}: {shared}; with more, their threads hold each other up"
-    return f"FDG_THREADS={threads}: {shared}, divided; the default is one thread per core at every site"
+        return "every site stays alive; fewer would start one for every task"
+    few = f"{sites} sites are more than {SITES_PER_CORE} for each of {_count(cores, 'core')}"
+    limit = f"the memory holds {_count(fitting, 'site')} at a time" if fitting < min(cores, sites) else few
+    return f"{limit}; each task then starts a process of its own"
 
 
 def _why_workers(workers: int, has_gpu: bool) -> str:
     if not has_gpu:
-        return "FDG_WORKERS=0: without a GPU the cores are busy training; images are read in between"
+        return "without a GPU the cores are busy training; images are read in between"
     if workers == 0:
-        return "FDG_WORKERS=0: no core is left for reading images beside the training"
-    return f"FDG_WORKERS={workers}: processes that read images, so that the GPU does not wait for them"
+        return "no core is left for reading images beside the training"
+    return "processes that read images, so that the GPU does not wait for them"
 
 
-def _why_gpus(alive: int, gpus: int) -> str:
-    if alive > gpus:
-        return f"-gpu: an entry for each site, so that all stay alive and share {_count(gpus, 'GPU', 'GPUs')}"
-    return "-gpu: a GPU for each site"
-
-
-def _count(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"
+def _count(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or one + 's'}"

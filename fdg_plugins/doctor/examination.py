@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """All checks, one after another; one that cannot be made is a finding itself and costs no other."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from fdg_plugins.doctor import machine, software
 from fdg_plugins.doctor.advice import Advice, recommend
-from fdg_plugins.doctor.finding import Finding, Status, worst
-from fdg_plugins.errors import FDGError
-
-# What loading a broken torch, torchvision or driver raises, and what this package does.
-FAILURES = (FDGError, ImportError, OSError, RuntimeError)
+from fdg_plugins.doctor.finding import Finding, Status, guarded, worst
 
 
-@dataclass(frozen=True)
-class Examination:
+class Examination(NamedTuple):
     """What was found, and how to start a simulation on this machine."""
 
     findings: tuple[Finding, ...]
@@ -35,7 +30,6 @@ def examine(environment: Mapping[str, str], sites: int) -> Examination:
     def look_at_gpus() -> Iterator[Finding]:
         gpus.extend(software.read_gpus(environment))
         yield from software.check_gpus(gpus)
-        yield from software.check_device(environment, gpus)
 
     findings = [
         *guarded("versions", software.check_versions),
@@ -50,22 +44,10 @@ def examine(environment: Mapping[str, str], sites: int) -> Examination:
     return Examination(tuple(findings), sites, advice)
 
 
-def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return what ``look`` finds; if it fails, what it had found and why it failed, as a problem."""
-    findings: list[Finding] = []
-    try:
-        for finding in look():
-            findings.append(finding)  # one by one, to keep those before a failure
-    except FAILURES as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        findings.append(Finding(check, Status.PROBLEM, f"cannot be checked: {type(error).__name__}: {reason}"))
-    return findings
-
-
 def _check_disks(environment: Mapping[str, str]) -> Iterator[Finding]:
     from fdg_plugins.doctor.setup import cache_folder_of  # loads torch, which may be what is broken
 
-    yield from machine.check_disks(cache_folder_of(environment))
+    return machine.check_disks(cache_folder_of(environment))
 
 
 def _check_setup(environment: Mapping[str, str]) -> Iterator[Finding]:

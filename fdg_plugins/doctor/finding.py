@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a check finds: one line for a person, and whether it is as it should be."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
+
+from fdg_plugins.errors import FDGError
+
+# What loading a broken torch, torchvision or driver raises, and what this package does.
+FAILURES = (FDGError, ImportError, OSError, RuntimeError)
 
 
 class Status(StrEnum):
@@ -22,10 +27,36 @@ class Finding(NamedTuple):
     text: str
 
 
+def ok(check: str, text: str) -> Finding:
+    """Return that what was looked at is as it should be."""
+    return Finding(check, Status.OK, text)
+
+
+def warning(check: str, text: str) -> Finding:
+    """Return that a run may not be what one thinks it is, or be slow."""
+    return Finding(check, Status.WARNING, text)
+
+
+def problem(check: str, text: str) -> Finding:
+    """Return that a run fails, or a kit lets a job do harm."""
+    return Finding(check, Status.PROBLEM, text)
+
+
 def worst(findings: Iterable[Finding]) -> Status:
     """Return the worst status of ``findings``; ``ok`` if there are none."""
-    order = list(Status)
-    return max((finding.status for finding in findings), key=order.index, default=Status.OK)
+    return max((finding.status for finding in findings), key=list(Status).index, default=Status.OK)
+
+
+def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return what ``look`` finds; if it fails, what it had found and why it failed, as a problem."""
+    findings: list[Finding] = []
+    try:
+        for finding in look():
+            findings.append(finding)  # one by one, to keep those before a failure
+    except FAILURES as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        findings.append(problem(check, f"cannot be checked: {type(error).__name__}: {reason}"))
+    return findings
 
 
 def gibibytes(count: float) -> str:

@@ -6,16 +6,15 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
-from fdg_plugins.doctor.finding import Finding, Status, gibibytes
+from fdg_plugins.doctor.finding import Finding, gibibytes, ok, problem, warning
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
-CFS = ("quota", "period")
 
 # Measured, resident: 0.85 GiB with torch and FLARE loaded, 1.5 GiB after steps of ResNet-18, 224 px, batch 16.
 MEMORY_PER_SITE = 3 * 2**29
@@ -28,8 +27,7 @@ NO_DISK = 2**28  # a run keeps its models several times over
 PORTS = (8002, 8003)
 
 
-@dataclass(frozen=True)
-class Cores:
+class Cores(NamedTuple):
     """Cores of the machine, those this process may run on, and how many of them it may use at a time (None: all)."""
 
     machine: int
@@ -39,11 +37,10 @@ class Cores:
     @property
     def usable(self) -> int:
         """How many threads can run at the same time, at least one."""
-        return max(1, min(self.allowed, int(self.quota) if self.quota is not None else self.allowed))
+        return max(1, int(min(self.allowed, self.allowed if self.quota is None else self.quota)))
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes of memory of the machine, those free, and the limit of the control group (None: there is none)."""
 
     total: int
@@ -76,35 +73,31 @@ def read_memory() -> Memory:
 
 def cpu_quota(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float | None:
     """Return how many cores the control group may use at a time, the smallest of all groups above; None: no limit."""
-    quotas = []
-    for folder in _groups("cpu", root, membership):
-        words = _text(folder / "cpu.max").split()  # version 2 of control groups
-        quota, period = words if len(words) == 2 else (_text(folder / f"cpu.cfs_{name}_us") for name in CFS)
-        if quota.isdecimal() and period.isdecimal():
-            quotas.append(int(quota) / int(period))
-    return min(quotas, default=None)
+    limits = _limits("cpu", ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"), root, membership)
+    return min((int(words[0]) / int(words[1]) for words in limits if len(words) == 2), default=None)
 
 
 def memory_limit(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | None:
     """Return the bytes that the control group may have, the smallest limit of all groups above; None: no limit."""
-    limits = []
-    for folder in _groups("memory", root, membership):
-        limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
-        if limit.isdecimal():
-            limits.append(int(limit))
-    return min(limits, default=None)
+    limits = _limits("memory", ("memory.max", "memory.limit_in_bytes"), root, membership)
+    return min((int(words[0]) for words in limits), default=None)
 
 
-def _groups(controller: str, root: Path, membership: Path) -> Iterator[Path]:
-    """Yield the folders of this process's control group and of those above it, for either version."""
+def _limits(controller: str, files: Iterable[str], root: Path, membership: Path) -> Iterator[list[str]]:
+    """Yield the numbers in ``files`` of this process's control group and of each above it, for either version.
+
+    A group has the files of one version alone. One that sets no limit says ``max`` or ``-1``, and is left out.
+    """
     for line in _text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers == "" or controller in controllers.split(","):
-            base = root / controllers
-            folder = base / path.strip("/")
-            yield folder
-            # In a container the path may be that of the host, and only the last of these be there.
-            yield from (above for above in folder.parents if above.is_relative_to(base))
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / controllers
+        # In a container the path may be that of the host, and only the last of these be there.
+        for group in (folder := base / path.strip("/"), *folder.parents):
+            words = [word for file in files for word in _text(group / file).split()]
+            if group.is_relative_to(base) and words and all(map(str.isdecimal, words)):
+                yield words
 
 
 def _text(path: Path) -> str:
@@ -119,10 +112,10 @@ def check_cores(cores: Cores) -> Finding:
     text = f"{cores.usable} usable of {cores.machine}"
     if cores.allowed < cores.machine:
         text += f"; this process is bound to {cores.allowed}"
-    if cores.quota is not None and cores.quota < cores.allowed:
-        text += f"; the control group allows {cores.quota:g} at a time, which torch does not know: set FDG_THREADS"
-        return Finding("cores", Status.WARNING, text)
-    return Finding("cores", Status.OK, text)
+    if cores.quota is None or cores.quota >= cores.allowed:
+        return ok("cores", text)
+    limit = f"the control group allows {cores.quota:g} at a time, which torch does not know: set FDG_THREADS"
+    return warning("cores", f"{text}; {limit}")
 
 
 def check_memory(memory: Memory, sites: int) -> Finding:
@@ -132,42 +125,38 @@ def check_memory(memory: Memory, sites: int) -> Finding:
         text += f", control group's limit {gibibytes(memory.limit)}"
     text += f": enough for {memory.processes} sites at a time with ResNet-18 at 224 pixels"
     if memory.usable < LEAST_MEMORY:
-        return Finding("memory", Status.PROBLEM, f"{text}, expected {gibibytes(LEAST_MEMORY)} at least")
-    return Finding("memory", Status.OK if memory.processes >= sites else Status.WARNING, text)
+        return problem("memory", f"{text}, expected {gibibytes(LEAST_MEMORY)} at least")
+    return (ok if memory.processes >= sites else warning)("memory", text)
 
 
 def check_disks(cache: Path) -> Iterator[Finding]:
     """Yield what is free where a run writes: the cache, temporary files, and the folder it is started from."""
     places = {"cache": cache, "temporary files": Path(tempfile.gettempdir()), "working folder": Path.cwd()}
-    for name, place in places.items():
-        yield check_disk(f"disk, {name}", place)
+    return (check_disk(f"disk, {name}", place) for name, place in places.items())
 
 
 def check_disk(check: str, place: Path) -> Finding:
     """Return what is free at ``place``, or where it will be made; a problem if nothing can be written there."""
     there = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return Finding(check, Status.PROBLEM, f"{there} cannot be written to, expected a folder of this user's")
+        return problem(check, f"{there} cannot be written to, expected a folder of this user's")
     free = shutil.disk_usage(there).free
-    status = Status.PROBLEM if free < NO_DISK else Status.WARNING if free < LITTLE_DISK else Status.OK
-    return Finding(check, status, f"{gibibytes(free)} free in {place}")
+    judge = problem if free < NO_DISK else warning if free < LITTLE_DISK else ok
+    return judge(check, f"{gibibytes(free)} free in {place}")
 
 
 def check_ports(ports: Iterable[int] = PORTS) -> Finding:
     """Return whether the ports of a provisioned server are free; the simulator does not use them."""
     taken = [port for port in ports if not _is_free(port)]
-    names = ", ".join(str(port) for port in taken or ports)
+    names = ", ".join(map(str, taken or ports))
     if taken:
-        return Finding("ports", Status.WARNING, f"{names} taken: does a federation run here? make poc needs them")
-    return Finding("ports", Status.OK, f"{names} free, for make poc")
+        return warning("ports", f"{names} taken: does a federation run here? make poc needs them")
+    return ok("ports", f"{names} free, for make poc")
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # A port whose last connections have just ended can be listened on, and FLARE does.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
+    try:
+        socket.create_server(("", port)).close()  # also right after the end of a port's last connections, as FLARE can
+    except OSError:
+        return False
     return True

@@ -2,25 +2,22 @@
 """Which software is installed, whether the versions are supported, and which GPUs torch can use."""
 
 import platform
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
-from fdg_plugins.doctor.finding import Finding, Status, gibibytes
+from fdg_plugins.doctor.finding import Finding, gibibytes, ok, problem, warning
 
 PACKAGE = "fdg-plugins"
 NAMED = ("nvflare", "torch", "torchvision")  # shown even if all is well
-OLDEST_PYTHON = (3, 11)
 DRIVER = Path("/dev/nvidiactl")
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One GPU: its id as ``-gpu`` takes it, name, and bytes of memory, all and free."""
 
     id: str
@@ -31,41 +28,32 @@ class Gpu:
 
 def check_versions() -> Iterator[Finding]:
     """Yield Python, this package and what it needs; a problem for what is missing or not in the supported range."""
-    supported = sys.version_info >= OLDEST_PYTHON
-    wanted = "" if supported else f", expected {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer"
-    yield Finding("python", Status.OK if supported else Status.PROBLEM, platform.python_version() + wanted)
+    yield ok("python", platform.python_version())  # an older one than pip takes cannot even import this module
     try:
-        yield Finding(PACKAGE, Status.OK, version(PACKAGE))
-        needed = requires(PACKAGE) or []
+        yield ok(PACKAGE, version(PACKAGE))
     except PackageNotFoundError:
-        yield Finding(PACKAGE, Status.WARNING, "not installed, so that versions cannot be compared: pip install -e .")
+        yield warning(PACKAGE, "not installed, so that versions cannot be compared: pip install -e .")
         return
-    requirements = [Requirement(text) for text in needed]
+    requirements = map(Requirement, requires(PACKAGE) or [])
     yield from check_requirements([one for one in requirements if one.marker is None or one.marker.evaluate()])
 
 
 def check_requirements(requirements: list[Requirement]) -> Iterator[Finding]:
     """Yield a finding for each requirement that is shown always, or is not met; one for all others together."""
     others = 0
-    for requirement in requirements:
-        finding = check_requirement(requirement)
-        if requirement.name in NAMED or finding.status is not Status.OK:
-            yield finding
+    for name, wanted in ((one.name, one.specifier) for one in requirements):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            yield problem(name, f"not installed, expected {wanted or 'any version'}")
+            continue
+        if not wanted.contains(found, prereleases=True):
+            yield problem(name, f"{found}, expected {wanted}")
+        elif name in NAMED:
+            yield ok(name, f"{found} ({wanted})")
         else:
             others += 1
-    yield Finding("other packages", Status.OK, f"{others} installed in versions that are supported")
-
-
-def check_requirement(requirement: Requirement) -> Finding:
-    """Return the installed version of one package, and whether it is supported."""
-    wanted = f"expected {requirement.specifier}" if requirement.specifier else "expected any version"
-    try:
-        found = version(requirement.name)
-    except PackageNotFoundError:
-        return Finding(requirement.name, Status.PROBLEM, f"not installed, {wanted}")
-    if not requirement.specifier.contains(found, prereleases=True):
-        return Finding(requirement.name, Status.PROBLEM, f"{found}, {wanted}")
-    return Finding(requirement.name, Status.OK, f"{found} ({requirement.specifier})")
+    yield ok("other packages", f"{others} installed in versions that are supported")
 
 
 def read_gpus(environment: Mapping[str, str]) -> list[Gpu]:
@@ -73,23 +61,20 @@ def read_gpus(environment: Mapping[str, str]) -> list[Gpu]:
 
     Asking for their memory makes a context on each, for as long as this process lives.
     """
-    import torch
+    from torch import cuda
 
-    if not torch.cuda.is_available():
-        return []
-    count = torch.cuda.device_count()
     gpus = []
-    for number, name in enumerate(gpu_ids(count, environment)):
-        free, total = torch.cuda.mem_get_info(number)
-        gpus.append(Gpu(name, torch.cuda.get_device_name(number), total, free))
+    for number, name in enumerate(gpu_ids(cuda.device_count() if cuda.is_available() else 0, environment)):
+        free, total = cuda.mem_get_info(number)
+        gpus.append(Gpu(name, cuda.get_device_name(number), total, free))
     return gpus
 
 
 def gpu_ids(count: int, environment: Mapping[str, str]) -> list[str]:
     """Return the ids of the ``count`` GPUs that torch sees, which ``CUDA_VISIBLE_DEVICES`` may have renumbered."""
-    visible = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    numbers = visible[:count] if len(visible) >= count and all(name.isdecimal() for name in visible[:count]) else None
-    return numbers or [str(number) for number in range(count)]
+    visible = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")][:count]
+    known = len(visible) == count and all(map(str.isdecimal, visible))
+    return visible if known else [str(number) for number in range(count)]
 
 
 def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
@@ -98,26 +83,14 @@ def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
 
     built = f"torch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch is built without CUDA"
     for gpu in gpus:
-        text = f"{gpu.name}, {gibibytes(gpu.free)} free of {gibibytes(gpu.total)}, {built}"
-        yield Finding(f"gpu {gpu.id}", Status.OK, text)
+        yield ok(f"gpu {gpu.id}", f"{gpu.name}, {gibibytes(gpu.free)} free of {gibibytes(gpu.total)}, {built}")
     if gpus:
         return
     if not DRIVER.exists():
-        yield Finding("gpu", Status.OK, f"none, sites compute on the CPU; {built}")
+        yield ok("gpu", f"none, sites compute on the CPU; {built}")
         return
     with warnings.catch_warnings(record=True) as caught:  # torch says why as a warning
         warnings.simplefilter("always")
         torch.cuda.is_available()
     reason = " ".join(str(caught[0].message).split()) if caught else f"{built}; is the driver too old, or hidden?"
-    yield Finding("gpu", Status.WARNING, f"the driver is there, but torch can use none: {reason}")
-
-
-def check_device(environment: Mapping[str, str], gpus: list[Gpu]) -> Iterator[Finding]:
-    """Yield a problem if ``FDG_DEVICE`` names a GPU that is not there."""
-    device = environment.get("FDG_DEVICE", "").strip()
-    if not device.startswith("cuda"):
-        return
-    number = device.partition(":")[2] or "0"
-    if number.isdecimal() and int(number) >= len(gpus):
-        have = f"{len(gpus)} that torch can use" if gpus else "none that torch can use"
-        yield Finding("device", Status.PROBLEM, f"FDG_DEVICE is {device!r}, but of GPUs this machine has {have}")
+    yield warning("gpu", f"the driver is there, but torch can use none: {reason}")

@@ -131,13 +131,17 @@ def _values(site: str, name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type == "meta":
         refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
     if value.dtype in FLOATS:
-        if not bool(torch.isfinite(value).all()):
-            refuse(site, f"{where} has values that are NaN or infinite")
-        if value.dtype == torch.float64 and bool((value.abs() > LARGEST_SQUARABLE).any()):
-            refuse(site, f"{where} has values beyond {LARGEST_SQUARABLE:g}")
+        _check_floats(site, where, value)
     elif value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS):
         refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
     return value.detach().cpu()
+
+
+def _check_floats(site: str, where: str, value: torch.Tensor) -> None:
+    if not bool(torch.isfinite(value).all()):
+        refuse(site, f"{where} has values that are NaN or infinite")
+    if value.dtype == torch.float64 and bool((value.abs() > LARGEST_SQUARABLE).any()):
+        refuse(site, f"{where} has values beyond {LARGEST_SQUARABLE:g}")
 
 
 def released_meta(site: str, dxo: DXO) -> dict[str, Any]:

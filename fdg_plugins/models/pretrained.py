@@ -150,12 +150,17 @@ def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tenso
     model.extractor.load_state_dict(tensors)
 
 
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point:
+        return "floating-point"
+    return "other" if dtype.is_complex or dtype == torch.bool else "integer"
+
+
 def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the tensor as the network's type; refuse one of another kind, and numbers that are not finite in it."""
     is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    is_integer = not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
-    if not is_plain or not (tensor.is_floating_point() if dtype.is_floating_point else is_integer):
-        kind = "floating-point" if dtype.is_floating_point else "integer"
+    kind = "floating-point" if dtype.is_floating_point else "integer"
+    if not is_plain or _kind(tensor.dtype) != kind:
         came = str(tensor.dtype).removeprefix("torch.") if is_plain else "another kind of tensor"
         raise DataError(
             f"pretrained weights {path} have {key} as {came}; expected plain {kind} numbers.", public=_UNFIT

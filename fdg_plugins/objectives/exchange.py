@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.outliers import usual_length
@@ -23,6 +24,7 @@ from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import MOST_SAMPLES, shorten
 
 Tensors = Mapping[str, torch.Tensor]
+Shapes = Mapping[str, Sequence[int]]
 Phase = Literal["probe", "train"]
 
 EXCHANGE_STATE = 1
@@ -75,6 +77,11 @@ class Reader:
         if bool((found.abs() > LARGEST_VALUE).any()):
             self.refuse(f"{name!r} has values beyond {LARGEST_VALUE:g}")
         return found
+
+    def per_parameter(self, value: Any, shapes: Shapes) -> dict[str, torch.Tensor]:
+        """Return a mapping with :meth:`numbers` for each name in ``shapes``, and of its shape."""
+        found = self.fields(value, shapes)
+        return {name: self.numbers(name, found[name], shape) for name, shape in shapes.items()}
 
     def counts(self, name: str, value: Any, length: int) -> torch.Tensor:
         """Return numbers of samples, int64 ``[length]``, from 0 to ``MOST_SAMPLES`` and not all zero."""
@@ -265,6 +272,11 @@ class Exchange(ABC):
         # States of version 0.1.0 lack this entry.
         self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
         self._begun = False
+
+
+def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the trainable parameters, by their names in the state dict."""
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def _kind(value: Any) -> str:

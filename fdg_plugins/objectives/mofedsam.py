@@ -38,7 +38,15 @@ from fdg_plugins.core.linear import combine
 from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import (
+    LARGEST_VALUE,
+    Exchange,
+    Reader,
+    Shapes,
+    SiteFacts,
+    Tensors,
+    parameter_shapes,
+)
 from fdg_plugins.objectives.fedsam import LocalSharpnessAware
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -49,7 +57,6 @@ from fdg_plugins.objectives.objective import (
     Trained,
     to_report,
 )
-from fdg_plugins.objectives.parameters import Shapes, parameter_shapes, read_per_parameter
 from fdg_plugins.values import check_number
 
 STEP_LENGTH = "step_length"
@@ -90,7 +97,7 @@ class MoFedSAMObjective(Objective):
         """
         parameters = dict(model.named_parameters())
         reader = Reader("sent for objective 'mosam'", SettingsError)
-        momentum = read_per_parameter(reader, received, parameter_shapes(model)) if received else {}
+        momentum = reader.per_parameter(received, parameter_shapes(model)) if received else {}
         on_device = {name: value.to(parameters[name].device) for name, value in momentum.items()}
         return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)
 
@@ -197,4 +204,4 @@ class MomentumExchange(Exchange):
 
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
         """Return m in the form of :meth:`learn`."""
-        return read_per_parameter(reader, tensors, self.shapes)
+        return reader.per_parameter(tensors, self.shapes)

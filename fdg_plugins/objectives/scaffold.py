@@ -40,7 +40,15 @@ from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import (
+    LARGEST_VALUE,
+    Exchange,
+    Reader,
+    Shapes,
+    SiteFacts,
+    Tensors,
+    parameter_shapes,
+)
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
@@ -50,7 +58,6 @@ from fdg_plugins.objectives.objective import (
     Trained,
     to_report,
 )
-from fdg_plugins.objectives.parameters import Shapes, parameter_shapes, read_per_parameter
 
 ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
 FLOAT_SLACK = 1e-5  # of a value: float32 sums in another order
@@ -77,8 +84,8 @@ class SCAFFOLDObjective(Objective):
         shapes = parameter_shapes(model)
         sent = Reader("sent for objective 'scaffold'", SettingsError)
         kept = Reader(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
-        server = read_per_parameter(sent, received, shapes) if received else zeros(shapes)
-        own = read_per_parameter(kept, site.memory, shapes) if site.memory else zeros(shapes)
+        server = sent.per_parameter(received, shapes) if received else zeros(shapes)
+        own = kept.per_parameter(site.memory, shapes) if site.memory else zeros(shapes)
         correction: dict[str, torch.Tensor] = {}
         if received or site.memory:
             parameters = dict(model.named_parameters())
@@ -186,8 +193,8 @@ class ControlExchange(Exchange):
     def read_report(
         self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> dict[str, torch.Tensor]:
-        """Return the change of a site's control variate; refuse a change that does not follow from the update."""
-        change = read_per_parameter(reader, report, self.shapes)
+        """Return the change of a site's control variate; refuse one that does not follow from the update."""
+        change = reader.per_parameter(report, self.shapes)
         if facts is not None:
             self._check_change(reader, change, update, facts)
         return change
@@ -216,4 +223,4 @@ class ControlExchange(Exchange):
 
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
         """Return c in the form of :meth:`learn`."""
-        return read_per_parameter(reader, tensors, self.shapes)
+        return reader.per_parameter(tensors, self.shapes)

@@ -32,16 +32,7 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
 def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None:
     """Raise ``SettingsError``, with the reason, if parts of a method are incompatible."""
     objective = make_objective(protocol.objective)
-    if aggregator.reads_effective_steps and objective.changes_effective_steps:
-        raise SettingsError(
-            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: its term shortens "
-            "the steps, which the effective steps that the sites report leave out."
-        )
-    if objective.plain_sgd and protocol.momentum:
-        raise SettingsError(
-            f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: objective {objective.name!r} is defined "
-            "for plain SGD."
-        )
+    _check_steps(protocol, objective, aggregator)
     if protocol.travels != ALL:
         _check_travels(protocol, objective, aggregator)
     _check_optimizer(protocol, objective, aggregator)
@@ -55,6 +46,20 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
         raise SettingsError(
             f"gap_split (FDG_GAP_SPLIT) is {protocol.gap_split!r}, expected 'train': the weighting follows from the "
             "loss on the training split."
+        )
+
+
+def _check_steps(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for an objective whose steps are not those that the method, or SGD, counts on."""
+    if aggregator.reads_effective_steps and objective.changes_effective_steps:
+        raise SettingsError(
+            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: its term shortens "
+            "the steps, which the effective steps that the sites report leave out."
+        )
+    if objective.plain_sgd and protocol.momentum:
+        raise SettingsError(
+            f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: objective {objective.name!r} is defined "
+            "for plain SGD."
         )
 
 

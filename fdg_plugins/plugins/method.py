@@ -7,6 +7,8 @@ loads neither torch nor FLARE.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any, Literal, get_args
 
 from fdg_plugins.errors import SettingsError
@@ -211,10 +213,6 @@ class Method:
 
         ``datasets``: what the data set is called, from the widest (its family) to the most exact (its name).
         """
-        found = Default()
-        for company in (None, *sorted(beside)):
-            for name in (ANY_DATASET, *datasets):
-                for entry in self.defaults:
-                    if entry.on == name and entry.beside == company:
-                        found |= entry
-        return found
+        places = [(name, company) for company in (None, *sorted(beside)) for name in (ANY_DATASET, *datasets)]
+        entries = [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
+        return reduce(or_, entries, Default())

@@ -107,12 +107,18 @@ def _why_kept(
     if path.is_symlink() or not path.is_dir() or not is_run(path.name):
         return "it is not the folder of a run"
     for process in processes:
-        if any(path.name in word.replace("=", "/").split("/") for word in process.words):
-            return f"process {process.pid} uses it"
-        if changed >= process.started and _runs_a_job_of(process, place):
-            return f"it has changed since process {process.pid} began to run a job here"
+        if reason := _why_process_needs(process, path, place, changed):
+            return reason
     if older_than_days is not None and time.time() - changed < older_than_days * DAY_S:
         return f"it has changed within the last {older_than_days:g} day{'' if older_than_days == 1 else 's'}"
+    return None
+
+
+def _why_process_needs(process: RunningProcess, path: Path, place: Path, changed: float) -> str | None:
+    if any(path.name in word.replace("=", "/").split("/") for word in process.words):
+        return f"process {process.pid} uses it"
+    if changed >= process.started and _runs_a_job_of(process, place):
+        return f"it has changed since process {process.pid} began to run a job here"
     return None
 
 

@@ -2,67 +2,74 @@
 """What a person sees while a sweep runs: a bar at a terminal, one line per event where the output is kept."""
 
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
-from types import TracebackType
+from collections.abc import Collection
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.text import Text
+from rich.progress import TextColumn
 
+from fdg_plugins.record.display import Display
 from fdg_plugins.record.text import duration
 from fdg_plugins.sweep.estimate import Forecast
 from fdg_plugins.sweep.execute import Active
 from fdg_plugins.sweep.plan import PlannedRun
 
-Say = Callable[[str], None]
-
 REFRESH_S = 1.0
+COLUMNS = {"failed": "red", "left": "none", "running": "dim"}  # beside the bar, in these styles
 
 
-class Lines(AbstractContextManager["Lines"]):
-    """One plain line per event: started, finished, failed; with the number of runs done, and how long is left.
+class SweepDisplay(Display):
+    """Lines of what has started, finished, failed, with the number of runs done, and how long is left.
+
+    At a terminal a bar names the runs that go on, with their rounds; lines above it say what has finished and failed.
 
     Args:
         total: how many runs the plan has.
         done: how many of them had finished before.
         parallel: how many go on at a time.
         forecast: how long runs take; it learns from those that finish.
-        say: prints one line.
+        console: where to.
     """
 
-    def __init__(self, total: int, done: int, parallel: int, forecast: Forecast, say: Say) -> None:
+    def __init__(self, total: int, done: int, parallel: int, forecast: Forecast, console: Console) -> None:
+        columns = [TextColumn(f"{{task.fields[{name}]}}", style=style) for name, style in COLUMNS.items()]
+        super().__init__(console, "runs", total, columns, done=done, fields=dict.fromkeys(COLUMNS, ""))
         self._total = total
         self._done = done
         self._parallel = parallel
         self._forecast = forecast
-        self._say = say
         self._failed = 0
         self._going_on: tuple[Collection[Active], Collection[PlannedRun]] = ((), ())
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+        self._shown = 0.0
 
     def started(self, run: PlannedRun) -> None:
-        """Say that a run was started."""
-        self._say(f"{self._count()} {run.name} started")
+        """Say that a run was started, unless the bar does."""
+        if not self.has_bar:
+            self.say(f"{self._count()} {run.name} started")
 
     def finished(self, run: PlannedRun, seconds: float) -> None:
         """Say that a run has finished, and learn from it."""
         self._done += 1
         self._forecast.learn(run.name, seconds)
-        self._say(f"{self._count()} {run.name} finished after {duration(seconds)}")
+        self.say(f"{self._count()} {run.name} finished after {duration(seconds)}")
 
     def failed(self, run: PlannedRun, reason: str) -> None:
         """Say that a run has failed, and why."""
         self._failed += 1
-        self._say(f"{self._count()} {run.name} FAILED: {reason}")
+        self.say(f"{self._count()} {run.name} FAILED: {reason}")
 
     def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
-        """Take note of what goes on, for the time left in the next line."""
+        """Take note of what goes on, for the time left in the next line; bring the bar up to date, once a second."""
         self._going_on = (active, waiting)
+        if not self.has_bar or (now := time.monotonic()) - self._shown < REFRESH_S:
+            return
+        self._shown = now
+        left = self._left()
+        self.move(
+            self._done,
+            failed=self._failures().strip(", "),
+            left="ETA ?" if left is None else f"ETA {duration(left)}",
+            running=", ".join(_place(run) for run in active),
+        )
 
     def _left(self) -> float | None:
         """Return the seconds until the last run ends; None if nothing tells."""
@@ -75,63 +82,6 @@ class Lines(AbstractContextManager["Lines"]):
 
     def _failures(self) -> str:
         return f", {self._failed} failed" if self._failed else ""
-
-
-class Bar(Lines):
-    """A bar that stays at the bottom of the terminal, with the rounds of the runs that go on; failures above it."""
-
-    def __init__(self, total: int, done: int, parallel: int, forecast: Forecast, console: Console) -> None:
-        super().__init__(total, done, parallel, forecast, self._print)
-        self._console = console
-        self._bar = Progress(
-            TextColumn("runs"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[failed]}", style="red"),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("{task.fields[running]}", style="dim"),
-            console=console,
-            refresh_per_second=1 / REFRESH_S,
-        )
-        self._task: TaskID = self._bar.add_task("runs", total=total, completed=done, failed="", left="", running="")
-        self._shown = 0.0
-
-    def __enter__(self) -> "Bar":
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def started(self, run: PlannedRun) -> None:
-        """Say nothing: the bar names the runs that go on."""
-
-    def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
-        """Bring the bar up to date, once a second."""
-        if (now := time.monotonic()) - self._shown < REFRESH_S:
-            return
-        self._shown = now
-        super().show(active, waiting)
-        left = self._left()
-        self._bar.update(
-            self._task,
-            completed=self._done,
-            failed=self._failures().strip(", "),
-            left="ETA ?" if left is None else f"ETA {duration(left)}",
-            running=", ".join(_place(run) for run in active),
-        )
-
-    def _print(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)
-
-
-def make_display(total: int, done: int, parallel: int, forecast: Forecast, console: Console) -> Lines:
-    """Return the bar if ``console`` is a terminal, else the lines."""
-    if console.is_terminal:
-        return Bar(total, done, parallel, forecast, console)
-    return Lines(total, done, parallel, forecast, lambda line: console.print(Text(line), soft_wrap=True))
 
 
 def _place(active: Active) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import Exchange, LocalObjective, Objective, SiteRound, Trained, make_objective, see

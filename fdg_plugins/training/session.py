@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule, Rules
 from fdg_plugins.data import (
     DomainData,

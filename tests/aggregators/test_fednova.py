@@ -15,7 +15,7 @@ from trained_sites import aggregate, contribution, report_of
 from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, make_aggregator
 from fdg_plugins.aggregators.fednova import normalized_coefficients
 from fdg_plugins.core.layout import ModelLayout
-from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.objectives import OBJECTIVES
 

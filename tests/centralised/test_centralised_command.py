@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.centralised.progress import Lines
+from fdg_plugins.centralised.progress import RunDisplay
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
@@ -70,11 +70,11 @@ def heeded() -> Iterator[Any]:
 def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heeded: Any
 ) -> None:
-    def stepped(self: Lines, steps_done: int) -> None:
+    def stepped(self: RunDisplay, steps_done: int) -> None:
         if steps_done == 2:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Lines, "stepped", stepped)
+    monkeypatch.setattr(RunDisplay, "stepped", stepped)
     result = tiny(tmp_path / "run", steps=1000)
     assert result.exit_code == 130
     assert result.stderr == f"stopped; the record is {tmp_path / 'run' / RESULTS_FILE}\n"

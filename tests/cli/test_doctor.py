@@ -13,8 +13,9 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.doctor import SITES_OF_PACS, doctor
 from fdg_plugins.data import PACS
-from fdg_plugins.doctor import Finding, Status, machine, software, worst
-from fdg_plugins.doctor.examination import examine, guarded
+from fdg_plugins.doctor import machine, software
+from fdg_plugins.doctor.examination import examine
+from fdg_plugins.doctor.finding import Finding, Status, guarded, worst
 
 app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)
 app.command("doctor")(doctor)

@@ -4,11 +4,13 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from fdg_plugins.data import DATASETS, PACS, ROTATED_MNIST, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in import MARKER
-from fdg_plugins.doctor import Finding, Status, setup
+from fdg_plugins.doctor import setup
+from fdg_plugins.doctor.finding import Finding, Status
 from fdg_plugins.doctor.setup import check_data, check_variables, check_weights
 from fdg_plugins.models.resnet import imagenet_file_name
 
@@ -60,6 +62,26 @@ def test_a_variable_that_stops_a_job_is_a_problem(name: str, value: str, sentenc
     (found,) = check_variables({name: value})
     assert (found.check, found.status) == (name, Status.PROBLEM)
     assert sentence in found.text
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "status"),
+    [
+        ("cpu", 0, Status.OK),
+        ("auto", 0, Status.OK),
+        ("cuda", 1, Status.OK),
+        ("cuda:0", 1, Status.OK),
+        ("cuda:1", 1, Status.PROBLEM),
+        ("cuda", 0, Status.PROBLEM),
+    ],
+)
+def test_a_device_that_is_not_there_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, status: Status
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    (found,) = check_variables({"FDG_DEVICE": device})
+    assert (found.check, found.status) == ("FDG_DEVICE", status)
 
 
 def test_variables_are_judged_one_by_one_and_empty_ones_are_unset() -> None:

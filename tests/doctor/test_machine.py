@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.doctor import Status, machine
+from fdg_plugins.doctor import machine
+from fdg_plugins.doctor.finding import Status
 from fdg_plugins.doctor.machine import Cores, Memory, check_cores, check_disk, check_memory, check_ports
 
 GIB = 2**30

@@ -16,7 +16,7 @@ from objective_batches import CLASSES, Batch
 from report_round import ReportRound
 from torch import nn
 
-from fdg_plugins.core.normalization import effective_steps
+from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained, make_objective

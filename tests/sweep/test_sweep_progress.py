@@ -8,7 +8,7 @@ from sweep_stubs import planned
 
 from fdg_plugins.sweep.estimate import Forecast
 from fdg_plugins.sweep.execute import Active
-from fdg_plugins.sweep.progress import Bar, Lines, make_display
+from fdg_plugins.sweep.progress import SweepDisplay
 from fdg_plugins.sweep.run_process import Position
 
 ONE, TWO, THREE = (planned(seed) for seed in range(3))
@@ -29,7 +29,7 @@ def written(at: Console) -> str:
 
 def test_where_output_is_kept_there_is_one_plain_line_per_event() -> None:
     kept = console(terminal=False)
-    with make_display(3, 0, 1, forecast(), kept) as display:
+    with SweepDisplay(3, 0, 1, forecast(), kept) as display:
         display.started(ONE)
         display.show([Active(ONE, 10.0, Position(1, 4))], [TWO, THREE])
         display.show([], [TWO, THREE])
@@ -47,8 +47,7 @@ def test_where_output_is_kept_there_is_one_plain_line_per_event() -> None:
 
 def test_at_a_terminal_a_bar_names_what_goes_on_and_how_far_it_is() -> None:
     terminal = console(terminal=True)
-    with make_display(3, 1, 2, forecast(), terminal) as display:
-        assert isinstance(display, Bar)
+    with SweepDisplay(3, 1, 2, forecast(), terminal) as display:
         display.started(TWO)
         display.show([Active(TWO, 30.0, Position(2, 4)), Active(THREE, 1.0, Position())], [])
     shown = written(terminal)
@@ -59,14 +58,9 @@ def test_at_a_terminal_a_bar_names_what_goes_on_and_how_far_it_is() -> None:
 
 def test_the_bar_says_what_failed_above_itself() -> None:
     terminal = console(terminal=True)
-    with make_display(3, 0, 1, forecast(), terminal) as display:
+    with SweepDisplay(3, 0, 1, forecast(), terminal) as display:
         display.failed(TWO, "its disk is full.")
         display.show([], [THREE])
     assert "fedavg-photo-seed1 FAILED: its disk is full." in written(terminal)
     assert "1 failed" in written(terminal)
     assert "ETA ?" in written(terminal), "nothing has finished that would tell"
-
-
-def test_a_display_is_chosen_by_where_it_goes() -> None:
-    assert type(make_display(1, 0, 1, forecast(), console(terminal=False))) is Lines
-    assert type(make_display(1, 0, 1, forecast(), console(terminal=True))) is Bar

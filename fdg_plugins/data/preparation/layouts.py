@@ -110,12 +110,18 @@ def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item
         *folders, name = file.split("/")
         if len(folders) < 2 or not name.lower().endswith(IMAGE_SUFFIXES):
             continue
-        part = folders[-2].lower() if len(folders) > 2 and folders[-2].lower() in (*_SPLITS, _UNION) else ""
+        part = _part_of(folders)
         domain = domains.get(_plain(folders[-3] if part else folders[-2]))
         class_name = numbered.get(folders[-1]) or classes.get(_plain(folders[-1]))
         if domain and class_name:
             prefix = f"{part}_" if part in _SPLITS and not name.startswith(f"{part}_") else ""
             yield Item(file, f"{domain}/{class_name}/{prefix}{name}")
+
+
+def _part_of(folders: list[str]) -> str:
+    """Return the folder between domain and class, of one part of the data set; ``""`` if there is none."""
+    name = folders[-2].lower()
+    return name if len(folders) > 2 and name in (*_SPLITS, _UNION) else ""
 
 
 def _mnist(source: Source) -> Iterator[Item]:
