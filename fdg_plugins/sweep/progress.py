@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while a sweep runs: a bar at a terminal, one line per event where the output is kept."""
+"""The progress display of a sweep: a bar in a terminal, one line per event if the output is redirected."""
 
 import time
 from collections.abc import Callable, Collection
@@ -21,13 +21,13 @@ REFRESH_S = 1.0
 
 
 class Lines(AbstractContextManager["Lines"]):
-    """One plain line per event: started, finished, failed; with the number of runs done, and how long is left.
+    """One plain line per event (started, finished, failed), with the number of finished runs and the time left.
 
     Args:
-        total: how many runs the plan has.
-        done: how many of them had finished before.
-        parallel: how many go on at a time.
-        forecast: how long runs take; it learns from those that finish.
+        total: number of runs in the plan.
+        done: number of runs that had finished before.
+        parallel: number of concurrent runs.
+        forecast: estimates durations; it learns from the runs that finish.
         say: prints one line.
     """
 
@@ -46,26 +46,26 @@ class Lines(AbstractContextManager["Lines"]):
         return None
 
     def started(self, run: PlannedRun) -> None:
-        """Say that a run was started."""
+        """Report that a run was started."""
         self._say(f"{self._count()} {run.name} started")
 
     def finished(self, run: PlannedRun, seconds: float) -> None:
-        """Say that a run has finished, and learn from it."""
+        """Report that a run has finished, and add its duration to the forecast."""
         self._done += 1
         self._forecast.learn(run.name, seconds)
         self._say(f"{self._count()} {run.name} finished after {duration(seconds)}")
 
     def failed(self, run: PlannedRun, reason: str) -> None:
-        """Say that a run has failed, and why."""
+        """Report that a run has failed, and why."""
         self._failed += 1
         self._say(f"{self._count()} {run.name} FAILED: {reason}")
 
     def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
-        """Take note of what goes on, for the time left in the next line."""
+        """Store the current state, for the time left in the next line."""
         self._going_on = (active, waiting)
 
     def _left(self) -> float | None:
-        """Return the seconds until the last run ends; None if nothing tells."""
+        """Return the seconds until the last run ends; None if unknown."""
         return self._forecast.remaining(*self._going_on, self._parallel)
 
     def _count(self) -> str:
@@ -78,7 +78,7 @@ class Lines(AbstractContextManager["Lines"]):
 
 
 class Bar(Lines):
-    """A bar that stays at the bottom of the terminal, with the rounds of the runs that go on; failures above it."""
+    """A bar at the bottom of the terminal, with the rounds of the active runs; failures are printed above it."""
 
     def __init__(self, total: int, done: int, parallel: int, forecast: Forecast, console: Console) -> None:
         super().__init__(total, done, parallel, forecast, self._print)
@@ -106,10 +106,10 @@ class Bar(Lines):
         self._bar.stop()
 
     def started(self, run: PlannedRun) -> None:
-        """Say nothing: the bar names the runs that go on."""
+        """Do nothing: the bar shows the active runs."""
 
     def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
-        """Bring the bar up to date, once a second."""
+        """Update the bar, at most once a second."""
         if (now := time.monotonic()) - self._shown < REFRESH_S:
             return
         self._shown = now
