@@ -55,7 +55,6 @@ def find_runs(paths: Iterable[Path]) -> FoundRuns:
 
     Unfinished and unreadable runs, and those of another schema version, are left out; a run below two of the paths is
     returned once. Raises ``DataError`` for a path that does not exist.
-    paths is taken once. Raises ``DataError`` for a path that does not exist.
     """
     runs: dict[Path, Run] = {}
     left_out: dict[Path, str] = {}

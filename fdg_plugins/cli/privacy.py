@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg privacy``: what a plan will spend of a site's privacy, or what noise it needs."""
+"""``fdg privacy``: the privacy cost of a plan for a site, or the noise that it needs."""
 
 import json
 import math
@@ -19,7 +19,7 @@ DELTA = 1e-5
 
 
 class Plan(NamedTuple):
-    """Releases with the same noise, and what they cost together, by themselves."""
+    """Releases with the same noise, and their total cost by themselves."""
 
     rounds: int
     noise_multiplier: float
@@ -27,7 +27,7 @@ class Plan(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A site's ledger and policy, and what they say: epsilon spent, epsilon with the plan, how many more rounds fit."""
+    """A site's ledger and policy, with epsilon spent, epsilon with the plan, and the number of further such rounds."""
 
     file: Path
     content: "LedgerContent"
@@ -59,9 +59,9 @@ def privacy(
 ) -> None:
     """Print the epsilon that a plan with the DifferentialPrivacyFilter will spend, or the noise that it needs.
 
-    The cost is exact, for data that may be replaced as a whole, and does not depend on the clip norm. With a kit the
-    stricter of the plan and the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the
-    site has spent already and how many more such rounds fit under the policy's ceiling.
+    The cost is exact, for data sets that may be replaced as a whole, and does not depend on the clip norm. With a kit,
+    the stricter of the plan and the site's policy (local/fdg_privacy.json) applies, as in the filter; the output also
+    states what the site has already spent and how many more such rounds fit under the policy's ceiling.
 
     Examples:
 
@@ -92,7 +92,7 @@ def privacy(
 def _check(
     noise: float | None, epsilon: float | None, rounds: int | None, kit: Path | None, ledger: Path | None
 ) -> None:
-    """Raise ``SettingsError`` for options that do not make a question."""
+    """Raise ``SettingsError`` for options that do not form a complete question."""
     if kit is not None and ledger is not None:
         raise SettingsError("--kit and --ledger exclude each other: a kit has its own ledger.")
     if noise is not None and epsilon is not None:
@@ -104,7 +104,7 @@ def _check(
 
 
 def _read(kit: Path | None, ledger: Path | None) -> "tuple[LedgerContent, Path, Policy]":
-    """Return the ledger, empty for a kit that has none yet, its file, and the policy."""
+    """Return the ledger (empty if the kit has none yet), its file, and the policy."""
     from fdg_plugins.privacy.ledger import (
         LEDGER_FILE,
         LEDGER_FOLDER,
@@ -175,12 +175,12 @@ def _as_json(plan: Plan | None, standing: Standing | None, delta: float) -> dict
 
 
 def _finite(value: float | None) -> float | None:
-    """Return ``value`` as JSON can hold it: null stands for more than any number."""
+    """Return ``value`` for JSON: None, which becomes null, represents infinity."""
     return None if value is None or math.isinf(value) else value
 
 
 def _digits(noise_multiplier: float) -> str:
-    """Return six digits, rounded up: whoever types them in spends no more than is printed beside them."""
+    """Return six digits, rounded up: entering them never spends more than the epsilon printed next to them."""
     shown = f"{noise_multiplier:.6g}"
     if float(shown) < noise_multiplier:
         exponent = math.floor(math.log10(noise_multiplier)) - 5

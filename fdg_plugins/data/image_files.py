@@ -36,7 +36,7 @@ class ImageFiles:
     _places: dict[str, _Place | None] = field(default_factory=dict, repr=False, compare=False)
 
     def reserve(self, files: Iterable[str]) -> None:
-        """Reserve memory for the ``files`` that have none yet, in their order, as long as it lasts.
+        """Reserve memory for the ``files`` that have none yet, in their order, as far as it suffices.
 
         Reads the header of each file. A file that is not an image gets no memory, and raises only when it is read.
         """

@@ -73,8 +73,8 @@ def _load_mnist(data_root: Path | None, spec: RotatedSpec) -> tuple[torch.Tensor
 
 
 def _load_digits(data_root: Path | None, spec: RotatedSpec) -> tuple[torch.Tensor, torch.Tensor]:
-    # Imported on demand: scikit-learn loads some 300 modules, a tenth of a second at every start of a site's
-    # process, and few sites open this data set.
+    # Imported on demand: importing scikit-learn loads some 300 modules, which takes a tenth of a second at every start
+    # of a site's process, and few sites open this data set.
     from fdg_plugins.data.digits import read_digits
 
     return read_digits(spec.size)

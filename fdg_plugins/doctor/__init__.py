@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this machine ready for a run: software, hardware, data and settings, each as a :class:`Finding`; and what to type.
+"""Check whether this machine is ready for a run: software, hardware, data and settings, each as a :class:`Finding`.
 
     >>> from fdg_plugins.doctor import recommend
     >>> recommend(cores=2, gpus=(), sites=4, processes=8).command
@@ -7,7 +7,7 @@
     >>> recommend(cores=16, gpus=("0",), sites=4, processes=8).command
     'FDG_THREADS=4 FDG_WORKERS=3 nvflare simulator jobs/pacs_fedomg -gpu 0,0,0,0'
 
-Nothing is changed, downloaded or sent: files are looked at, versions read, and two ports tried.
+Nothing is changed, downloaded or sent: the checks look at files, read versions, and try two ports.
 """
 
 from fdg_plugins.doctor.advice import Advice, recommend

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to start FLARE's simulator on a machine: a pure function of what the machine has."""
+"""How to start FLARE's simulator on a machine: a pure function of the machine's resources."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ MOST_WORKERS = 4
 
 @dataclass(frozen=True)
 class Advice:
-    """What to type, and why.
+    """The recommended command, and the reasons.
 
     ``alive`` is the number of sites that have a process at the same time; ``threads`` and ``workers`` are the values
     of ``FDG_THREADS`` and ``FDG_WORKERS`` for each of them; ``gpus`` names a GPU for each, and is empty on the CPU.
@@ -25,7 +25,7 @@ class Advice:
 
     @property
     def command(self) -> str:
-        """The bare command with its options and variables; never ``-n``, which would rename the sites."""
+        """The complete command with its options and variables; never with ``-n``, which would rename the sites."""
         where = f"-gpu {','.join(self.gpus)}" if self.gpus else f"-t {self.alive}"
         return f"FDG_THREADS={self.threads} FDG_WORKERS={self.workers} nvflare simulator {JOB} {where}"
 
@@ -35,12 +35,12 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
 
     Args:
         cores: CPU cores that may be used, at least 1.
-        gpus: the ids of the GPUs, as ``-gpu`` takes them; empty: there are none.
+        gpus: the ids of the GPUs for ``-gpu``; empty: there are none.
         sites: sites of the job, at least 1.
-        processes: how many sites' processes the memory holds.
+        processes: the number of sites' processes that fit into memory.
 
-    All sites stay alive while there are at most two per core and the memory holds them; else as many as there are
-    cores, and memory for. The threads of those alive share the cores.
+    All sites stay alive if there are at most two per core and they fit into memory; else, as many as there are cores,
+    and as fit into memory. Their threads share the cores.
     """
     fitting = max(1, processes)
     alive = sites if sites <= min(SITES_PER_CORE * cores, fitting) else min(cores, sites, fitting)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks, one after another; one that cannot be made is a finding itself and costs no other."""
+"""All checks, one after another; a check that fails is itself a finding and does not affect the others."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from fdg_plugins.doctor.advice import Advice, recommend
 from fdg_plugins.doctor.finding import Finding, Status, worst
 from fdg_plugins.errors import FDGError
 
-# What loading a broken torch, torchvision or driver raises, and what this package does.
+# Exceptions of loading a broken torch, torchvision or driver, and of this package.
 FAILURES = (FDGError, ImportError, OSError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found, and how to start a simulation on this machine."""
+    """The findings, and how to start a simulation on this machine."""
 
     findings: tuple[Finding, ...]
     sites: int
@@ -28,7 +28,7 @@ class Examination:
 
 
 def examine(environment: Mapping[str, str], sites: int) -> Examination:
-    """Return what is found on this machine, and what to type for a job of ``sites`` sites."""
+    """Return the findings on this machine, and the recommended command for a job of ``sites`` sites."""
     cores, memory = machine.read_cores(), machine.read_memory()
     gpus: list[software.Gpu] = []
 
@@ -51,7 +51,7 @@ def examine(environment: Mapping[str, str], sites: int) -> Examination:
 
 
 def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return what ``look`` finds; if it fails, what it had found and why it failed, as a problem."""
+    """Return the findings of ``look``; if it fails, those before the failure, and the failure as a problem."""
     findings: list[Finding] = []
     try:
         for finding in look():
@@ -63,7 +63,7 @@ def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
 
 
 def _check_disks(environment: Mapping[str, str]) -> Iterator[Finding]:
-    from fdg_plugins.doctor.setup import cache_folder_of  # loads torch, which may be what is broken
+    from fdg_plugins.doctor.setup import cache_folder_of  # loads torch, which may be broken
 
     yield from machine.check_disks(cache_folder_of(environment))
 

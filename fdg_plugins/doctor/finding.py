@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check finds: one line for a person, and whether it is as it should be."""
+"""The result of a check: one line for the user, and its status."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Status(StrEnum):
-    """``ok``; ``warning``: a run may not be what one thinks it is, or be slow; ``problem``: a run fails."""
+    """``ok``; ``warning``: a run may be slow, or not be what the user expects; ``problem``: a run fails."""
 
     OK = "ok"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Status(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What one check found: what was looked at, whether it is as it should be, and what is there."""
+    """The result of one check: its name, its status, and what was found."""
 
     check: str
     status: Status
@@ -29,5 +29,5 @@ def worst(findings: Iterable[Finding]) -> Status:
 
 
 def gibibytes(count: float) -> str:
-    """Return a number of bytes in GiB, with one digit after the point."""
+    """Return a number of bytes in GiB, with one decimal."""
     return f"{count / 2**30:.1f} GiB"

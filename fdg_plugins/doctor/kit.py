@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a participant's startup kit lets a job, a person and another user of the machine do."""
+"""What a participant's startup kit permits to a job, to a user of the federation and to other users of the machine."""
 
 import os
 import stat
@@ -36,7 +36,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def examine_kit(folder: Path) -> tuple[Finding, ...]:
-    """Return what is found in the kit in ``folder``; raise ``DataError`` if there is none. Nothing is changed."""
+    """Return the findings on the kit in ``folder``; raise ``DataError`` if there is none. Changes nothing."""
     kit = read_kit(folder)
     local = folder / "local"
     findings = [
@@ -56,7 +56,7 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
 
 
 def check_list(kit: Kit) -> Iterator[Finding]:
-    """Yield what the kit's list allows beside the components that jobs of this package need."""
+    """Yield what the kit's list allows in addition to the components that jobs of this package need."""
     entries = entries_in_force(kit.resources, kit.target)
     if CLASS_ALLOW_LIST not in kit.resources:
         text = f"is not there, so that FLARE's own list is in force, {len(entries)} entries; {REMEDY}"
@@ -83,7 +83,7 @@ def check_list(kit: Kit) -> Iterator[Finding]:
 
 
 def check_mode(resources: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield whether FLARE refuses a class off the list, or only says so."""
+    """Yield whether FLARE rejects a class that is not on the list, or only reports it."""
     mode = resources.get(MODE, ENFORCE)
     if mode == ENFORCE:
         yield Finding(MODE, Status.OK, ENFORCE)
@@ -93,7 +93,7 @@ def check_mode(resources: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def check_rights(local: Path) -> Iterator[Finding]:
-    """Yield who may bring code, which no list of classes holds up, and who may run shell commands here."""
+    """Yield who may bring code, to which no list of classes applies, and who may run shell commands here."""
     policy = local / AUTHORIZATION
     policy = policy if policy.exists() else local / f"{AUTHORIZATION}.default"
     content = read_json(policy)
@@ -116,7 +116,7 @@ _RIGHTS = {
 
 
 def _has(rights: Any, right: str) -> bool:
-    """Return whether a role's ``rights`` include ``right``; a text in place of rights is the value of all of them."""
+    """Return whether a role's ``rights`` include ``right``; text in place of rights is the value of all of them."""
     value = rights.get(right, "none") if isinstance(rights, dict) else rights
     return value != "none"
 
@@ -145,7 +145,7 @@ def check_site_config(path: Path) -> Iterator[Finding]:
 
 
 def check_scopes(path: Path) -> Iterator[Finding]:
-    """Yield which scopes the site's privacy policy has; a job chooses its scope, so the weakest one counts."""
+    """Yield the scopes of the site's privacy policy; a job chooses its scope, so the weakest one counts."""
     if not path.exists():
         yield Finding(PRIVACY, Status.OK, "is not there: no filter of the site's own")
         return
@@ -207,5 +207,5 @@ def _is_open(path: Path) -> bool:
 
 
 def _some(names: list[str]) -> str:
-    """Return the first of ``names``, and how many more there are."""
+    """Return the first of ``names``, and the number of the others."""
     return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"

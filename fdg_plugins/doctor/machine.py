@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine has for this process: cores, memory, disks and ports, within the limits of its control group."""
+"""The resources available to this process: cores, memory, disks and ports, within the limits of its control group."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ CFS = ("quota", "period")
 # Measured, resident: 0.85 GiB with torch and FLARE loaded, 1.5 GiB after steps of ResNet-18, 224 px, batch 16.
 MEMORY_PER_SITE = 3 * 2**29
 MEMORY_OF_SERVER = 2**30
-LEAST_MEMORY = 2 * 2**30  # the server and one site with hardly more than torch and FLARE
+LEAST_MEMORY = 2 * 2**30  # the server and one site with little more than torch and FLARE
 LITTLE_DISK = 2 * 2**30
 NO_DISK = 2**28  # a run keeps its models several times over
 
@@ -38,13 +38,13 @@ class Cores:
 
     @property
     def usable(self) -> int:
-        """How many threads can run at the same time, at least one."""
+        """The number of threads that can run at the same time, at least one."""
         return max(1, min(self.allowed, int(self.quota) if self.quota is not None else self.allowed))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of memory of the machine, those free, and the limit of the control group (None: there is none)."""
+    """Bytes of the machine's memory, free bytes, and the limit of the control group (None: no limit)."""
 
     total: int
     available: int
@@ -52,18 +52,18 @@ class Memory:
 
     @property
     def usable(self) -> int:
-        """Bytes that a run can take."""
+        """The bytes that a run can use."""
         return self.available if self.limit is None else min(self.available, self.limit)
 
     @property
     def processes(self) -> int:
-        """How many sites' processes fit beside the server's."""
+        """The number of sites' processes that fit in addition to the server's."""
         return max(0, (self.usable - MEMORY_OF_SERVER) // MEMORY_PER_SITE)
 
 
 def read_cores() -> Cores:
     """Return the cores of this process."""
-    # Not every system that Python runs on can bind a process to cores.
+    # Not every system on which Python runs can bind a process to cores.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Cores(os.cpu_count() or allowed, allowed, cpu_quota())
 
@@ -75,7 +75,7 @@ def read_memory() -> Memory:
 
 
 def cpu_quota(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float | None:
-    """Return how many cores the control group may use at a time, the smallest of all groups above; None: no limit."""
+    """Return how many cores the control group may use at a time, the minimum over all its ancestors; None: no limit."""
     quotas = []
     for folder in _groups("cpu", root, membership):
         words = _text(folder / "cpu.max").split()  # version 2 of control groups
@@ -86,7 +86,7 @@ def cpu_quota(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float | No
 
 
 def memory_limit(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | None:
-    """Return the bytes that the control group may have, the smallest limit of all groups above; None: no limit."""
+    """Return the control group's memory limit in bytes, the minimum over all its ancestors; None: no limit."""
     limits = []
     for folder in _groups("memory", root, membership):
         limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
@@ -96,14 +96,14 @@ def memory_limit(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | N
 
 
 def _groups(controller: str, root: Path, membership: Path) -> Iterator[Path]:
-    """Yield the folders of this process's control group and of those above it, for either version."""
+    """Yield the folders of this process's control group and of its ancestors, for either version."""
     for line in _text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "" or controller in controllers.split(","):
             base = root / controllers
             folder = base / path.strip("/")
             yield folder
-            # In a container the path may be that of the host, and only the last of these be there.
+            # In a container, the path may be that of the host, and only the last of these may exist.
             yield from (above for above in folder.parents if above.is_relative_to(base))
 
 
@@ -115,7 +115,7 @@ def _text(path: Path) -> str:
 
 
 def check_cores(cores: Cores) -> Finding:
-    """Return how many cores can be used; a warning if a limit lies below what torch sees."""
+    """Return how many cores can be used; a warning if a limit is below what torch sees."""
     text = f"{cores.usable} usable of {cores.machine}"
     if cores.allowed < cores.machine:
         text += f"; this process is bound to {cores.allowed}"
@@ -137,14 +137,14 @@ def check_memory(memory: Memory, sites: int) -> Finding:
 
 
 def check_disks(cache: Path) -> Iterator[Finding]:
-    """Yield what is free where a run writes: the cache, temporary files, and the folder it is started from."""
+    """Yield the free space where a run writes: the cache, temporary files, and the working folder."""
     places = {"cache": cache, "temporary files": Path(tempfile.gettempdir()), "working folder": Path.cwd()}
     for name, place in places.items():
         yield check_disk(f"disk, {name}", place)
 
 
 def check_disk(check: str, place: Path) -> Finding:
-    """Return what is free at ``place``, or where it will be made; a problem if nothing can be written there."""
+    """Return the free space at ``place``, existing or not; a problem if nothing can be written there."""
     there = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         return Finding(check, Status.PROBLEM, f"{there} cannot be written to, expected a folder of this user's")
@@ -164,7 +164,7 @@ def check_ports(ports: Iterable[int] = PORTS) -> Finding:
 
 def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # A port whose last connections have just ended can be listened on, and FLARE does.
+        # FLARE can listen on a port whose last connections have just been closed.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user has set up for runs: ``FDG_*`` variables, data below the data root, ImageNet weights."""
+"""A user's set-up for runs: ``FDG_*`` variables, data below the data root, ImageNet weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ from fdg_plugins.storage import user_path
 
 
 def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield each ``FDG_*`` variable that is set; a problem for one that stops every job: unknown, or of no use."""
+    """Yield each ``FDG_*`` variable that is set; a problem for one that stops every job: unknown, or unusable."""
     set_ones = {name: value for name, value in sorted(environment.items()) if name.startswith(PREFIX) and value.strip()}
     if not set_ones:
         yield Finding("variables", Status.OK, f"no {PREFIX}* variable is set")
@@ -60,7 +60,7 @@ def _make_objective(name: str, settings: Mapping[str, str]) -> None:
 
 
 def _refuse_if_all(uses: Sequence[Callable[[], None]]) -> None:
-    """Raise the first error of ``uses`` if every one raises: a value must suit one of those that have the setting."""
+    """Raise the first error of ``uses`` if all raise: a value must suit at least one owner of the setting."""
     errors = []
     for use in uses:
         try:
@@ -72,7 +72,7 @@ def _refuse_if_all(uses: Sequence[Callable[[], None]]) -> None:
 
 
 def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the data root, and each data set of the catalogue that is below it with the domains found."""
+    """Yield the data root, and each data set of the catalogue below it with the domains found."""
     named = environment.get("FDG_DATA_ROOT", "").strip()
     if not named:
         text = "FDG_DATA_ROOT is not set: unless a site's config names a data root, PACS is drawn as a STAND-IN"
@@ -90,7 +90,7 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _check_data_set(root: Path, spec: DatasetSpec) -> Iterator[Finding]:
-    """Yield what is there of one data set; nothing if its folder is not. Names of folders are read, no image."""
+    """Yield what exists of one data set; nothing if its folder does not exist. Reads names of folders, no images."""
     if not spec.needs_data_root or not (root / spec.folder).is_dir():
         return
     check = f"data, {spec.name}"
@@ -112,7 +112,7 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Iterator[Finding]:
 
 
 def check_weights(environment: Mapping[str, str]) -> Finding:
-    """Return which ImageNet weights the server would start from; they are not read."""
+    """Return which ImageNet weights the server would start from; the files are not read."""
     named = environment.get("FDG_PRETRAINED_FILE", "").strip()
     if named:
         path = user_path(named, environment)
@@ -130,6 +130,6 @@ def check_weights(environment: Mapping[str, str]) -> Finding:
 
 
 def cache_folder_of(environment: Mapping[str, str]) -> Path:
-    """Return where what is made once is kept, such as the stand-in: ``FDG_CACHE``, or this user's cache."""
+    """Return the folder for generated files such as the stand-in: ``FDG_CACHE``, or this user's cache."""
     named = environment.get("FDG_CACHE", "").strip()
     return stand_in_root(user_path(named, environment) if named else None).parent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which software is installed, whether the versions are supported, and which GPUs torch can use."""
+"""The installed software, whether its versions are supported, and the GPUs that torch can use."""
 
 import platform
 import sys
@@ -14,14 +14,14 @@ from packaging.requirements import Requirement
 from fdg_plugins.doctor.finding import Finding, Status, gibibytes
 
 PACKAGE = "fdg-plugins"
-NAMED = ("nvflare", "torch", "torchvision")  # shown even if all is well
+NAMED = ("nvflare", "torch", "torchvision")  # shown even if their versions are supported
 OLDEST_PYTHON = (3, 11)
 DRIVER = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: its id as ``-gpu`` takes it, name, and bytes of memory, all and free."""
+    """One GPU: its id for ``-gpu``, its name, and its bytes of memory, total and free."""
 
     id: str
     name: str
@@ -30,7 +30,7 @@ class Gpu:
 
 
 def check_versions() -> Iterator[Finding]:
-    """Yield Python, this package and what it needs; a problem for what is missing or not in the supported range."""
+    """Yield Python, this package and its requirements; a problem for what is missing or not supported."""
     supported = sys.version_info >= OLDEST_PYTHON
     wanted = "" if supported else f", expected {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer"
     yield Finding("python", Status.OK if supported else Status.PROBLEM, platform.python_version() + wanted)
@@ -45,7 +45,7 @@ def check_versions() -> Iterator[Finding]:
 
 
 def check_requirements(requirements: list[Requirement]) -> Iterator[Finding]:
-    """Yield a finding for each requirement that is shown always, or is not met; one for all others together."""
+    """Yield a finding for each requirement that is always shown or not met, and one for all others together."""
     others = 0
     for requirement in requirements:
         finding = check_requirement(requirement)
@@ -71,7 +71,7 @@ def check_requirement(requirement: Requirement) -> Finding:
 def read_gpus(environment: Mapping[str, str]) -> list[Gpu]:
     """Return the GPUs that torch can use, with their ids on the machine.
 
-    Asking for their memory makes a context on each, for as long as this process lives.
+    Querying their memory creates a context on each, which persists as long as this process.
     """
     import torch
 
@@ -105,7 +105,7 @@ def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
     if not DRIVER.exists():
         yield Finding("gpu", Status.OK, f"none, sites compute on the CPU; {built}")
         return
-    with warnings.catch_warnings(record=True) as caught:  # torch says why as a warning
+    with warnings.catch_warnings(record=True) as caught:  # torch gives the reason as a warning
         warnings.simplefilter("always")
         torch.cuda.is_available()
     reason = " ".join(str(caught[0].message).split()) if caught else f"{built}; is the driver too old, or hidden?"
@@ -113,7 +113,7 @@ def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
 
 
 def check_device(environment: Mapping[str, str], gpus: list[Gpu]) -> Iterator[Finding]:
-    """Yield a problem if ``FDG_DEVICE`` names a GPU that is not there."""
+    """Yield a problem if ``FDG_DEVICE`` names a GPU that does not exist."""
     device = environment.get("FDG_DEVICE", "").strip()
     if not device.startswith("cuda"):
         return

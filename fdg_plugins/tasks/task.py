@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of a task: everything that depends on what a network learns from an image.
 
-Only this package knows the form of a target, the loss, and the evaluation of a model. Shapes: images ``[B, C, H, W]``;
-logits as the network returns them, with B as the first dimension; targets as :meth:`Task.collate` returns them, with B
-as the first dimension; Y classes; S samples of D features each. A *sample* is a unit with one class: an image for
-classification, a pixel if every pixel has its own class.
+Only ``fdg_plugins.tasks`` knows the form of a target, the loss, and the evaluation of a model. Shapes: images
+``[B, C, H, W]``; logits as the network returns them, with B as the first dimension; targets as :meth:`Task.collate`
+returns them, with B as the first dimension; Y classes; S samples of D features each. A *sample* is a unit with one
+class: an image for classification, a pixel if every pixel has its own class.
 """
 
 from abc import ABC, abstractmethod

@@ -10,7 +10,7 @@ own classes, with any test runner:
     ...     promise(FedAvgAggregator)
 
 Each assertion takes the class and raises ``AssertionError`` on a violation. A class is exempt from an assertion only by
-its own declarations, such as ``neutral`` or ``whole_updates``. A run loads nothing from this package.
+its own declarations, such as ``neutral`` or ``whole_updates``. A run loads nothing from here.
 """
 
 from fdg_plugins.testing.aggregators import AGGREGATOR_CONTRACT

@@ -83,7 +83,7 @@ def by_hand(model: ExtractorClassifier, batches: Sequence[Batch]) -> Tensors:
 
 
 def site_round(site: str = "photo", number: int = 0) -> SiteRound:
-    """Return the coordinates of a site's round."""
+    """Return the description of a site's round: site, round number, the test's seed and learning rate."""
     return SiteRound(site, number, seed=1, learning_rate=RATE)
 
 

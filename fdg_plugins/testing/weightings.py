@@ -85,7 +85,7 @@ def what_it_learns_from_is_declared(class_: WeightingClass) -> None:
 
 
 def round_of(number: int) -> RoundOf:
-    """Return the coordinates of a round of all sites."""
+    """Return the description of a round of all sites."""
     return RoundOf(number, ROUNDS, tuple(sorted(SITES)))
 
 

@@ -160,7 +160,10 @@ class Images:
         return balanced(shuffled, count)
 
     def batches(self, data: DomainData, samples: Sequence[Sample]) -> Batches:
-        """Return the images in batches, images ``[B, C, S, S]`` and labels ``[B]``, as the run's sites evaluate them."""
+        """Return the images in batches, images ``[B, C, S, S]`` and labels ``[B]``, as the sites evaluated them.
+
+        The images are resized to the run's ``image_size`` S, in pixels.
+        """
         size = self._run.record.protocol.image_size
         return list(evaluation_batches(data, samples, image_size=size, batch_size=BATCH))
 
