@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from finished runs: which of them may stand in one table, and the table beside the papers' numbers.
+"""The analysis of finished runs: which runs are comparable, and the table of their results beside the papers' numbers.
 
-:func:`find_runs` reads records; :func:`method_name` says what a method is called; :func:`check_comparable` refuses to
-mix; :func:`target_score` applies a selection rule; :func:`build_table` makes the table that ``fdg report`` prints.
+:func:`find_runs` reads records; :func:`method_name` names methods; :func:`check_comparable` rejects runs that are not
+comparable; :func:`target_score` applies a selection rule; :func:`build_table` builds the table of ``fdg report``.
 """
 
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats

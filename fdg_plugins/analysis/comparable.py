@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""May these runs stand in one table? Only where nothing but method, held-out domain and seed is different.
+"""The check whether runs may share a table: they may differ only in method, held-out domain and seed.
 
-Centralised references may stand beside federated runs on the same data: what is trained on which images must agree
-among all, and how it is trained, such as the number of rounds, among the runs of each kind.
+Centralised references may be compared with federated runs on the same data: model, data and images must agree among
+all, and training settings such as the number of rounds among the runs of each kind.
 """
 
 import re
@@ -14,7 +14,7 @@ from fdg_plugins.analysis.runs import Run
 from fdg_plugins.centralised.schedule import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.errors import SettingsError
 
-# The first two are what a table ranges over; the others are the method's, or change no result.
+# A table ranges over the first two; the others belong to the method, or change no result.
 _FREE_FIELDS = (
     "target",
     "seed",
@@ -29,10 +29,10 @@ _FREE_FIELDS = (
 def check_comparable(runs: Sequence[Run]) -> None:
     """Raise ``SettingsError`` naming the first difference, both values and both runs.
 
-    Compared are the kind of data, the protocol without held-out domain, seed and method, where the initial weights
-    came from, the package's major version, and how the sites of each domain split it: their number, the numbers of
-    images and, among runs of one seed, the images themselves by their hash. What only says how a model is trained is
-    compared among federated runs, and among centralised ones.
+    Compares the kind of data, the protocol without held-out domain, seed and method, the source of the initial
+    weights, the package's major version, and the splits of each domain over its sites: the number of sites, the
+    numbers of images and, among runs of one seed, the images themselves by their hash. Settings that only concern
+    training are compared among federated runs, and among centralised ones.
     """
     seen: dict[str, tuple[Run, Any]] = {}
     for run in runs:
@@ -46,9 +46,9 @@ def check_comparable(runs: Sequence[Run]) -> None:
 
 
 def without_repeats(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[tuple[Run, Run], ...]]:
-    """Return the runs without copies of one another, and each copy with the run that stands for it.
+    """Return the runs without duplicates, and each duplicate with the run that represents it.
 
-    Raises ``SettingsError`` for two runs of one method, held-out domain and seed that ended differently.
+    Raises ``SettingsError`` for two runs of one method, held-out domain and seed with different results.
     """
     kept: dict[tuple[Any, ...], Run] = {}
     copies: list[tuple[Run, Run]] = []
@@ -66,12 +66,12 @@ def without_repeats(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[tuple[R
 
 
 def settings_key(run: Run) -> tuple[Any, ...]:
-    """Return what tells a method with its settings from every other, as a key."""
+    """Return a key that identifies a method together with its settings."""
     return run.method, tuple(method_settings(run.record).items())
 
 
 def _facts(run: Run) -> Iterator[tuple[str, Any]]:
-    """Yield what must agree, in words, and its value."""
+    """Yield the facts that must agree: a description and a value each."""
     record = run.record
     yield "the stand-in", "used" if record.stand_in else "not used"
     yield "data", record.data
@@ -89,7 +89,7 @@ def _facts(run: Run) -> Iterator[tuple[str, Any]]:
 
 
 def _splits(run: Run) -> Iterator[tuple[str, Any]]:
-    """Yield the splits by domain and role; the seed in a split's name is no difference."""
+    """Yield the splits by domain and role; the seed in a split's name is not a difference."""
     sites: dict[tuple[str, str], list[Any]] = {}
     for reply in run.record.census.values():
         role = "held-out" if reply.domain == run.target else "source"

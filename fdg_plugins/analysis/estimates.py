@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means over seeds, and the difference of two of them. Accuracies, and scores like them, are fractions in [0, 1]."""
+"""Means over seeds, and differences of two means. Accuracies and similar scores are fractions in [0, 1]."""
 
 import math
 import statistics
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``count`` runs and their standard deviation, None where it is unknown or there is one run.
+    """A mean over ``count`` runs and their standard deviation, None if it is unknown or there is one run.
 
-    ``by_seed`` holds the runs' own values where they are known; ``notes`` are remarks on this number.
+    ``by_seed`` contains the runs' own values if they are known; ``notes`` are remarks on this number.
     """
 
     mean: float
@@ -22,7 +22,7 @@ class Estimate:
 
 
 def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
-    """Return mean and sample standard deviation (divisor n - 1) of the values; None of no values."""
+    """Return mean and sample standard deviation (divisor n - 1) of the values; None if there are no values."""
     values = [value for _, value in sorted(by_seed.items())]
     if not values:
         return None
@@ -38,7 +38,7 @@ def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Difference:
-    """Ours minus theirs, and its standard error; None where either deviation is unknown."""
+    """Our value minus the printed one, and its standard error; None if either deviation is unknown."""
 
     value: float
     standard_error: float | None

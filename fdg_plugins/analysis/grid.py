@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table as text, before it is Markdown, LaTeX or lines: percentages, the best marked, caption and footnotes."""
+"""A table as text, before it is rendered: percentages, the best values marked, caption and footnotes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _WITHIN = {True: "yes", False: "no", None: "unknown"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell's text; ``best`` is to be shown in bold."""
+    """One cell's text; a ``best`` cell is rendered in bold."""
 
     text: str
     best: bool = False
@@ -30,9 +30,9 @@ Groups = tuple[tuple[Row, ...], ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows of cells in groups, one per method, of as many columns as the header; the first ``words`` are no numbers.
+    """Rows of cells in groups, one group per method, with one cell per header; the first ``words`` columns are text.
 
-    ``references`` are the groups of the block that stands below the others, under the heading :data:`REFERENCES`.
+    ``references`` are the groups of the lower block, under the heading :data:`REFERENCES`.
     """
 
     caption: str
@@ -44,17 +44,17 @@ class Grid:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """All rows, of both blocks."""
+        """All rows of both blocks."""
         return tuple(row for group in (*self.groups, *self.references) for row in group)
 
     @property
     def separated(self) -> bool:
-        """Whether there is a line between groups: where one of them has several rows."""
+        """Whether lines separate the groups: true if any group has several rows."""
         return any(len(group) > 1 for group in (*self.groups, *self.references))
 
 
 def to_grid(table: Table, digits: int = 1) -> Grid:
-    """Return ``table`` as text, scores, fractions in percent, with ``digits`` decimals."""
+    """Return ``table`` as text, with scores to ``digits`` decimals and fractions in percent."""
     writer = _Writer(table, digits)
     groups = tuple(tuple(writer.rows_of(method)) for method in table.methods if not method.is_reference)
     references = tuple(tuple(writer.rows_of(method)) for method in table.methods if method.is_reference)
@@ -75,14 +75,14 @@ class _Writer:
         self.best = {(block, rule): self._best(block, rule) for block in (False, True) for rule in table.rules}
         self.marks: dict[str, str] = {}
 
-    # --- around the rows ---
+    # --- header, caption and footnotes ---
 
     def header(self) -> tuple[str, ...]:
         """Return the titles of the columns."""
         return (*self._words("method", "selection", "whose"), *self.table.columns)
 
     def caption(self) -> str:
-        """Return what the numbers are: of which data, how made, how selected, over how many seeds."""
+        """Return the description of the numbers: the data, the training, the selection, and the number of seeds."""
         facts, rules = self.table.facts, self.table.rules
         selection = RULES[rules[0]] if len(rules) == 1 else "by several rules"
         parts = [", ".join(_described(facts)), f"selection: {selection}", f"fdg-plugins {', '.join(facts.versions)}"]
@@ -97,7 +97,7 @@ class _Writer:
         return f"mean ± standard deviation over {', '.join(map(str, self.counts)) or 'no'} seeds ({seeds})"
 
     def notes(self) -> list[str]:
-        """Return the footnotes; call it when all rows are written."""
+        """Return the footnotes; call this after all rows are written."""
         table = self.table
         notes = [f"[{mark}] {text}." for text, mark in self.marks.items()]
         if ORACLE in table.rules:
@@ -119,7 +119,7 @@ class _Writer:
     # --- rows ---
 
     def rows_of(self, method: MethodRows) -> list[tuple[Cell, ...]]:
-        """Return ours under each rule, then for each paper its row and below it the differences."""
+        """Return our rows, one per rule, and for each paper its row followed by the differences."""
         rows = [self._ours(method, result) for result in method.results]
         for printed in method.printed:
             rows.append(self._theirs(method, printed))
@@ -177,9 +177,9 @@ class _Writer:
         return f"{text} ({cell.count})" if counted and len(self.counts) > 1 else text
 
     def _best(self, references: bool, rule: str) -> dict[str, str]:
-        """Return the best mean of each column of a block as it is printed: of the methods, or of the references.
+        """Return the best mean of each column of a block, as printed: of the methods, or of the references.
 
-        None where nothing is compared, or by the oracle.
+        Empty for the oracle; without columns that have only one value.
         """
         if rule == ORACLE:
             return {}
@@ -196,14 +196,14 @@ class _Writer:
         return max(printed, key=lambda text: self.table.facts.score.goodness(float(text)))
 
     def _marked(self, notes: Sequence[str]) -> str:
-        """Return the marks of footnotes, new ones numbered as they come."""
+        """Return the marks of footnotes; new footnotes are numbered consecutively."""
         for note in notes:
             self.marks.setdefault(note, str(len(self.marks) + 1))
         return "".join(f" [{self.marks[note]}]" for note in notes)
 
 
 def _described(facts: Facts) -> list[str]:
-    """Return what the runs were made on and with; the data's own name says STAND-IN where it is one."""
+    """Return the data and settings that the runs share; the name of the data contains STAND-IN if it applies."""
     weights = "ImageNet weights" if facts.initial_weights == "imagenet" else facts.initial_weights
     sites = " to ".join(str(number) for number in dict.fromkeys((facts.sources[0], facts.sources[-1])))
     parts = [facts.data, weights, facts.model, f"{facts.image_size} px"]

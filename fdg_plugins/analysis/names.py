@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a method is called in tables and figures: one name for one method, however its job spelt it."""
+"""The names of methods in tables and figures: one name per method, in whatever form its job names it."""
 
 import inspect
 import json
@@ -18,8 +18,8 @@ from fdg_plugins.settings.protocol import Protocol
 def method_name(method: Method) -> str:
     """Return the name of aggregator, weighting and objective together: ``fedomg``, ``fedomg+ga+dim``, ``fediir``.
 
-    FedAvg's compositions that were published under a name have that one. An aggregator that this package does not
-    know goes by the name of its class. In the place of an aggregator, a centralised run has its algorithm.
+    Compositions of FedAvg that were published under a name have that name. An aggregator that this package does not
+    know is named by its class. A centralised run has its algorithm in the place of an aggregator.
     """
     for name, algorithm in ALGORITHMS.items():
         if method.aggregator == algorithm.__name__:
@@ -33,7 +33,7 @@ def method_name(method: Method) -> str:
 
 
 def _of_aggregator(class_name: str) -> Composition:
-    """Return what the method of an aggregator alone is made of; one that nobody announces is a direction itself."""
+    """Return the composition of an aggregator's method; an aggregator without a record is a direction of its own."""
     for record in METHODS.all():
         if record.aggregator is not None and public_path(record.aggregator).rpartition(".")[2] == class_name:
             return published()[record.key]
@@ -41,19 +41,19 @@ def _of_aggregator(class_name: str) -> Composition:
 
 
 def method_title(name: str) -> str:
-    """Return a method's name for people: ``FedOMG + GA`` for ``fedomg+ga``, ``V-REx`` for ``vrex``."""
+    """Return a method's display name: ``FedOMG + GA`` for ``fedomg+ga``, ``V-REx`` for ``vrex``."""
     return ALGORITHMS[name].title if is_centralised(name) else title_of(name)
 
 
 def is_centralised(name: str) -> bool:
-    """Return whether the name is that of a centralised reference, and of no federated method."""
+    """Return whether the name is that of a centralised reference rather than a federated method."""
     return name in ALGORITHMS
 
 
 def method_order(name: str) -> tuple[int, int, str]:
-    """Return the key by which methods are sorted in tables: FedAvg first, compositions after what they extend.
+    """Return the sort key of methods in tables: FedAvg first, compositions after the methods that they extend.
 
-    Centralised references come last, behind methods that this package does not know.
+    Centralised references come last, after unknown methods.
     """
     known, references = list(published()), list(ALGORITHMS)
     if is_centralised(name):
@@ -63,10 +63,10 @@ def method_order(name: str) -> tuple[int, int, str]:
 
 
 def method_settings(record: RunRecord) -> dict[str, Any]:
-    """Return all settings of a run's method as plain values, those of weighting and objective among them.
+    """Return all settings of a run's method as plain values, including those of weighting and objective.
 
     A setting of the objective that shares its name with one of the aggregator or the protocol is called
-    ``objective <name>``. Defaults of the weighting are written out, so that saying them makes no difference.
+    ``objective <name>``. Defaults of the weighting are included, so specifying them explicitly makes no difference.
     """
     settings = {name: value for name, value in record.method.settings.items() if name != "weighting"}
     if "weighting" in record.method.settings:
@@ -87,7 +87,7 @@ def method_fields(record: RunRecord) -> list[str]:
 
 
 def _named(spec: Any) -> tuple[str, dict[str, Any]]:
-    """Return name and settings of a part that is spelt as a name or as an object with a name."""
+    """Return name and settings of a part given as a name or as an object with a name."""
     if not isinstance(spec, dict):
         return str(spec), {}
     return str(spec.get("name", "")), {name: value for name, value in spec.items() if name != "name"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What papers print for a method on a data set, with one site per source domain and all of them in every round."""
+"""The numbers that papers print for a method on a data set, with one site per source domain and all sites per round."""
 
 import csv
 import functools
@@ -19,7 +19,7 @@ ALL_PAPERS = "paper"
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: ``runs`` is how many its numbers are means of, ``selection`` how it says that it selects models."""
+    """A paper: its numbers are means of ``runs`` runs; ``selection`` is the model selection that it states."""
 
     key: str
     title: str
@@ -29,7 +29,7 @@ class Paper:
 
 
 class PrintedNumber(NamedTuple):
-    """One line of the data file; mean and standard deviation are fractions, ``std`` None where none is printed."""
+    """One line of the data file; mean and standard deviation are fractions, ``std`` is None if none is printed."""
 
     paper: str
     table: int
@@ -45,7 +45,7 @@ class PrintedNumber(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """What one paper prints for one method, by this package's names of domains, or ``average``; and in which tables."""
+    """The numbers of one paper for one method, by this package's domain names or ``average``; and their tables."""
 
     paper: Paper
     tables: tuple[int, ...]
@@ -84,10 +84,10 @@ def printed_numbers() -> tuple[PrintedNumber, ...]:
 
 
 def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[PrintedRow, ...]:
-    """Return what the papers print for this package's ``method`` on its ``dataset``, one row per paper.
+    """Return the printed numbers for this package's ``method`` on its ``dataset``, one row per paper.
 
-    ``against`` names one paper, or all of them by ``paper``. Raises ``SettingsError`` if it names none, and if no
-    paper asked for has the data set.
+    ``against`` is a paper's key, or ``paper`` for all. Raises ``SettingsError`` for an unknown paper, and if none of
+    the requested papers uses the data set.
     """
     asked = _asked(against)
     printed = PRINTED_DATASETS.get(dataset)
@@ -112,14 +112,14 @@ def _asked(against: str) -> tuple[str, ...]:
 
 
 def _one_site_per_source(number: PrintedNumber) -> bool:
-    """Whether every source domain is one site, all train in every round, and nothing else about it is varied."""
+    """Return whether each source domain is one site, all sites train in every round, and nothing else is varied."""
     expected = len(DOMAINS[number.dataset]) - 1
     found = re.fullmatch(r"clients=(\d+),sampled=(\d+)", number.setting)
     return found is not None and {int(count) for count in found.groups()} == {expected}
 
 
 def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
-    """Return one paper's row: the fullest of its tables, and from the others what that one lacks, deviations too."""
+    """Return one paper's row: its fullest table, completed by numbers and deviations from its other tables."""
     first = numbers[0]
     sizes = {table: sum(number.table == table for number in numbers) for table in {number.table for number in numbers}}
     taken: dict[str, PrintedNumber] = {}

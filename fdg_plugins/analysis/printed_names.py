@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the papers' tables call data sets, domains and methods, and what this package calls them. None: has no such.
+"""Map the papers' names of data sets, domains and methods to this package's names. None: no counterpart.
 
 The names on the left are those of ``data/paper-results.csv``, which are lower-case forms of the printed ones. Methods
-and what they are made of are called there by names that this package understands, or by none.
+and their parts have names there that this package understands, or has no counterpart for.
 """
 
 from fdg_plugins.errors import SettingsError
@@ -18,7 +18,7 @@ PRINTED_DATASETS = {
     "rotatedmnist": "rotatedmnist",
     "rotatedmnist_7k": "rotatedmnist",
 }
-"""From a data set of this package to the papers' name of it. Images or classes may differ in number: ``REMARKS``."""
+"""From a data set of this package to the papers' name. The images or classes may differ in number: ``REMARKS``."""
 
 DOMAINS = {
     "pacs": {name: name for name in ("art_painting", "cartoon", "photo", "sketch")},
@@ -35,7 +35,7 @@ REMARKS = {
     ("feddim", "rotatedmnist"): "RotatedMNIST of 7,000 images",
     ("feddg-ga", "domainnet"): "the paper does not say which classes of DomainNet; the accuracies fit a subset of 10",
 }
-"""What the papers' texts say of a data set that its name does not, by paper and the papers' name of the data set."""
+"""Facts about a data set that only the papers' texts state, by paper and the papers' name of the data set."""
 
 
 def method_of(printed: str) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table as CSV for programs: one line per method, source, selection and column; fractions, nothing rounded."""
+"""A table as CSV for programs: one line per method, source, selection and column; unrounded fractions."""
 
 import csv
 import io
@@ -43,11 +43,11 @@ FIELDS = (
 
 
 def render_csv(table: Table) -> str:
-    """Return the lines under their header.
+    """Return the table as CSV with a header.
 
     ``kind`` is ``ours``, ``printed`` or ``difference`` (ours minus printed, in ``mean``); ``values`` are
-    ``seed:accuracy``, parted by semicolons. A missing cell has 0 seeds and no mean; what does not apply is empty:
-    ``rounds`` for a centralised reference, ``steps`` for a federated method.
+    ``seed:accuracy``, separated by semicolons. A missing cell has 0 seeds and no mean; fields that do not apply are
+    empty: ``rounds`` for a centralised reference, ``steps`` for a federated method.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")

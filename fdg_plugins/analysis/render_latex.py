@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table in LaTeX: a ``table`` environment with the rules of the package booktabs, which the document must load."""
+"""A table in LaTeX: a ``table`` environment with rules from the package booktabs, which the document must load."""
 
 import re
 
@@ -21,13 +21,13 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "±": r"$\pm$",
     "²": r"$^2$",
-    "[": "{[}",  # at the start of a row it would be read as an argument of the line break before it
+    "[": "{[}",  # at the start of a row, it would be read as an argument of the preceding line break
     "]": "{]}",
 }
 
 
 def render_latex(grid: Grid) -> str:
-    """Return the environment, ended by a newline; its text is ASCII where that of the table is."""
+    """Return the environment, terminated by a newline; an ASCII table results in ASCII."""
     columns = "l" * grid.words + "r" * (len(grid.header) - grid.words)
     blocks = [_block(grid.groups, grid.separated)] if grid.groups else []
     if grid.references:
@@ -57,7 +57,7 @@ def _block(groups: Groups, separated: bool) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` in which LaTeX reads no command."""
+    """Return ``text`` with LaTeX's special characters escaped."""
     return _QUOTED.sub(r"``\1''", "".join(_SPECIAL.get(character, character) for character in text))
 
 

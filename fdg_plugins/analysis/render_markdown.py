@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table in Markdown, as GitHub and most others read it."""
+"""A table in Markdown, in the dialect of GitHub and most other readers."""
 
 import re
 
@@ -7,7 +7,7 @@ from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
 
 
 def render_markdown(grid: Grid) -> str:
-    """Return caption, table and footnotes, ended by a newline."""
+    """Return caption, table and footnotes, terminated by a newline."""
     alignment = [":---" if column < grid.words else "---:" for column in range(len(grid.header))]
     lines = [_row([_escaped(title) for title in grid.header]), _row(alignment)]
     lines += _block(grid.groups)
@@ -31,5 +31,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text in which no character means markup; underscores within words do not, and stay as they are."""
+    """Return ``text`` with markup escaped; underscores within words are no markup and stay unchanged."""
     return re.sub(r"[\\|*<`\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs, found by their records: below a sweep, a run's folder, a simulator's workspace, a downloaded job."""
+"""Finished runs, found by their records: in a sweep, a run's folder, a simulator's workspace, or a downloaded job."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from fdg_plugins.storage import parse_json
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its record, and the folder where that lies."""
+    """A finished run: its record, and the record's folder."""
 
     folder: Path
     record: RunRecord
@@ -38,23 +38,23 @@ class Run:
 
     @property
     def dataset(self) -> str:
-        """The data set by name."""
+        """The name of the data set."""
         return self.record.protocol.dataset
 
 
 @dataclass(frozen=True)
 class FoundRuns:
-    """The finished runs below some paths, sorted by folder, and what was left out: each folder with the reason."""
+    """The finished runs below some paths, sorted by folder, and the folders left out, each with the reason."""
 
     runs: tuple[Run, ...]
     left_out: tuple[tuple[Path, str], ...]
 
 
 def find_runs(paths: Iterable[Path]) -> FoundRuns:
-    """Return the runs whose ``results.json`` lies at or below ``paths``; links below them are not followed.
+    """Return the runs whose ``results.json`` is at or below ``paths``; links below them are not followed.
 
-    A run that is not finished, of another schema version or unreadable is left out; one that lies below two of the
-    paths is taken once. Raises ``DataError`` for a path that does not exist.
+    Unfinished and unreadable runs, and those of another schema version, are left out; a run below two of the paths is
+    returned once. Raises ``DataError`` for a path that does not exist.
     """
     runs: dict[Path, Run] = {}
     left_out: dict[Path, str] = {}
@@ -74,7 +74,7 @@ def find_runs(paths: Iterable[Path]) -> FoundRuns:
 
 
 def _read_finished(file: Path) -> RunRecord:
-    """Return the record in ``file``; ``DataError`` with the bare reason if it is not that of a finished run."""
+    """Return the record in ``file``; raise ``DataError`` with the reason if it is not that of a finished run."""
     try:
         value = parse_json(file.read_bytes(), RESULTS_FILE)
     except OSError as error:
@@ -90,7 +90,7 @@ def _read_finished(file: Path) -> RunRecord:
 
 
 def _record_files(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
-    """Yield the records at or below ``path``; folders that cannot be listed go to ``left_out``."""
+    """Yield the records at or below ``path``; adds folders that cannot be listed to ``left_out``."""
     if path.is_file():
         yield path
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selection rules: which of a run's models is the one whose score on the held-out domain is reported.
+"""Selection rules: which of a run's models determines the reported score on the held-out domain.
 
-``last``, ``source_validation`` and ``oracle`` are the choices that the record holds. ``source_worst`` follows from its
-evaluations: the model whose score on its worst source domain is best, the earliest of equals, among those that
-every source judged. The oracle looks at the held-out domain; it bounds what a selection could reach and is no result.
+``last``, ``source_validation`` and ``oracle`` are the choices stored in the record. ``source_worst`` is derived from
+its evaluations: among the models that every source evaluated, the one with the best score on its worst source domain,
+the earliest if several are equal. The oracle uses the held-out domain; it bounds any selection and is not a result.
 """
 
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
@@ -31,6 +31,6 @@ def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
 
 
 def target_score(record: RunRecord, rule: str) -> float | None:
-    """Return the score, no percentage, of the chosen model on the held-out domain; None if nobody judged it there."""
+    """Return the chosen model's score on the held-out domain, not in percent; None if it was not evaluated there."""
     evaluation = selected(record, rule)
     return None if evaluation is None else evaluation.target

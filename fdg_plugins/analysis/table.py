@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's table from runs: a row per method, a column per held-out domain and their average, means over seeds.
 
-Below the federated methods stand the centralised references, if there are runs of any.
+Centralised references, if there are any, follow below the federated methods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ from fdg_plugins.tasks import ScoreKind
 
 @dataclass(frozen=True)
 class Facts:
-    """What all runs of a table share and a reader must know; ``sources`` are the numbers of source sites.
+    """The facts that all runs of a table share and a reader needs; ``sources`` are the numbers of source sites.
 
-    ``rounds`` are those of the federated runs, ``steps`` those of the centralised ones; None where there are none.
+    ``rounds`` are those of the federated runs, ``steps`` those of the centralised ones; None if there are no such runs.
     """
 
     dataset: str
@@ -43,7 +43,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Result:
-    """Scores under one selection rule by column, not in percent; a column that is not there is missing."""
+    """Scores under one selection rule by column, as fractions, not percent; an absent column is missing."""
 
     rule: str
     cells: Mapping[str, Estimate]
@@ -51,7 +51,7 @@ class Result:
 
 @dataclass(frozen=True)
 class MethodRows:
-    """One method: ours under each rule, and what papers print. ``label`` tells its settings from its neighbours'."""
+    """One method: our results under each rule, and those printed in papers. ``label`` states distinctive settings."""
 
     method: str
     label: str
@@ -60,7 +60,7 @@ class MethodRows:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is a centralised reference, which is compared with others of its kind alone."""
+        """Whether this is a centralised reference, which is compared only with other references."""
         return is_centralised(self.method)
 
 
@@ -68,7 +68,7 @@ class MethodRows:
 class Table:
     """The table: ``columns`` are the held-out domains and the average; ``notes`` say what was not counted.
 
-    ``against`` is whose printed numbers were asked for, None for nobody's.
+    ``against`` names the papers whose printed numbers were requested, None for none.
     """
 
     facts: Facts
@@ -80,10 +80,11 @@ class Table:
 
 
 def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,), against: str | None = None) -> Table:
-    """Return the table of ``runs``, of which there is at least one, under the selection rules of ``rules``.
+    """Return the table of one or more ``runs`` under the selection rules ``rules``.
 
-    ``against`` names a paper, or ``paper`` for all, whose numbers stand beside ours. Raises ``SettingsError`` if the
-    runs must not stand in one table, or beside printed numbers because they used the stand-in or data of no paper.
+    ``against`` names a paper, or ``paper`` for all, whose numbers are shown next to ours. Raises ``SettingsError`` if
+    the runs are not comparable, or not comparable with printed numbers because they used the stand-in or data of no
+    paper.
     """
     check_comparable(runs)
     runs, copies = without_repeats(runs)
@@ -136,7 +137,7 @@ def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the domains in the catalogue's order; of a data set that is not in it, those that the sites named."""
+    """Return the domains in the catalogue's order; for an unknown data set, those that the sites named."""
     try:
         return dataset_spec(runs[0].dataset).domains
     except SettingsError:

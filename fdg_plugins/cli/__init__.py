@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``fdg``: what an operator or a lead does with this package outside a run."""
+"""The command ``fdg``: an operator's or lead's tasks with this package outside a run."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg allow-list``: an operator allows this package's components at one participant, and no others."""
+"""``fdg allow-list``: allow this package's components, and no others, at one participant."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,8 +28,8 @@ def allow_list(
     """Allow this package's components at one server or site, by their exact class paths, and no others.
 
     Writes class_allow_list of local/resources.json, which FLARE reads at the start of every job: no restart is needed.
-    The list is the least one: the components that the jobs of this package name, and what the operator has added.
-    FLARE's own defaults are left out, also where an earlier version wrote them: some of them let a job take results
+    The list is minimal: the components that the jobs of this package name, and those the operator has added. FLARE's
+    own defaults are omitted, and removed if an earlier version wrote them, because some of them let a job send results
     past the site's filters. --keep-flare-defaults keeps them, and says what they open.
 
     Examples:
@@ -57,7 +57,7 @@ def allow_list(
 
 
 def _warn(merge: "Merge") -> None:
-    """Say what the list opens beside the components of this package."""
+    """Warn of what the list permits in addition to the components of this package."""
     from fdg_plugins.flare.allow_list import by_group
 
     for entry in merge.too_wide:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg audit``: a site's administrator reads what has left the site."""
+"""``fdg audit``: show a site's administrator what has left the site."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ NUMBERS = ("round", "tensors", "values", "bytes", "L2 norm")
 
 
 class Reading(NamedTuple):
-    """One audit file: of its whole lines one for each answer that was asked for, and those that are broken."""
+    """One audit file: one intact line per requested answer, and the broken lines."""
 
     path: Path
     lines: "list[AuditLine]"
@@ -50,13 +50,13 @@ def audit(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with everything that the file holds.")] = False,
 ) -> None:
-    """Show what has left a site: every answer to the server, with its tensors, sizes and lengths.
+    """Show what has left a site: every answer to the server, with its tensors, sizes and norms.
 
-    Reads the file in which the site noted each answer before it was sent. Rounds count from 0, as on the wire; '-' is
-    an answer that names none. The L2 norm is that of all tensors of a part together, of the update among them.
+    Reads the file in which the site recorded each answer before sending it. Rounds count from 0, as in messages; '-'
+    is an answer that names none. The L2 norm is that of all tensors of a part together, e.g. of the update.
 
-    'not sent' is an answer that the executor returned and FLARE did not send: its task was aborted, a filter failed,
-    the site crashed, or a component of the job asked for it in the server's stead.
+    'not sent' is an answer that the executor returned but FLARE did not send: its task was aborted, a filter failed,
+    the site crashed, or a component of the job asked for it instead of the server.
 
     Exit codes: 0 all lines could be read, 1 a line is broken and is named on stderr, 2 there is nothing to read.
 
@@ -85,7 +85,7 @@ def audit(
 
 
 def _audit_files(place: Path) -> list[Path]:
-    """Return the audit file at ``place``, or in it, or those in the folders right below it."""
+    """Return the audit file at ``place``, or in it, or those in its direct subfolders."""
     from fdg_plugins.audit.file import AUDIT_FILE
 
     if not place.is_dir():
@@ -105,7 +105,7 @@ def _read(path: Path, job: str | None, round_number: int | None) -> Reading:
     from fdg_plugins.audit.file import AuditLine, audit_entries, shown_lines
 
     entries = list(audit_entries(path))
-    # Paired before any is left out: a filter may have made an answer an error reply, which names no round.
+    # Paired before filtering: a filter may have turned an answer into an error reply, which names no round.
     lines = [
         line
         for line in shown_lines(entry for entry in entries if isinstance(entry, AuditLine))
@@ -134,7 +134,7 @@ def _as_json(reading: Reading) -> dict[str, Any]:
 
 
 def _show(reading: Reading, details: bool) -> None:
-    """Print a table for each job of a file; a new one begins where its config or a version has changed."""
+    """Print a table for each job of a file; a new table begins when its config or a version has changed."""
     if not reading.lines:
         say(visible(f"{reading.path}: no answer"))
     for _, group in groupby(reading.lines, lambda line: (line.site, line.job, line.config_sha256, line.versions)):
@@ -163,7 +163,7 @@ def _summary(lines: "list[AuditLine]") -> RenderableType:
 
 
 def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
-    """Yield a row for each part of an answer; what belongs to all of it stands in the first."""
+    """Yield a row for each part of an answer; the fields of the whole answer are in the first row."""
     from fdg_plugins.audit.file import PartSum, code_text, filters_text, part_sums, round_text
 
     start = (round_text(line), line.task, code_text(line))
@@ -174,7 +174,7 @@ def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
 
 
 def _details(lines: "list[AuditLine]") -> Iterator[RenderableType]:
-    """Yield each answer: a line of its own, its tensors, and everything else in it by its place."""
+    """Yield each answer: a heading, its tensors, and all other values by their position."""
     from fdg_plugins.audit.file import code_text, round_text
 
     for line in lines:

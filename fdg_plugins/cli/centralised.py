@@ -44,17 +44,17 @@ def centralised(
 ) -> None:
     """Train on the pooled source domains, in one process without FLARE, and evaluate as federated runs are.
 
-    ERM, IRM, GroupDRO, V-REx, IGA, Fish and Fishr are references, no federated methods: each step sees a batch of every
-    source domain. They say what could be reached if the data were allowed in one place. Network, images, splits,
-    augmentation, selection and evaluation are those of the federated runs with the same data set, held-out domain, seed
-    and protocol, so fdg report puts them in one table, in a block below the methods.
+    ERM, IRM, GroupDRO, V-REx, IGA, Fish and Fishr are references, not federated methods: each step uses a batch of
+    every source domain. They show what could be reached if the data were allowed in one place. Network, images,
+    splits, augmentation, selection and evaluation are those of the federated runs with the same data set, held-out
+    domain, seed and protocol, so fdg report shows them in one table, in a block below the methods.
 
-    Settings: steps, checkpoint_every, optimizer (adam, sgd), batch_size (of each domain), learning_rate, momentum (of
+    Settings: steps, checkpoint_every, optimizer (adam, sgd), batch_size (per domain), learning_rate, momentum (of
     sgd), weight_decay, model, head, pretrained, image_size, max_samples_per_domain, precision, channels_last; and
     strength (irm, vrex, iga, fishr), warm_up (irm, vrex, fishr), ema (fishr), step_size (groupdro), meta_step (fish).
-    Where the machine computes is said by FDG_DEVICE, FDG_WORKERS, FDG_THREADS and FDG_PRETRAINED_FILE.
+    FDG_DEVICE, FDG_WORKERS, FDG_THREADS and FDG_PRETRAINED_FILE determine where and how the machine computes.
 
-    Exit codes: 0 the run has finished, 2 it cannot be carried out, 130 it was stopped; its record then says so.
+    Exit codes: 0 the run has finished, 2 it cannot be executed, 130 it was stopped; its record then says so.
 
     Examples:
 
@@ -95,18 +95,18 @@ def _plan(
     protocol: ProtocolName,
     environment: "Mapping[str, str]",
 ) -> "Plan":
-    """Return the plan, for the data that the environment names or, where it names none, for the stand-in."""
+    """Return the plan for the data in the environment, or for the stand-in if the environment names none."""
     from fdg_plugins.centralised.plan import make_plan
     from fdg_plugins.data import find_data_root
 
     wanted = partial(make_plan, algorithm, dataset, target, seed, settings, protocol=protocol.value)
-    wanted()  # what is wrong in it is refused before a stand-in is drawn
+    wanted()  # reject invalid settings before a stand-in is drawn
     found = find_data_root(dataset, _path("FDG_DATA_ROOT", environment), _path("FDG_CACHE", environment))
     return wanted(stand_in=found.stand_in)
 
 
 def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
-    """Carry out the plan where the environment says; Ctrl-C and SIGTERM stop it within a step."""
+    """Execute the plan on the device in the environment; Ctrl-C and SIGTERM stop it within a step."""
     import torch
     from rich.console import Console
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg clean``: an operator removes what runs that broke off have left at a participant."""
+"""``fdg clean``: remove what interrupted runs have left at a participant."""
 
 import tempfile
 from datetime import datetime
@@ -32,11 +32,12 @@ def clean(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
 ) -> None:
-    """Remove the state of runs that broke off: below fdg_state/, one folder for each run.
+    """Remove the state of interrupted runs: below fdg_state/, one folder for each run.
 
-    A run that finishes removes its own. The others keep theirs, so that they can be resumed (fdg resume): after this
-    they cannot. What a running job uses stays, with the reason. Links are not followed, and nothing else is touched;
-    folders of arrived tensors that a killed server has left in the temporary folder are only named.
+    A finished run removes its own state. Interrupted runs keep theirs, so that they can be resumed (fdg resume); after
+    this command they cannot. State that a running job uses is kept, with the reason. Links are not followed, and
+    nothing else is touched; folders of received tensors that a killed server left in the temporary folder are only
+    named.
 
     Exit codes: 0 done, 1 something could not be removed, 2 there is no such kit or run.
 
@@ -69,7 +70,7 @@ def clean(
 
 
 def _remove(leftover: "Leftover", dry_run: bool) -> tuple[str, bool]:
-    """Remove what may go; return what became of it, and whether that is what was wanted."""
+    """Remove a removable folder; return the outcome as text, and whether it is the intended one."""
     from fdg_plugins.state.folders import remove_state
 
     if leftover.kept_because is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the commands speak: results on stdout, a user's mistake as one red line on stderr and exit code 2."""
+"""Output of the commands: results on stdout, a user error as one red line on stderr with exit code 2."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ USER_MISTAKE = 2
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
-    """Print one line as it is: no markup is read in it, and no line is broken at the terminal's width."""
+    """Print one line verbatim: without interpreting markup or wrapping at the terminal's width."""
     Console(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(text, style=style))
 
 
 class OneLineErrors(TyperGroup):
-    """A group of commands that shows this package's errors as what they are: one sentence for the user."""
+    """A group of commands that shows this package's errors as one sentence for the user."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an ``FDGError`` ends it with exit code 2."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg data``: which data sets there are, and how one gets onto this machine, checked and hashed.
+"""``fdg data``: list the data sets, and prepare one on this machine, checked and hashed.
 
-Nothing but ``fdg data prepare NAME --from hf`` ever downloads.
+Only ``fdg data prepare NAME --from hf`` ever downloads.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ data_app = typer.Typer(
 
 @data_app.command("list")
 def list_data_sets(data_root: DataRoot = None) -> None:
-    """List the data sets: domains, classes, images, licence, and which are under the data root.
+    """List the data sets: domains, classes, images, licence, and which of them are below the data root.
 
     Examples:
 
@@ -90,11 +90,11 @@ def prepare(
         bool, typer.Option("--any-counts", help="Accept other numbers of images than the data set is known to have.")
     ] = False,
 ) -> None:
-    """Bring a data set into the data root: copy, count the images, and write the manifest.
+    """Prepare a data set below the data root: copy it, count the images, and write the manifest.
 
-    Folders and archives as they are published are understood, with their own names of domains; fdg data list names
-    the pages. After an interruption the same command goes on: what is there with the same content is left alone. A
-    source may hold some of the domains only, so that a site can prepare its own.
+    Published folders and archives are recognised, including their own domain names; fdg data list gives the pages.
+    After an interruption, the same command resumes: existing files with the same content are left alone. A source may
+    contain only some of the domains, so each site can prepare its own.
 
     Examples:
 
@@ -129,8 +129,8 @@ def verify(
 ) -> None:
     """Compare a data set with its manifest, file by file; without a manifest, count its images.
 
-    Missing, extra and changed files are named. With --images every image is decoded, as a site's census does it, with
-    the default limit of pixels. Exit codes: 0 as it should be, 2 not.
+    Missing, extra and changed files are named. With --images, every image is decoded, as in a site's census, with the
+    default limit of pixels. Exit codes: 0 the data set is as expected, 2 it is not.
 
     Examples:
 
@@ -178,8 +178,8 @@ def stand_in(
 ) -> None:
     """Draw the STAND-IN for PACS into a folder of its own, in the layout of the data set.
 
-    These are drawings by this package, not PACS: a file STAND-IN.json beside and in pacs/ says so, and every run on
-    them says STAND-IN in all that it prints and records. They are there to try data roots and site configs.
+    These are drawings by this package, not PACS: a file STAND-IN.json next to and in pacs/ says so, and every run on
+    them is marked STAND-IN in everything that it prints and records. Use them to try data roots and site configs.
 
     Examples:
 
@@ -226,7 +226,7 @@ def _existing(data_root: Path) -> Path:
 
 
 def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path) -> None:
-    """Say what was done; DataError if the counts were not accepted."""
+    """Report what was done; raise DataError if the counts were not accepted."""
     from fdg_plugins.data.origins import origin_of
     from fdg_plugins.data.preparation import MANIFEST
 
@@ -251,11 +251,11 @@ def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path)
 
 
 def _check_images(spec: "ImageFolderSpec | RotatedSpec", root: Path, domains: list[str]) -> None:
-    """Decode every image of the domains; DataError that counts those that cannot be used, all of them being named."""
+    """Decode every image of the domains and name all unusable ones; raise DataError, with their number, if any."""
     from fdg_plugins.data import ImageFolderSpec, find_damaged, open_domain
 
     if not isinstance(spec, ImageFolderSpec):
-        return  # read as a whole to be counted
+        return  # read as a whole when the images were counted
     unusable = looked_at = 0
     for domain in track(domains, "decoding", len(domains)):
         data = open_domain(root, spec.name, domain, seed=0)

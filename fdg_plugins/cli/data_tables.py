@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``fdg data`` shows: its tables on stdout, and on stderr, of a terminal only, how far a long step is."""
+"""The output of ``fdg data``: tables on stdout, and on stderr, in a terminal only, the progress of long steps."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def show(table: Table) -> None:
-    """Print a table as wide as the terminal, or in full where there is none."""
+    """Print a table at the terminal's width, or in full if there is no terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
@@ -29,7 +29,7 @@ def show(table: Table) -> None:
 
 
 def track(items: Iterable[T], what: str, total: int) -> Iterable[T]:
-    """Hand out ``items`` with a progress bar that disappears at the end."""
+    """Yield ``items`` with a progress bar that disappears at the end."""
     console = Console(stderr=True)
     return track_with_bar(
         items, description=what, total=total, console=console, transient=True, disable=not console.is_terminal
@@ -38,7 +38,7 @@ def track(items: Iterable[T], what: str, total: int) -> Iterable[T]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show that something goes on whose end is not known."""
+    """Show that an operation of unknown duration is in progress."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -48,7 +48,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def datasets_table(data_root: Path | None) -> Table:
-    """Return the table of all data sets; the last column is about ``data_root``."""
+    """Return the table of all data sets; the last column shows what is in ``data_root``."""
     from fdg_plugins.data import DATASETS
     from fdg_plugins.data.origins import origin_of
 
@@ -67,7 +67,7 @@ def datasets_table(data_root: Path | None) -> Table:
 
 
 def counts_table(counts: "Counts", verdict: "Verdict") -> Table:
-    """Return the table of the images that were counted, beside those that the release has."""
+    """Return the table of the counted images, next to the counts of the release."""
     release = verdict.release
     certain = "" if release is None or release.certain else ", not certain"
     table = _table("domain", "images", "expected", "fewest in a class", "most in a class")
@@ -98,7 +98,7 @@ def _table(*heads: str) -> Table:
 
 
 def _images(spec: "DatasetSpec") -> str:
-    """Return how many images a data set has, as text."""
+    """Return the number of images of a data set, as text."""
     from fdg_plugins.data.origins import origin_of
 
     limit = getattr(spec, "limit", None)
@@ -109,7 +109,7 @@ def _images(spec: "DatasetSpec") -> str:
 
 
 def _found(spec: "DatasetSpec", data_root: Path | None) -> str:
-    """Return how much of a data set is there, as text; nothing is read but names."""
+    """Return how much of a data set is present, as text; reads only names."""
     from fdg_plugins.data import RotatedSpec
     from fdg_plugins.data.mnist import FILES, FOLDER
     from fdg_plugins.data.preparation import MANIFEST

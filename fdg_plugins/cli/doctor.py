@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg doctor``: is this machine ready for a run, and what to type on it; or what a startup kit lets others do."""
+"""``fdg doctor``: check whether this machine is ready for a run, with advice; or what a startup kit permits others."""
 
 import json
 import os
@@ -32,12 +32,12 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Look at this machine: versions, GPUs, cores, memory, disks, data, weights, settings, ports.
+    """Check this machine: versions, GPUs, cores, memory, disks, data, weights, settings, ports.
 
-    Every line is ok, a warning (a run may be slow, or not be what you think it is) or a problem (a run fails). In the
-    end it says how to start the simulator here, and why so. Nothing is changed, downloaded or sent.
+    Every line is ok, a warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last
+    lines say how to start the simulator here, and why. Nothing is changed, downloaded or sent.
 
-    With --kit, look at a participant's startup kit: what its list of classes lets a job build, who may bring code, what
+    With --kit, check a participant's startup kit: which classes its list lets a job build, who may bring code, what
     leaves with its logs, its privacy policy, and which of its files other users of the machine can read.
 
     Exit codes: 0 no problem, 1 at least one.

@@ -32,8 +32,8 @@ def explain(
 ) -> None:
     """Explain a method, or a composition of methods: formulas, settings, what leaves a site, differences.
 
-    Settings are those that a job runs on the data set, where nobody says otherwise. A composition takes at most one
-    method in each place: the direction of the server's step, the weights of the sites, the local objective.
+    The settings shown are those that a job runs on the data set by default. A composition has at most one method in
+    each place: the direction of the server's step, the weights of the sites, the local objective.
 
     Examples:
 
@@ -51,7 +51,7 @@ def explain(
         return
     from fdg_plugins.plugins.composition import parse_method
 
-    composition = parse_method(method)  # refused before torch is loaded
+    composition = parse_method(method)  # reject an unknown name before torch is loaded
     from fdg_plugins.cli.method_settings import run_of
 
     show(*_page(composition, run_of(composition, dataset), dataset), width=PIPE_COLUMNS)
@@ -107,7 +107,7 @@ def _parts(composition: "Composition") -> Iterator[RenderableType]:
 
 
 def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
-    """Yield the part of a job's config that names the method, its variables, and how a site allows it."""
+    """Yield the part of a job's config that names the method, its variables, and the command that allows it."""
     from fdg_plugins.cli.method_settings import variables_of
     from fdg_plugins.flare.components import filters_of
 
@@ -145,7 +145,7 @@ def _settings(record: "Method", settings: dict[str, Any], dataset: str) -> Itera
 
 
 def _source_text(source: "SettingSource | None") -> str:
-    if source is None:  # a method from elsewhere need not say where its values come from
+    if source is None:  # a plug-in's method need not state the sources of its values
         return ""
     lines = [("", source.remark), ("paper: ", source.paper), ("authors' code: ", source.code)]
     return "\n".join(label + text for label, text in lines if text is not None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg export-job``: a job folder for ``nvflare job submit``, of an existing one or of a method by name."""
+"""``fdg export-job``: write a job folder for ``nvflare job submit``, from an existing one or for a method by name."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,10 +27,10 @@ def export_job(
     ] = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Write the config-only twin of a job, without custom/ folders; or with --method the job of a method by name.
+    """Write a config-only copy of a job, without custom/ folders; or, with --method, the job of a method by name.
 
-    FLARE's simulator needs these folders, though they hold no code; a federation takes them, even empty, as code that
-    the submitter brings, for which it then asks a right that an operator should not have to give. With --plugin the job
+    FLARE's simulator needs these folders, although they contain no code. A federation treats them, even if empty, as
+    code from the submitter, and requires a right that an operator should not have to grant. With --plugin, the job
     does bring code: a copy of each file, in custom/.
 
     Examples:
@@ -54,7 +54,7 @@ def export_job(
 
 
 def _made(method: str, dataset: str, to: Path, name: str | None, plugins: list[Path]) -> str:
-    """Write the job of a method, and return what there is now."""
+    """Write the job of a method, and return a description of the result."""
     from fdg_plugins.cli.jobs import export_method
 
     target, files = export_method(method, dataset, to, name, plugins)

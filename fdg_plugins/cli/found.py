@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs that a user names by folders, and a warning of what among them is left out."""
+"""The runs in the folders that a user names, with a warning for those left out."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def runs_below(paths: list[Path]) -> "tuple[Run, ...]":
-    """Return the runs below ``paths``; say on stderr what was left out. ``DataError`` if there is none."""
+    """Return the runs below ``paths``; report on stderr what was left out. Raise ``DataError`` if there are none."""
     from fdg_plugins.analysis import find_runs  # not loaded for ``--help``
 
     found = find_runs(paths)

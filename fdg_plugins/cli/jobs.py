@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job folders: what FLARE's own tools would reject or distort is refused here, and the config-only twin is made.
+"""Job folders: reject what FLARE's own tools would reject or distort, and write config-only copies.
 
-Jobs can also be made of recipes: :func:`own_arguments` is for the commands that do.
+Jobs can also be made from recipes: the commands that do so use :func:`own_arguments`.
 """
 
 import re
@@ -26,10 +26,10 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @contextmanager
 def own_arguments() -> Iterator[None]:
-    """Keep the command line from FLARE while ``fdg_plugins.recipes`` is imported.
+    """Hide the command line from FLARE while ``fdg_plugins.recipes`` is imported.
 
-    FLARE's recipe module takes ``--export`` and ``--export-dir`` out of ``sys.argv`` when it is imported, as fits a
-    script that executes a recipe; from then on every recipe would be exported instead of run.
+    FLARE's recipe module removes ``--export`` and ``--export-dir`` from ``sys.argv`` when it is imported, which suits a
+    script that executes a recipe; from then on, every recipe would be exported instead of run.
     """
     arguments = sys.argv
     sys.argv = arguments[:1]
@@ -40,7 +40,7 @@ def own_arguments() -> Iterator[None]:
 
 
 def export(job: Path, to: Path, name: str | None = None) -> Path:
-    """Write ``job`` without its ``custom/`` folders to ``to/name`` and return that path; nothing is half-written."""
+    """Write ``job`` without its ``custom/`` folders to ``to/name``, atomically, and return that path."""
     meta = check_job(job)
     name = job.resolve().name if name is None else name
     if not SAFE_NAME.fullmatch(name):
@@ -63,9 +63,9 @@ def export(job: Path, to: Path, name: str | None = None) -> Path:
 def export_method(
     method: str, dataset: str, to: Path, name: str | None = None, plugins: Sequence[Path] = ()
 ) -> tuple[Path, list[str]]:
-    """Write the job of a method to ``to``; return its folder, and the names of the files of code that it brings.
+    """Write the job of a method to ``to``; return its folder, and the names of the code files that it brings.
 
-    Raises ``SettingsError`` for what the recipe refuses, ``DataError`` for a target that is there already.
+    Raises ``SettingsError`` for settings that the recipe rejects, ``DataError`` for an existing target.
     """
     with own_arguments():
         from fdg_plugins.recipes import make_recipe
@@ -77,7 +77,7 @@ def export_method(
 
 
 def check_job(job: Path) -> dict[str, Any]:
-    """Return the meta of the job in ``job``; raise an error for a folder that is none, brings code or has odd keys."""
+    """Return the meta of the job in ``job``; raise an error if it is not a job, brings code or has unsafe keys."""
     if not (job / META).is_file():
         raise DataError(f"folder {job} is no job: it has no {META}.")
     meta = read_json(job / META)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point of ``fdg``. Commands load torch and FLARE only when they run, so that help comes at once."""
+"""The entry point of ``fdg``. Commands load torch and FLARE only when they run, so help appears at once."""
 
 import typer
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a method as a job of this package runs them on a data set: one meaning of default.
+"""The settings of a method as a job of this package runs them on a data set: the single meaning of default.
 
-Imports aggregators, objectives and the makers of jobs, and with them torch and FLARE.
+Imports aggregators, objectives and recipes, and with them torch and FLARE.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ METRIC = "metric"
 
 
 class Run(NamedTuple):
-    """What a job runs: every setting of its aggregator, of its weighting and of its objective, by name.
+    """The settings that a job runs: every setting of its aggregator, of its weighting and of its objective, by name.
 
-    ``aggregator`` and ``objective`` are as a job's config has them, with all that it leaves to the classes written out.
-    ``weighting`` is empty where the aggregator's weighting has no settings.
+    ``aggregator`` and ``objective`` have the form of a job's config, completed by the defaults of the classes.
+    ``weighting`` is empty if the aggregator's weighting has no settings.
     """
 
     said: "JobSettings"
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 def run_of(composition: Composition, dataset: str) -> Run:
-    """Return what a job runs of a composition; ``SettingsError`` if its parts contradict each other."""
+    """Return the settings that a job runs for a composition; raise ``SettingsError`` if its parts are incompatible."""
     with own_arguments():
         from fdg_plugins.recipes.settings import job_settings
     said = job_settings(composition, dataset, {})
@@ -51,9 +51,9 @@ def run_of(composition: Composition, dataset: str) -> Run:
 
 
 def settings_in(run: Run, record: Method) -> dict[str, Any]:
-    """Return the settings that one method brings to a run, by name.
+    """Return the settings that one method contributes to a run, by name.
 
-    A method whose weighting stands under another's direction comes without an aggregator of its own.
+    A method whose weighting is combined with another's direction contributes no aggregator of its own.
     """
     found: dict[str, Any] = {}
     if record.key == run.aggregator["name"]:
@@ -70,9 +70,10 @@ def settings_in(run: Run, record: Method) -> dict[str, Any]:
 
 
 def variables_of(run: Run) -> list[str]:
-    """Return the environment variables of the server that set what belongs to a run's method.
+    """Return the environment variables of the server that set the settings of a run's method.
 
-    A name that the protocol has too, such as ``target``, is the protocol's, and one of both is the aggregator's.
+    A name shared with the protocol, such as ``target``, belongs to the protocol; one shared by the aggregator and the
+    objective belongs to the aggregator.
     """
     own = [name for name in (*run.aggregator, *run.objective) if name != "name" and name not in Protocol.model_fields]
     of_protocol = [name for record in run.said.method.records for name in record.protocol]
@@ -80,5 +81,5 @@ def variables_of(run: Run) -> list[str]:
 
 
 def _short(value: Any) -> Any:
-    """Return the name of a part that is spelt with its settings, which are shown by themselves."""
+    """Return only the name of a part given with its settings, which are shown separately."""
     return value["name"] if isinstance(value, Mapping) else value

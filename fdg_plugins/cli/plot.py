@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg plot``: figures from finished runs, made from their records."""
+"""``fdg plot``: figures of finished runs, made from their records."""
 
 import os
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def plot(
 ) -> None:
     """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.
 
-    Reads every results.json below the paths; surface and features are of one run, and need its models and its data.
+    Reads every results.json below the paths; surface and features show one run, and need its models and its data.
     Needs matplotlib: pip install matplotlib.
 
     Examples:
@@ -87,7 +87,7 @@ def plot(
 
 
 def _make(kind: str, runs: "Sequence[Run]", request: "Request", to: Path, title: str | None, *, spare: bool) -> bool:
-    """Make the figures of one kind; return whether there is one. ``spare``: what cannot be made is said, no error."""
+    """Make the figures of one kind; return whether there is one. ``spare``: report an impossible kind, do not raise."""
     from fdg_plugins.analysis.figures import make_pictures
 
     try:

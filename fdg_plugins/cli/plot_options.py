@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments and options of ``fdg plot``, with the help of each."""
+"""The arguments and options of ``fdg plot``, with their help texts."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 
 
 class Selection(StrEnum):
-    """Which model of a run is shown."""
+    """The model of a run that is shown."""
 
     LAST = "last"
     SOURCE_VALIDATION = "source_validation"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``--plugin``: files of one's own that bring methods, networks or data sets, for the commands that name any."""
+"""``--plugin``: a user's own files with methods, networks or data sets, for the commands that use them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +19,7 @@ PluginFiles = Annotated[
 
 
 def load_plugins(files: Iterable[Path] | None) -> None:
-    """Load the files that ``--plugin`` names; raise ``SettingsError`` for one that cannot be loaded."""
+    """Load the files given by ``--plugin``; raise ``SettingsError`` for one that cannot be loaded."""
     from fdg_plugins.plugins.files import load_file
 
     for file in files or ():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Selection(StrEnum):
-    """Which model of a run is reported."""
+    """The model of a run that is reported."""
 
     LAST = "last"
     SOURCE_VALIDATION = "source_validation"
@@ -27,7 +27,7 @@ class Selection(StrEnum):
 
 
 class Format(StrEnum):
-    """How the table is written."""
+    """The output format of the table."""
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
@@ -36,7 +36,7 @@ class Format(StrEnum):
 
 
 class Against(StrEnum):
-    """Whose printed numbers stand beside ours."""
+    """The papers whose numbers are shown next to ours."""
 
     PAPER = "paper"
     FEDOMG = "fedomg"
@@ -72,8 +72,8 @@ def report(
 ) -> None:
     """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
 
-    Reads every results.json below the paths. Runs that are not finished are named and left out; runs that differ in
-    more than method, held-out domain and seed are refused.
+    Reads every results.json below the paths. Unfinished runs are named and left out; runs that differ in more than
+    method, held-out domain and seed are rejected.
 
     Examples:
 
@@ -110,7 +110,7 @@ def _format_of(file: Path | None) -> Format:
 
 
 def _table(paths: list[Path], selection: Selection, against: Against | None) -> "Table":
-    """Return the table of the runs below ``paths``; say on stderr what was left out."""
+    """Return the table of the runs below ``paths``; report on stderr what was left out."""
     from fdg_plugins.analysis import RULES, build_table
 
     runs = runs_below(paths)

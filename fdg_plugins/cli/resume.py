@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg resume``: a run whose server or sites died goes on in another job."""
+"""``fdg resume``: resume a run, after its server or sites died, in another job."""
 
 import shutil
 import tempfile
@@ -12,7 +12,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError, SettingsError
 
 SERVER_CONFIG = "config/config_fed_server.json"
-SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a job that it submits, in the folder itself
+SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a submitted job in place
 CONTROLLERS = (
     "fdg_plugins.controllers.FederationController",
     "fdg_plugins.controllers.federation.FederationController",
@@ -29,11 +29,11 @@ def resume(
     name: Annotated[str | None, typer.Option(help="Another name for the new job; default: the job's own.")] = None,
     server_timeout: ServerTimeout = 15.0,
 ) -> None:
-    """Go on with a run whose job broke off, after its last complete round.
+    """Resume a run whose job broke off, after its last complete round.
 
-    The server keeps model, record and the method's state of every complete round. This submits the job again, told
-    to go on from there: the run then ends as if nothing had happened. A job that differs from the one that started
-    the run is refused by the server's part of it, in one sentence in its log.
+    The server keeps model, record and the method's state of every complete round. This command submits the job again,
+    set to resume from there: the run then ends as if it had not been interrupted. If the job differs from the one that
+    started the run, the server rejects it, with one sentence in its log.
 
     Examples:
 
@@ -54,7 +54,7 @@ def resume(
 
 
 def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = None) -> Path:
-    """Write the twin of ``job``, which goes on with ``run`` (None: as it is), below ``to``; return its folder."""
+    """Write a copy of ``job`` that resumes ``run`` (None: unchanged) below ``to``; return its folder."""
     from fdg_plugins.cli.jobs import check_job, export
     from fdg_plugins.storage import write_json
 
@@ -73,16 +73,16 @@ def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = 
 
 
 def run_of(job: Path) -> str | None:
-    """Return the run that the job in folder ``job`` goes on with by its own config; None if it starts one.
+    """Return the run that the job in folder ``job`` resumes by its own config; None if it starts one.
 
-    Raises ``SettingsError`` if no run of the job could go on.
+    Raises ``SettingsError`` if no run of the job could be resumed.
     """
     found = _arguments(_find_controller(job)[2]).get("resume")
     return None if found is None else str(found)
 
 
 def sites_of(job: Path) -> list[str]:
-    """Return the sites that the job in folder ``job`` names; FLARE's word for all of them is none."""
+    """Return the sites that the job in folder ``job`` names; FLARE's name for all of them does not count."""
     from fdg_plugins.storage import read_json
 
     apps = read_json(job / "meta.json")["deploy_map"]
@@ -91,7 +91,7 @@ def sites_of(job: Path) -> list[str]:
 
 
 def warn_of_missing(sites: list[str]) -> None:
-    """Say which sites the resuming job may have to do without."""
+    """Warn of sites that the resuming job may have to do without."""
     if sites:
         say(
             f"Warning: {', '.join(sites)} not connected to the server; a run goes on with all of its sites only.",
@@ -101,7 +101,7 @@ def warn_of_missing(sites: list[str]) -> None:
 
 
 def _find_controller(job: Path) -> tuple[Path, Any, dict[str, Any]]:
-    """Return the config file that holds our workflow, its content, and the workflow in it."""
+    """Return the config file that contains our workflow, its content, and the workflow in it."""
     from fdg_plugins.storage import read_json
 
     for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):

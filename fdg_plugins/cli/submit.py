@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg submit``: a job is submitted and followed to its end, and goes on when one of its processes dies."""
+"""``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies."""
 
 import tempfile
 from pathlib import Path
@@ -34,8 +34,8 @@ def submit(
 
     Exit codes: 0 the job completed, 1 it did not, 2 it could not be submitted or followed.
 
-    With --resume-on-failure a job that ended because a process of it died, at the server or at a site, goes on in
-    another job after its last complete round. A job that a person aborted, or that stopped for a reason of its own,
+    With --resume-on-failure, a job that ended because one of its processes died, at the server or at a site, continues
+    in another job after its last complete round. A job that a user aborted, or that stopped for a reason of its own,
     such as a wrong setting or a site's budget, does not.
 
     Examples:
@@ -52,7 +52,7 @@ def submit(
         twin = write_resuming_job(job, Path(folder) / "twin", None)
         own_run = (
             run_of(twin) if resume_on_failure else None
-        )  # before anything runs: a job that could not go on is refused
+        )  # before anything runs: reject a job that could not be resumed
         first = server.submit(write_resuming_job(twin, Path(folder) / "first", None))
         say(f"job {first}: submitted")
         if detach:
@@ -69,9 +69,9 @@ def submit(
 
 
 def _carry_through(server: "Server", twin: Path, first: str, run: str, max_resumes: int | None) -> bool:
-    """Follow job ``first``, and those that go on with ``run``, to the end; return whether the last one completed.
+    """Follow job ``first``, and those that resume ``run``, to the end; return whether the last one completed.
 
-    ``max_resumes`` counts those in a row without a new complete round; None: a job that fails is not resumed.
+    ``max_resumes`` limits resumptions in a row without a new complete round; None: a failed job is not resumed.
     """
     from fdg_plugins.cli.watch import COMPLETED, PATIENCE_S, SITES_S, follow, judge, missing_sites
 
@@ -97,7 +97,7 @@ def _carry_through(server: "Server", twin: Path, first: str, run: str, max_resum
 
 
 def _obstacle(verdict: "Verdict", idle: int, max_resumes: int) -> str:
-    """Return why a run does not go on; empty if it does."""
+    """Return why a run is not resumed; empty if it is."""
     if not verdict.resumable:
         return verdict.reason
     if idle >= max_resumes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg sweep``: held-out domains x seeds x methods x settings on this machine; it can be stopped and goes on."""
+"""``fdg sweep``: held-out domains x seeds x methods x settings on this machine; it can be stopped and resumed."""
 
 import os
 from pathlib import Path
@@ -57,16 +57,16 @@ def sweep(
     verbose: VerboseOption = False,
     plugin: PluginFiles = None,
 ) -> None:
-    """Run every method on every held-out domain with every seed and setting, and keep what finishes.
+    """Run every method on every held-out domain with every seed and setting, and keep finished runs.
 
-    Stop it whenever you like: the same command, or fdg sweep --to FOLDER alone, goes on with what is missing. Lists may
-    grow: name more methods, domains, seeds or values. A run that fails is named, kept in FOLDER/failed with its log,
-    and does not stop the rest. Finished runs are in FOLDER/runs.
+    You can stop it at any time: the same command, or fdg sweep --to FOLDER alone, continues with the missing runs.
+    Lists may grow: name more methods, domains, seeds or values. A failed run is named, kept in FOLDER/failed with its
+    log, and does not stop the others. Finished runs are in FOLDER/runs.
 
     Federated methods run on FLARE's simulator, references (erm, irm, groupdro, vrex, iga, fish, fishr) as fdg
-    centralised runs them, without FLARE. A setting goes to the methods that have it.
+    centralised runs them, without FLARE. A setting applies to the methods that have it.
 
-    Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
+    Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be executed, 130 it was stopped.
 
     Examples:
 
@@ -168,7 +168,7 @@ def _carry_out(
     retry_failed: bool,
     keep_models: bool,
 ) -> "Outcome":
-    """Carry out what is to be done, alone in the folder; ``sweep.json`` comes first, so that one can go on with it."""
+    """Execute the pending runs, holding the folder's lock; writes ``sweep.json`` first, so the sweep can be resumed."""
     from rich.console import Console
 
     from fdg_plugins.sweep.estimate import make_forecast
@@ -187,7 +187,7 @@ def _carry_out(
 
 
 def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome", to: Path) -> int:
-    """Say what there is now, and how to go on; return the exit code."""
+    """Report the state of the sweep, and how to continue; return the exit code."""
     finished = [run.name for run in prepared.plan if store.is_finished(run.name)]
     failed = {run.name: reason for run in prepared.plan if (reason := store.failure(run.name)) is not None}
     say(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``fdg sweep``, with the help of each."""
+"""The options of ``fdg sweep``, with their help texts."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 
 
 class ProtocolName(StrEnum):
-    """Which protocol the runs have, before --set."""
+    """The protocol of the runs, before --set."""
 
     PAPER = "paper"
     QUICK = "quick"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables on stdout: folded to the terminal's width, and in a pipe one line for each row."""
+"""Tables on stdout: folded to the terminal's width; in a pipe, one line per row."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,14 +10,14 @@ from rich.text import Text
 
 from fdg_plugins.values import visible
 
-PIPE_WIDTH = 10_000  # wider than any row: who reads a pipe wants whole lines
+PIPE_WIDTH = 10_000  # wider than any row: readers of a pipe need whole lines
 
-# A cell is text, or text with a style of rich's.
+# A cell is text, or text with a style from rich.
 Cell = str | Text
 
 
 def show(*parts: RenderableType, width: int | None = None) -> None:
-    """Print ``parts`` below each other; ``width``: columns in a pipe, default: as many as the longest row has."""
+    """Print ``parts`` below each other; ``width``: columns in a pipe, by default as many as the longest row needs."""
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(*parts, sep="\n")
@@ -30,9 +30,9 @@ def show(*parts: RenderableType, width: int | None = None) -> None:
 
 
 def make_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numbers: Sequence[str] = ()) -> Table:
-    """Return a table without rules; the columns in ``numbers`` are aligned to the right. Nothing is cut off.
+    """Return a table without rules; the columns in ``numbers`` are right-aligned. Nothing is truncated.
 
-    Columns without any name have no head.
+    If all columns are unnamed, the table has no header.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(head))
     for name in head:

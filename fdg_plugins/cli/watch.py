@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server of a federation is asked for a person: to take a job, how it is, why it ended."""
+"""A user's session with the server of a federation: submit a job, follow its status, find out why it ended."""
 
 import contextlib
 import io
@@ -31,26 +31,26 @@ Answer = TypeVar("Answer")
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STOPPED = re.compile(r"FederationController - ERROR - .*?(?:- |\| )stopped: (.+)")
-ABORTED = "the job was aborted while it waited for"  # what our workflow notes when FLARE ends it under its feet
+ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 POLL_S = 1.5
-PATIENCE_S = 300.0  # how long a server may be away before a job is no longer followed
-SITES_S = 120.0  # how long a resumed job waits for its sites to come back to a restarted server
+PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
+SITES_S = 120.0  # how long a resumed job waits for its sites to reconnect to a restarted server
 
 COMPLETED = str(RunStatus.FINISHED_COMPLETED.value)
 DIED = (str(RunStatus.FINISHED_EXECUTION_EXCEPTION.value), str(RunStatus.FINISHED_ABNORMAL.value))
-# What another try would not change: the server was reached, and said no.
+# Errors that another try would not resolve: the server was reached, and refused.
 REFUSALS = (AuthorizationError, InvalidJobDefinition, JobNotDone, JobNotFound)
 
 
 class Ending(NamedTuple):
-    """How a job ended: FLARE's word; ``lost`` if the server was restarted, and only its list still holds the job."""
+    """The end of a job: FLARE's status; ``lost`` if the server was restarted and only its list still has the job."""
 
     status: str
     lost: bool = False
 
 
 class Verdict(NamedTuple):
-    """Whether a job that did not complete may be resumed, the reason if not, and the rounds it had, where known."""
+    """Whether an incomplete job may be resumed, the reason if not, and its number of complete rounds, if known."""
 
     resumable: bool
     reason: str
@@ -58,7 +58,7 @@ class Verdict(NamedTuple):
 
 
 def check_job_id(text: str) -> str:
-    """Return ``text``; raise ``SettingsError`` if it is no id of a FLARE job."""
+    """Return ``text``; raise ``SettingsError`` if it is not an id of a FLARE job."""
     if not JOB_ID.fullmatch(text):
         raise SettingsError(
             f"job id is {shorten(text)}, expected one as FLARE gives them (3379af42-b0b1-4066-889e-7cf89997f720)."
@@ -67,7 +67,7 @@ def check_job_id(text: str) -> str:
 
 
 class Server:
-    """The server as the person of a startup kit reaches it: through one session, made anew when it was away."""
+    """The server, as the user of a startup kit reaches it: through one session, reopened after a lost connection."""
 
     def __init__(self, kit: Path, timeout: float) -> None:
         try:
@@ -93,9 +93,9 @@ class Server:
                 session.close()
 
     def ask(self, question: Callable[[Any], Answer], patience: float = 0.0) -> Answer:
-        """Return the answer of ``question(session)``; a server that is away is asked again for ``patience`` seconds.
+        """Return the result of ``question(session)``, retrying an unreachable server for ``patience`` seconds.
 
-        Raises ``DataError`` if it stays away, or says no.
+        Raises ``DataError`` if it stays unreachable, or refuses.
         """
         deadline = time.monotonic() + patience
         while True:
@@ -105,7 +105,7 @@ class Server:
             except REFUSALS as error:
                 raise DataError(f"the server refuses: {_words(error)}.") from error
             except Exception as error:
-                # FLARE raises a type of its own, or a RuntimeError, for every way in which a server can be away.
+                # FLARE raises its own type, or a RuntimeError, for every way in which a server can be unreachable.
                 self.close()
                 if time.monotonic() >= deadline:
                     raise DataError(f"the server of kit {self._folder} cannot be reached: {_words(error)}.") from error
@@ -120,7 +120,7 @@ class Server:
         return self._session
 
     def submit(self, job: Path, patience: float = 0.0) -> str:
-        """Submit the job in folder ``job`` and return its id; asked twice, the server takes it once."""
+        """Submit the job in folder ``job`` and return its id; if retried, the server accepts it only once."""
         token = uuid.uuid4().hex
         return str(self.ask(lambda session: session.submit_job(str(job), submit_token=token), patience))
 
@@ -139,8 +139,8 @@ def _words(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep to itself what FLARE prints on the way; what it has to say comes as errors."""
-    # Its threads log at any time: without a handler, Python would print that.
+    """Suppress what FLARE prints meanwhile; anything important is raised as an error."""
+    # FLARE's threads log at any time: without a handler, Python would print that.
     logger = logging.getLogger("nvflare")
     if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
         logger.addHandler(logging.NullHandler())
@@ -149,12 +149,12 @@ def _silence() -> Iterator[None]:
 
 
 def is_running(system: Any, job: str) -> bool:
-    """Return whether the server has a process for the job; a status of RUNNING does not tell that."""
+    """Return whether the server has a process for the job; a status of RUNNING does not imply that."""
     return job in {running.job_id for running in system.job_info}
 
 
 def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
-    """Return how a job ended, when it has; ``tell`` is given a line for each change of its status."""
+    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status."""
     shown, start = "", None
     while True:
         status, system = server.status(job, PATIENCE_S)
@@ -173,7 +173,7 @@ def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
 
 
 def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list[str]:
-    """Return the ``sites`` that the server does not know, once none is missing or ``patience`` seconds are over."""
+    """Return the ``sites`` that are not connected, as soon as none is missing or after ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while True:
         system = server.ask(lambda session: session.get_system_info(), PATIENCE_S)
@@ -186,14 +186,14 @@ def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list
 def read_record(server: Server, job: str) -> dict[str, Any] | None:
     """Return the record of a job that has ended, None if it cannot be read.
 
-    A job that left none has only ``status`` and ``stopped_because``, if its workflow gave a reason in the log.
+    Without a record, the result has only ``status`` and ``stopped_because``, if the workflow logged a reason.
     """
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         try:
             place = server.ask(lambda session: session.download_job_result(job, destination=folder))
             found = sorted(Path(place).rglob(RESULTS_FILE))
             record = read_json(found[0]) if found else _last_words(Path(place))
-        except (DataError, TypeError):  # the second, if FLARE names no place
+        except (DataError, TypeError):  # TypeError if FLARE returns no folder
             return None
     return record if isinstance(record, dict) else None
 
@@ -206,7 +206,7 @@ def _last_words(place: Path) -> dict[str, Any]:
 
 
 def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
-    """Return whether a job that did not complete ended because a process died, so that its run can go on."""
+    """Return whether an incomplete job ended because a process died, so that its run can be resumed."""
     if not ending.lost and ending.status not in DIED:
         aborted = ending.status == RunStatus.FINISHED_ABORTED.value
         return Verdict(False, "it was aborted by a person" if aborted else f"it never ran ({ending.status})")

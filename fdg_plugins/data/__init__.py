@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domains of a data set, their splits, and batches of images that are the same for everyone who uses the same seed.
+"""Domains of a data set, their splits, and batches of images that are identical for everyone who uses the same seed.
 
-A site finds its data root, opens its domain once and builds a loader for every epoch it trains:
+A site finds its data root, opens its domain once and builds a loader for every training epoch:
 
     root = find_data_root("pacs", data_root, cache)
     data = open_domain(root.path, "pacs", "photo", seed=1)
     check_images(data)
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
-``catalogue`` knows the data sets, ``roots`` says where a site's images come from, ``folders``, ``mnist``,
-``digits`` and ``rotated`` find them, ``splits`` divides a domain and its parts, ``domains`` opens one,
-``decoding`` reads a file, ``soundness`` finds damaged ones, ``image_files`` keeps what was read, ``augmentation``
-draws, ``colours`` and ``transforms`` make views of it, ``images`` makes batches. Only files below the data root are
-read.
+``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``mnist``, ``digits`` and
+``rotated`` list the images, ``splits`` divides a domain and its parts, ``domains`` opens a domain, ``decoding`` reads
+a file, ``soundness`` finds damaged files, ``image_files`` caches decoded images, ``augmentation`` draws, ``colours``
+and ``transforms`` make views, ``images`` makes batches. The package reads only files below the data root.
 
-``origins`` says where the data sets come from, and ``preparation`` brings them from there onto a disk; a run
-needs neither.
+``origins`` says where the data sets come from, and ``preparation`` prepares downloaded data on disk; a run needs
+neither.
 """
 
 from fdg_plugins.data.catalogue import (

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn for one augmented view: the augmentation of FedDG-GA and FedOMG, drawn as torchvision draws it.
+"""The random draw of one augmented view: the augmentation of FedDG-GA and FedOMG, with torchvision's distributions.
 
-A crop of 80 to 100 % of the area, a horizontal flip in half of the draws, brightness, contrast and saturation changed
-by up to 40 %, hue by up to 0.4 turns, in any order, and grey in one draw of ten: torchvision's ``RandomResizedCrop``
-(scale 0.8 to 1), ``RandomHorizontalFlip``, ``ColorJitter(0.4, 0.4, 0.4, 0.4)`` and ``RandomGrayscale(0.1)``.
+A crop of 80 to 100 % of the area; a horizontal flip with probability 1/2; brightness, contrast and saturation changed
+by up to 40 % and hue by up to 0.4 turns, in random order; grey with probability 1/10. In torchvision:
+``RandomResizedCrop`` (scale 0.8 to 1), ``RandomHorizontalFlip``, ``ColorJitter(0.4, 0.4, 0.4, 0.4)`` and
+``RandomGrayscale(0.1)``.
 """
 
 import itertools
@@ -23,12 +24,12 @@ STRENGTH = 0.4
 GREY = 0.1
 ORDERS: tuple[tuple[Change, ...], ...] = tuple(itertools.permutations(("brightness", "contrast", "saturation", "hue")))
 DRAWS = 2 * TRIES + 9
-"""Uniform numbers that one view takes, however many of them it needs."""
+"""The number of uniform random numbers reserved for one view, even if it needs fewer."""
 
 
 @dataclass(frozen=True)
 class Crop:
-    """A part of an image, in pixels."""
+    """A rectangle within an image, in pixels."""
 
     top: int
     left: int
@@ -38,7 +39,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """One draw. ``changes``: the colour changes in their order, each with its factor (of the hue: turns)."""
+    """One draw. ``changes``: the colour changes in their order, each with its factor (for the hue: turns)."""
 
     crop: Crop
     flipped: bool
@@ -57,7 +58,7 @@ def augmentation_from(draws: np.ndarray, height: int, width: int) -> Augmentatio
 
 
 def _draw_crop(numbers: Iterator[float], height: int, width: int) -> Crop:
-    """Return the first try that fits into the image, anywhere in it; where none does, the middle of the image."""
+    """Return the first try that fits into the image, at a random position, or the middle of the image if none fits."""
     down, right = next(numbers), next(numbers)
     low, high = math.log(RATIO[0]), math.log(RATIO[1])
     for _ in range(TRIES):
@@ -71,5 +72,5 @@ def _draw_crop(numbers: Iterator[float], height: int, width: int) -> Crop:
 
 
 def _between(number: float, low: float, high: float) -> float:
-    """Return the point of [low, high) at ``number`` in [0, 1)."""
+    """Map ``number`` in [0, 1) linearly to [low, high)."""
     return low + (high - low) * number

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data sets this package knows by name, and what one labelled image of them is."""
+"""The data sets that this package knows by name, and the record of one labelled image."""
 
 import re
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """What every data set has: the position of a class in ``classes`` is its label at every site.
+    """The record of a data set; the position of a class in ``classes`` is its label at every site.
 
-    ``channels`` is 3 for colour and 1 for grey images. ``folder`` holds the files below a data root; it is empty
-    where ``needs_data_root`` is false, because the images come with an installed package. Protocol and settings of the
-    methods are those of the data set's ``families``; ``protocol`` and ``stand_in_protocol`` replace some of them.
-    ``task`` names what its labels are for (``fdg_plugins.tasks``).
+    ``channels`` is 3 for colour and 1 for grey images. ``folder`` holds the files below a data root; it is empty if
+    ``needs_data_root`` is false, because an installed package then supplies the images. The ``families`` of the data
+    set determine the protocol and the method settings; ``protocol`` and ``stand_in_protocol`` override some of them.
+    ``task`` names the task of its labels (``fdg_plugins.tasks``).
     """
 
     name: str
@@ -39,7 +39,7 @@ class DatasetSpec:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families that the data set belongs to: by its channels, then the one that it names."""
+        """The families of the data set: the one given by its channels, then the one it names."""
         by_channels = "digits" if self.channels == 1 else "photographs"
         return tuple(dict.fromkeys((by_channels, self.family or by_channels)))
 
@@ -57,15 +57,15 @@ class DatasetSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names by which it is found: its name."""
+        """All names that refer to this data set: its own."""
         return (self.name,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolderSpec(DatasetSpec):
-    """A data set kept as ``<data root>/<folder>/<domain>/<class>/<image file>``; classes are sorted by name.
+    """A data set stored as ``<data root>/<folder>/<domain>/<class>/<image file>``; classes are sorted by name.
 
-    ``known_bad`` names images that are left out everywhere, as ``<domain>/<class>/<file name without suffix>``.
+    ``known_bad`` lists images to leave out everywhere, as ``<domain>/<class>/<file name without suffix>``.
     """
 
     channels: int = 3
@@ -74,10 +74,10 @@ class ImageFolderSpec(DatasetSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class RotatedSpec(DatasetSpec):
-    """Grey images that are dealt to the domains and turned, in domain ``k``, by ``angles[k]`` degrees.
+    """Grey images distributed over the domains; domain ``k`` rotates its images by ``angles[k]`` degrees.
 
-    ``source`` names the images before that, ``size`` is their height and width in pixels, and ``limit``
-    how many of them are used, None for all. ``stand_in`` is opened instead where there is no data root.
+    ``source`` names the original images, ``size`` is their height and width in pixels, and ``limit`` is the number of
+    images used, None for all. Without a data root, ``stand_in`` is opened instead.
     """
 
     source: str
@@ -90,10 +90,10 @@ class RotatedSpec(DatasetSpec):
 
 @dataclass(frozen=True)
 class Sample:
-    """One labelled image: ``label`` lies in [0, Y), and ``file`` tells the image from all others of the data set.
+    """One labelled image: ``label`` is in [0, Y), and ``file`` identifies the image within the data set.
 
-    ``file`` is the image's POSIX path below the data set's folder; for images kept in memory, it is the
-    position in the order in which they were dealt to the domains, e.g. ``00017``.
+    ``file`` is the image's POSIX path below the data set's folder; for images held in memory, it is the position in
+    the order in which they were distributed over the domains, e.g. ``00017``.
     """
 
     file: str
@@ -106,7 +106,7 @@ class Sample:
 
 
 def without_suffix(file: str) -> str:
-    """Return the POSIX path ``file`` without the suffix of its last part; other dots stay."""
+    """Return the POSIX path ``file`` without the suffix of its last component; other dots remain."""
     folder, slash, name = file.rpartition("/")
     return folder + slash + (name.rpartition(".")[0] or name)
 
@@ -141,7 +141,7 @@ OFFICE_HOME = ImageFolderSpec(
     classes=OFFICE_HOME_CLASSES,
 )
 
-# The camera traps of Terra Incognita have more places and species; DomainBed made this choice, and papers follow it.
+# Terra Incognita has more camera traps and species; this selection is DomainBed's, and papers follow it.
 TERRA_INCOGNITA = ImageFolderSpec(
     name="terraincognita",
     folder="terraincognita",
@@ -215,7 +215,7 @@ ROTATED_MNIST = RotatedSpec(
     stand_in=ROTATED_DIGITS,
 )
 
-# FedDIM's paper gives RotatedMNIST 7,000 images, FedIIR's 70,000.
+# The FedDIM paper uses 7,000 images of RotatedMNIST, the FedIIR paper 70,000.
 ROTATED_MNIST_7K = RotatedSpec(
     name="rotatedmnist_7k",
     title="RotatedMNIST (7,000)",
@@ -230,13 +230,13 @@ ROTATED_MNIST_7K = RotatedSpec(
 )
 
 DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
-"""All data sets by name: those above, and those that plug-ins bring."""
+"""All data sets by name: those above and those of plug-ins."""
 
 
 def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec:
-    """Return the data set called ``name``; SettingsError, listing the known names, if there is none.
+    """Return the data set called ``name``; raise SettingsError, listing the known names, if there is none.
 
-    A plug-in can bring an :class:`ImageFolderSpec`, or a :class:`RotatedSpec` of a source of this package.
+    A plug-in can supply an :class:`ImageFolderSpec`, or a :class:`RotatedSpec` with a source of this package.
     """
     spec = DATASETS.get(name)
     if not isinstance(spec, ImageFolderSpec | RotatedSpec):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The long lists of class names, sorted as computers sort, capitals first: the position of a name is its label."""
+"""The long lists of class names, in code point order (capitals first): the position of a name is its label."""
 
 _OFFICE_HOME = """
 Alarm_Clock Backpack Batteries Bed Bike Bottle Bucket Calculator Calendar Candles Chair Clipboards Computer
@@ -40,4 +40,4 @@ umbrella underwear van vase violin washing_machine watermelon waterslide whale w
 wine_glass wristwatch yoga zebra zigzag
 """
 DOMAINNET: tuple[str, ...] = tuple(_DOMAINNET.split())
-"""The 345 folders of each domain of DomainNet; its own lists number them in another order."""
+"""The 345 folders of each domain of DomainNet; DomainNet's own lists number them in another order."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an image file to pixels in RGB, whatever the file holds; one sentence for a file that cannot be read.
+"""Decode an image file to pixels in RGB, whatever its format; an unreadable file raises an error of one sentence.
 
-How many pixels an image has is known from its header, and one of too many is refused before any of them is decoded.
+The number of pixels is known from the header, and too large an image is rejected before any pixel is decoded.
 """
 
 import struct
@@ -17,11 +17,11 @@ from PIL import Image
 from fdg_plugins.errors import DataError
 
 MOST_PIXELS = 50_000_000
-"""Pixels of the largest image that is opened, unless the caller says otherwise."""
+"""Pixels of the largest image that is opened, unless the caller sets another limit."""
 
-# Pillow picks the decoder by content, not by suffix: these are all that a misnamed image may turn out to be.
+# Pillow selects the decoder by content, not by suffix: these are all the formats a misnamed image may turn out to have.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")
-# What Pillow's decoders raise on broken files, besides OSError and its UnidentifiedImageError.
+# Exceptions of Pillow's decoders on broken files, in addition to OSError and its UnidentifiedImageError.
 _DECODE_ERRORS = (
     OSError,
     SyntaxError,
@@ -39,13 +39,13 @@ _PILLOWS_LIMIT = threading.Lock()
 
 
 class TooLargeError(DataError):
-    """An image has more pixels than may be opened."""
+    """An image has more pixels than the limit allows."""
 
 
 def open_image(path: Path, max_pixels: int = MOST_PIXELS) -> Image.Image:
     """Open ``path`` and read its header, not its pixels.
 
-    Raises DataError naming the file if it is no image, and :class:`TooLargeError` if it has more than ``max_pixels``.
+    Raises DataError naming the file if it is not an image, and :class:`TooLargeError` if it exceeds ``max_pixels``.
     """
     try:
         with _ours_in_place_of_pillows():
@@ -62,7 +62,7 @@ def open_image(path: Path, max_pixels: int = MOST_PIXELS) -> Image.Image:
 
 
 def read_image(path: Path, max_pixels: int = MOST_PIXELS) -> Image.Image:
-    """Return the image in ``path`` in RGB, whatever its mode; raises as ``open_image`` does, and if it is damaged."""
+    """Return the image in ``path`` as RGB, whatever its mode; raises as ``open_image`` does, and if it is damaged."""
     with open_image(path, max_pixels) as image:
         try:
             return _to_rgb(image)
@@ -71,9 +71,9 @@ def read_image(path: Path, max_pixels: int = MOST_PIXELS) -> Image.Image:
 
 
 def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
-    """Raise what ``read_image`` would raise, at less cost.
+    """Raise the same errors as ``read_image``, at less cost.
 
-    All of a JPEG's data are parsed, but it is decoded at an eighth of its size, which takes a tenth of the time.
+    A JPEG is parsed completely but decoded at an eighth of its size, which takes a tenth of the time.
     """
     with open_image(path, max_pixels) as image:
         try:
@@ -88,7 +88,7 @@ def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
 
 @contextmanager
 def _ours_in_place_of_pillows() -> Iterator[None]:
-    """Switch off Pillow's own limit of pixels, which warns at one number and raises at another, for as long as this."""
+    """Disable Pillow's own pixel limits, a lower one that warns and a higher one that raises, within this context."""
     with _PILLOWS_LIMIT:
         kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
@@ -98,7 +98,7 @@ def _ours_in_place_of_pillows() -> Iterator[None]:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Decode and convert; 16-bit grey keeps its upper 8 bits, transparency is ignored."""
+    """Decode and convert to RGB; 16-bit grey keeps its upper 8 bits, transparency is ignored."""
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:

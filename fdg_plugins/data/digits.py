@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The 1,797 handwritten digits that scikit-learn brings along: real images, and no file of the user's is needed."""
+"""The 1,797 handwritten digits included in scikit-learn: real images that need no file from the user."""
 
 import torch
 from sklearn.datasets import load_digits

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One domain of a data set as a site finds it: checked, listed in a fixed order, split, and divided among sites.
+"""One domain of a data set at a site: checked, listed in a fixed order, split, and divided among sites.
 
-Opening a domain of image folders reads folder names only; ``soundness`` is the separate, slower look into the
-files. Images that come in one array are read, turned and kept in memory when the domain is opened.
+Opening a domain of image folders reads folder names only; ``soundness`` is the separate, slower check of the files.
+Images that come in one array are read, rotated and kept in memory when the domain is opened.
 """
 
 from collections import Counter
@@ -26,10 +26,10 @@ __all__ = ["DomainData", "Sample", "open_domain"]
 class DomainData:
     """The images of one domain at one site.
 
-    ``images`` is where they come from: files below a folder, by the ``file`` of each sample, or an array. ``test`` is
-    what a held-out domain is judged on: all of the domain, or what its official test list names. ``skipped`` are the
-    files left out because they are known to be bad, ``left_out`` those that the site found damaged. ``task`` says what
-    a sample's target is.
+    ``images`` is their source: files below a folder, keyed by the ``file`` of each sample, or an array. ``test`` are
+    the images that evaluate a held-out domain: the whole domain, or those in its official test list. ``skipped`` are
+    files left out because they are known to be bad, ``left_out`` those that the site found damaged. ``task`` defines
+    the target of a sample.
     """
 
     dataset: str
@@ -58,21 +58,21 @@ def open_domain(
     max_pixels: int = MOST_PIXELS,
     left_out: Collection[str] = (),
 ) -> DomainData:
-    """List and split the images of a domain: those in ``<data_root>/<data set>/<domain>/<class>/``, or turned digits.
+    """List and split the images of a domain: those in ``<data_root>/<data set>/<domain>/<class>/``, or rotated digits.
 
-    Without a data root, RotatedMNIST is replaced by RotatedDigits, which the name of the split shows. Of
-    image folders, the official lists are used where they are found below the data set's folder; else
-    comes a 90/10 split that depends on ``seed`` and on nothing but the names of the images.
-    ``max_samples`` keeps that many images of the domain, chosen by ``seed`` in proportion to the classes.
-    ``part``, the number of a site among that many of the domain, counted from 1, keeps the site's share of
-    the training and of the validation images; the test images stay those of the whole domain.
-    ``image_memory``: bytes of decoded images that are kept in memory, so that each is decoded once; of files only.
-    ``max_pixels``: larger images are refused when they are read. ``left_out``: image files, named as samples name
-    them, without which the split is made.
+    Without a data root, RotatedDigits replaces RotatedMNIST; the name of the split shows this. Image folders use the
+    official lists if they exist below the data set's folder; otherwise, a 90/10 split that depends only on ``seed``
+    and the names of the images.
 
-    Raises SettingsError for an unknown data set or domain, too small a ``max_samples`` or an impossible
-    ``part``, and DataError for a data root, folders or files that are missing, broken, empty or unexpected,
-    links that leave the data root, lists that do not fit the images, and a class of which too few are left.
+    ``max_samples`` keeps that many images of the domain, chosen by ``seed`` in proportion to the classes. ``part``,
+    the site's number (from 1) and the number of sites that share the domain, keeps the site's share of the training
+    and of the validation images; the test images remain those of the whole domain. ``image_memory`` is the number of
+    bytes for decoded image files, each of which is then decoded only once. Images of more than ``max_pixels`` pixels
+    are rejected when they are read. ``left_out`` are image files, named as samples name them, to omit from the split.
+
+    Raises SettingsError for an unknown data set or domain, too small a ``max_samples`` or an impossible ``part``.
+    Raises DataError for a data root, folders or files that are missing, broken, empty or unexpected, for links that
+    leave the data root, for lists that do not match the images, and for a class with too few images left.
     """
     spec = dataset_spec(dataset)
     if domain not in spec.domains:
@@ -110,7 +110,7 @@ def open_domain(
 
 @dataclass(frozen=True)
 class _Found:
-    """What a domain's folder lists: its images, without ``left_out``, and those known to be bad."""
+    """The listing of a domain's folder: its images, without ``left_out``, and those known to be bad."""
 
     root: Path
     images: tuple[Sample, ...]
@@ -139,7 +139,7 @@ def _found(data_root: Path | None, spec: ImageFolderSpec, domain: str, left_out:
 
 
 def _check_enough(listed: Collection[Sample], kept: Collection[Sample], spec: ImageFolderSpec, domain: str) -> None:
-    """Refuse a class of which damage leaves no image, or one where there were two: each part of a split needs one."""
+    """Reject a class with no usable image, or with one where there were two or more: each part of a split needs one."""
     task = TASKS.get(spec.task)
     before, after = (Counter(map(task.stratum, samples)) for samples in (listed, kept))
     for number, name in enumerate(task.strata(spec.classes)):
@@ -152,7 +152,7 @@ def _check_enough(listed: Collection[Sample], kept: Collection[Sample], spec: Im
 
 
 def _split_of(found: _Found, spec: ImageFolderSpec, domain: str, seed: int, max_samples: int | None) -> Split:
-    """Return the split of the official lists, or the seeded one where there are none."""
+    """Return the split of the official lists, or the seeded split if there are none."""
     listed = listed_split(
         found.images, spec, domain, found.root, seed=seed, max_samples=max_samples, left_out=found.left_out
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image folders below a data root: which are expected, what they list, and that no link leaves the root."""
+"""Image folders below a data root: the expected ones, their listing, and the check that no link leaves the root."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from fdg_plugins.values import visible
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
-# Control characters and line ends, which could forge lines of logs and lists, and bytes that are no UTF-8.
+# Control characters and line ends, which could forge lines of logs and lists, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 
 def existing_folders(data_root: Path, spec: ImageFolderSpec, domain: str) -> Path:
-    """Return the resolved data root after checking that the folders down to the domain's are there."""
+    """Return the resolved data root; raise DataError unless the folders down to the domain's exist."""
     root = data_root.resolve() if is_folder(data_root) else data_root
     layout = f"<data root>/{spec.folder}/{domain}/<class>/*.jpg"
     for what, folder, public in (
@@ -40,7 +40,7 @@ def existing_folders(data_root: Path, spec: ImageFolderSpec, domain: str) -> Pat
 
 
 def list_domain(root: Path, spec: ImageFolderSpec, domain: str) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """Return the images of the domain and the known bad files among them, both sorted by name."""
+    """Return the images of the domain, and its known bad files, both sorted by name."""
     folder = root / spec.folder / domain
     _check_classes(root, folder, spec, domain)
     found: list[Sample] = []
@@ -61,7 +61,7 @@ def list_domain(root: Path, spec: ImageFolderSpec, domain: str) -> tuple[tuple[S
 
 
 def _check_classes(root: Path, folder: Path, spec: ImageFolderSpec, domain: str) -> None:
-    """Refuse a domain whose class folders are not exactly those of the data set."""
+    """Reject a domain whose class folders are not exactly those of the data set."""
     present = {entry.name for entry in _entries(folder, f"domain {domain!r}") if entry.is_dir()}
     expected = f"expected exactly {', '.join(spec.classes)}"
     if missing := sorted(set(spec.classes) - present):
@@ -103,7 +103,7 @@ def _check_names(folder: Path, where: str, names: Iterable[str]) -> None:
 
 
 def _entries(folder: Path, where: str) -> list[os.DirEntry[str]]:
-    """Return what a folder holds, except hidden files and folders."""
+    """Return the entries of a folder except hidden files and folders."""
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
@@ -114,7 +114,7 @@ def _entries(folder: Path, where: str) -> list[os.DirEntry[str]]:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether the folder exists; a folder without permission to look at it counts as missing."""
+    """Return whether the folder exists; a folder that may not be accessed counts as missing."""
     try:
         return path.is_dir()
     except OSError:
@@ -122,7 +122,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether the regular file exists; a file without permission to look at it counts as missing."""
+    """Return whether the regular file exists; a file that may not be accessed counts as missing."""
     try:
         return path.is_file()
     except OSError:
@@ -130,10 +130,10 @@ def is_file(path: Path) -> bool:
 
 
 def refuse_outside(root: Path, path: Path) -> None:
-    """Refuse a path that, followed through links, leaves the data root, or goes in a circle."""
+    """Raise DataError for a path that, after resolving links, leaves the data root or forms a cycle."""
     try:
         inside = path.resolve().is_relative_to(root)
-    except (OSError, RuntimeError):  # of a circle
+    except (OSError, RuntimeError):  # a cycle
         inside = False
     if not inside:
         raise DataError(

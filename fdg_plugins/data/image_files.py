@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in files, each decoded once: their pixels stay in memory as long as there is room for them.
+"""Images in files, each decoded once: their pixels stay in memory while there is room for them.
 
-The memory is shared with the processes that a loader forks, so that what one of them decodes all have afterwards.
-It is given back when nobody holds the images any more; nothing decoded is written to a disk.
+A loader's forked processes share the memory, so an image decoded by one process is available to all. The memory is
+freed when the images are no longer referenced; nothing decoded is written to disk.
 """
 
 import mmap
@@ -20,7 +20,7 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the pixels of one image are to lie, uint8 ``[H, W, 3]``; ``filled``, uint8 ``[1]``: whether they do."""
+    """The memory reserved for the pixels of one image, uint8 ``[H, W, 3]``; ``filled``, uint8 ``[1]``, is 1 if set."""
 
     pixels: np.ndarray
     filled: np.ndarray
@@ -28,7 +28,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images below ``folder``, of at most ``max_pixels``; decoded ones are kept, up to ``memory`` bytes (0: none)."""
+    """Images below ``folder``, of at most ``max_pixels``; caches decoded ones, up to ``memory`` bytes (0: none)."""
 
     folder: Path
     memory: int = field(default=0, compare=False)
@@ -36,9 +36,9 @@ class ImageFiles:
     _places: dict[str, _Place | None] = field(default_factory=dict, repr=False, compare=False)
 
     def reserve(self, files: Iterable[str]) -> None:
-        """Find room for those of ``files`` that have none yet, the first ones first.
+        """Reserve memory for the ``files`` that have none yet, in their order, as far as it suffices.
 
-        Reads the header of each. One that is no image gets no room, and no error before it is read.
+        Reads the header of each file. A file that is not an image gets no memory, and raises only when it is read.
         """
         if not self.memory:
             return
@@ -55,9 +55,9 @@ class ImageFiles:
         self._places.update(_new_places(shapes))
 
     def read(self, file: str) -> np.ndarray:
-        """Return the pixels of an image, uint8 ``[H, W, 3]`` in RGB, not to be written to.
+        """Return the pixels of an image, uint8 ``[H, W, 3]`` in RGB; the caller must not write to them.
 
-        Raises DataError naming the file if it cannot be decoded, or has too many pixels.
+        Raises DataError naming the file if it cannot be decoded or has too many pixels.
         """
         place = self._places.get(file)
         if place and place.filled[0]:
@@ -65,11 +65,11 @@ class ImageFiles:
         pixels = np.asarray(read_image(self.folder / file, self.max_pixels))
         if place and place.pixels.shape == pixels.shape:
             place.pixels[...] = pixels
-            place.filled[0] = 1  # only now: another process may look
+            place.filled[0] = 1  # last, because another process may be reading
         return pixels
 
     def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path, int, int]]:
-        """Return the state for another process, without the kept images, which would be copied there."""
+        """Return the state for another process, without the cached images, which would be copied."""
         return ImageFiles, (self.folder, 0, self.max_pixels)
 
 
@@ -82,7 +82,7 @@ def _shape_of(path: Path, max_pixels: int) -> tuple[int, int, int] | None:
 
 
 def _new_places(shapes: dict[str, tuple[int, int, int]]) -> dict[str, _Place]:
-    """Return room for images of these shapes in one new block of memory, whose pages are taken when written to."""
+    """Return memory for images of these shapes in one new block, whose pages are allocated when written to."""
     if not shapes:
         return {}
     sizes = [int(np.prod(shape)) for shape in shapes.values()]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images, from files or from memory, in batches whose every tensor depends only on the seed and its scope.
+"""Batches of images, from files or from memory; every tensor depends only on the seed and its scope.
 
-Neither the order of reading nor the number of worker processes or threads changes a single bit: what is
-drawn for sample ``i`` is row ``i`` of one table, and the shuffle comes from another generator. Images of an array are
-not augmented, and are batched by indexing.
+Neither the order of reading nor the number of worker processes or threads changes a single bit: the random draws of
+sample ``i`` are row ``i`` of one table, and a separate generator shuffles. Images held in an array are not augmented
+and are batched by indexing.
 """
 
 import itertools
@@ -32,10 +32,10 @@ CPU = torch.device("cpu")
 
 
 class DomainImages(Dataset[tuple[torch.Tensor, Any]]):
-    """Samples as ``(image uint8 [3, S, S], target)``: all by the first of ``views``, all by the second, and so on.
+    """Samples as ``(image uint8 [3, S, S], target)``: first all through the first view, then all through the second.
 
-    A view turns the pixels uint8 ``[H, W, 3]`` of the sample at position ``i``, and ``i``, into the image.
-    Raises DataError naming the file when an image cannot be read.
+    ``views`` may have any length. A view maps the pixels, uint8 ``[H, W, 3]``, and the position ``i`` of a sample to
+    the image. Raises DataError, naming the file, if an image cannot be read.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DomainImages(Dataset[tuple[torch.Tensor, Any]]):
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
         """Return a whole batch, images ``[B, 3, S, S]`` and the task's targets, or the error as a value.
 
-        Raised in a worker, the error would come out with the worker's whole traceback as its text.
+        An error raised in a worker process would carry the worker's whole traceback as its text.
         """
         try:
             images, targets = zip(*(self[index] for index in indices), strict=True)
@@ -70,9 +70,9 @@ class DomainImages(Dataset[tuple[torch.Tensor, Any]]):
 
 
 class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Samples in memory as ``(image float32 [1, S, S] in [0, 1], label)``, resized only if they have another size.
+    """Samples in memory as ``(image float32 [1, S, S] in [0, 1], label)``, resized only if their size differs.
 
-    Each comes ``times`` times: all of them, and all again.
+    The whole sequence of samples is repeated ``times`` times.
     """
 
     def __init__(self, array: ImageArray, samples: Sequence[Sample], image_size: int, times: int = 1) -> None:
@@ -101,8 +101,8 @@ class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 class ImageBatches(DataLoader[Any]):
     """A DataLoader of ``(images float32 [B, C, S, S], targets)`` on a device, from a dataset of whole batches.
 
-    Views of files cross to the device as they are, 8-bit values, and are normalised there. A DataError that the dataset
-    returns is raised here, with its own text.
+    Views of files are transferred to the device as 8-bit values and normalised there. A DataError returned by the
+    dataset is raised here, with its own text.
     """
 
     def __init__(
@@ -128,9 +128,9 @@ class ImageBatches(DataLoader[Any]):
 
 
 class ShuffledBatches(Sampler[list[int]]):
-    """Indices of ``[0, count)`` in a seeded order, in batches; each pass over it gives the same batches.
+    """Indices in [0, count) in a seeded order, in batches; each pass yields the same batches.
 
-    The last batch is kept however small, but a single left-over sample joins the batch before it,
+    The last batch is kept however small it is, except that a single left-over sample joins the preceding batch,
     because batch normalisation cannot train on one sample.
     """
 
@@ -151,9 +151,9 @@ class ShuffledBatches(Sampler[list[int]]):
 
 
 class ConsecutiveEpochs(Sampler[list[int]]):
-    """The batches of one epoch after the other, with the indices of as many passes over the same samples.
+    """The batches of consecutive epochs, whose indices address ``epochs`` repetitions of the same samples.
 
-    ``epoch_of(number)`` returns the batches of an epoch, counted from 0; none is made before its turn.
+    ``epoch_of(number)`` returns the batches of an epoch, counted from 0; it is called when the epoch begins.
     """
 
     def __init__(self, epoch_of: Callable[[int], ShuffledBatches], epochs: int) -> None:
@@ -171,7 +171,7 @@ class ConsecutiveEpochs(Sampler[list[int]]):
 
 
 class EpochViews(Sequence[View]):
-    """The augmented views of consecutive epochs, each made when it is needed: what is drawn for one takes memory."""
+    """The augmented views of consecutive epochs, each made on demand because its table of draws takes memory."""
 
     def __init__(self, image_size: int, num_samples: int, *, seed: int, scope: Scope, epochs: int) -> None:
         self.image_size = checked_size(image_size)
@@ -212,10 +212,11 @@ def training_epochs(
     workers: int = 0,
     device: torch.device = CPU,
 ) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-    """Yield the batches of each of ``epochs``, those that ``training_batches`` gives with ``(*scope, epoch)``.
+    """Yield, for each of ``epochs``, the batches that ``training_batches`` returns for the scope ``(*scope, epoch)``.
 
-    Epochs count from 0, and nothing of one is made before its turn. The loader's processes live through all of them,
-    and read ahead from one into the next. Take the batches of an epoch before asking for the next epoch.
+    Epochs count from 0, and each is set up only when it begins. The loader's processes persist through all epochs and
+    read ahead into the next one. Consume the batches of an epoch before requesting the next epoch. Raises
+    SettingsError for a ``batch_size`` below 1 or a negative number of ``workers``.
     """
     _check_loading(batch_size, workers)
 
@@ -240,11 +241,11 @@ def training_batches(
     workers: int = 0,
     device: torch.device = CPU,
 ) -> ImageBatches:
-    """Return the training images of ``data``, augmented and shuffled as ``seed`` and ``scope`` say.
+    """Return the training images of ``data`` in batches, augmented and shuffled by ``seed`` and ``scope``.
 
-    The loader is for one epoch: put the epoch into ``scope`` and build the next one anew. Batches have
-    ``batch_size`` samples except the last (see ``ShuffledBatches``). Images of an array are not augmented
-    and need no workers.
+    The loader is for one epoch: include the epoch in ``scope`` and build a new loader for the next. Batches have
+    ``batch_size`` samples except the last (see ``ShuffledBatches``). Images held in an array are not augmented
+    and need no workers. Raises SettingsError for a ``batch_size`` below 1 or a negative number of ``workers``.
     """
     _check_loading(batch_size, workers)
     return ImageBatches(
@@ -265,9 +266,10 @@ def evaluation_batches(
     workers: int = 0,
     device: torch.device = CPU,
 ) -> ImageBatches:
-    """Return ``samples`` of ``data`` in their order, resized only.
+    """Return ``samples`` of ``data`` in batches, in their order, resized only.
 
-    The last batch may be smaller, and no sample gives no batch. Images of an array need no workers.
+    The last batch may be smaller; without samples there are no batches. Images held in an array need no workers.
+    Raises SettingsError for a ``batch_size`` below 1 or a negative number of ``workers``.
     """
     _check_loading(batch_size, workers)
     dataset: DomainImages | ArrayImages
@@ -282,7 +284,7 @@ def evaluation_batches(
 def _training_images(
     data: DomainData, image_size: int, seed: int, scope: Scope, epochs: int | None = None
 ) -> DomainImages | ArrayImages:
-    """Return the training images: once, or once for each of ``epochs``, whose number then ends the scope."""
+    """Return the training images: once, or once per epoch; the epoch's number then becomes the end of the scope."""
     count = len(data.train)
     if isinstance(data.images, ImageArray):
         return ArrayImages(data.images, data.train, image_size, times=1 if epochs is None else epochs)
@@ -299,9 +301,9 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _worker_context(workers: int) -> str | None:
-    """Return how processes are started: by fork, wherever Linux has it, for only then do they share decoded images.
+    """Return the start method of worker processes: fork on Linux, the only one that shares decoded images.
 
-    It is also a hundred times faster than a new interpreter, and a loader starts its processes for each epoch.
+    Forking is also a hundred times faster than starting an interpreter, and a loader starts its processes every epoch.
     """
     return "fork" if workers and sys.platform == "linux" else None
 

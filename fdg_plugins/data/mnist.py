@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MNIST from the four files that torchvision, or anyone, has put below the data root; nothing is downloaded."""
+"""MNIST from its four files below the data root, as torchvision stores them; nothing is downloaded."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +15,15 @@ PARTS = ("train", "t10k")
 FILES = tuple(f"{part}-{kind}" for part in PARTS for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 CLASSES = 10
 
-# What torchvision's readers raise on files that are not in the idx format, or end too early.
+# Exceptions of torchvision's readers for files that are not in the idx format or end too early.
 _FORMAT_ERRORS = (AssertionError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def read_mnist(data_root: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return all images uint8 ``[N, size, size]`` and labels int64 ``[N]``: the training part, then the test part.
 
-    Read is what ``torchvision.datasets.MNIST(<data root>/mnist, download=False)`` reads, so the usual
-    70,000. Raises DataError, naming folder or file, for what is missing, broken, or a link out of the root.
+    These are the files that ``torchvision.datasets.MNIST(<data root>/mnist, download=False)`` reads, usually 70,000
+    images. Raises DataError, naming folder or file, for missing or broken files and for links out of the root.
     """
     root = data_root.resolve() if is_folder(data_root) else data_root
     folder = root / FOLDER

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the data sets beyond their layout: where they come from, on what terms, how many images they have.
+"""Facts about the data sets beyond their layout: where they come from, on what terms, and how many images they have.
 
-Each number says whose it is. What could not be checked is marked as uncertain or left out, never guessed.
+Each number names its source. Unverified facts are marked as uncertain or omitted, never guessed.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from fdg_plugins.data.catalogue import dataset_spec
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """How many images one release of a data set has, by domain (of MNIST: by part), and where the numbers are from.
+    """The number of images in one release of a data set, by domain (MNIST: by part), and the source of the numbers.
 
-    ``by_class`` gives them class by class, in the order of the data set's classes, where that is known.
-    ``certain`` is false for numbers that stand in papers only: a difference is then worth a remark, no error.
+    ``by_class`` gives the numbers per class, in the order of the data set's classes, if known. ``certain`` is false
+    for numbers found only in papers: a difference then causes a remark, not an error.
     """
 
     name: str
@@ -27,9 +27,9 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a data set comes from: its page, what is to be downloaded there, and on what ``terms`` it may be used.
+    """The origin of a data set: its page, what to download there, and the ``terms`` of use.
 
-    ``licence`` is the same in one or two words. ``releases`` is empty where no number is known.
+    ``licence`` states the terms in one or two words. ``releases`` is empty if no numbers are known.
     """
 
     page: str
@@ -191,9 +191,9 @@ _ORIGINS: Mapping[str, Origin] = {
 
 
 def origin_of(dataset: str) -> Origin:
-    """Return the origin of the data set called ``dataset``; of one that a plug-in brings, what its record says.
+    """Return the origin of the data set called ``dataset``; for a plug-in's data set, what its record says.
 
-    SettingsError, listing the known names, if there is none of that name.
+    Raises SettingsError, listing the known names, if there is no such data set.
     """
     spec = dataset_spec(dataset)
     return _ORIGINS.get(spec.name) or Origin(page=spec.reference, obtain=_BY_PLUGIN, licence=_NOT_SAID, terms=_NOT_SAID)

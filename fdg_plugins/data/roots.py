@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a site's images come from: the data root that its owner named, a stand-in, or an installed package."""
+"""The source of a site's images: the data root that its owner configured, a stand-in, or an installed package."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from fdg_plugins.errors import DataError
 
 
 class DataRoot(NamedTuple):
-    """The folder to give to ``open_domain``, None if it needs none, and whether the images only stand in for others."""
+    """The folder for ``open_domain``, None if it needs none, and whether the images only stand in for others."""
 
     path: Path | None
     stand_in: bool
 
 
 def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> DataRoot:
-    """Return the data root that a site names for ``dataset``, or the stand-in if it names none.
+    """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
 
-    The stand-in of PACS is drawn below ``cache`` (default: this user's cache of the package); that of
-    RotatedMNIST is RotatedDigits, which comes with scikit-learn and under its own name is no stand-in. A
-    root that is named but not there is a DataError: a site that was told where its data lies never trains
-    on a stand-in instead; and so is no root for a data set that has no stand-in. SettingsError for an unknown
-    data set.
+    The stand-in of PACS is drawn below ``cache`` (default: this user's cache of the package). That of RotatedMNIST is
+    RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is not a stand-in.
+
+    Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), and for a
+    missing root if the data set has no stand-in. Raises SettingsError for an unknown data set.
     """
     spec = dataset_spec(dataset)
     if not spec.needs_data_root:

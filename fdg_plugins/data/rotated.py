@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotated digits: one set of grey images distributed over the domains, each of which rotates its images by its angle.
+"""Rotated digits: one set of grey images distributed over the domains; each domain rotates its images by its angle.
 
 References: Ghifary, Kleijn, Zhang, Balduzzi, "Domain Generalization for Object Recognition with Multi-task
 Autoencoders", ICCV 2015; Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization" (DomainBed), ICLR
 2021, whose data set this is: all images in one random order, every sixth to the same domain.
 
-Differences: DomainBed turns each image by Pillow, here all are turned at once as tensors, which rounds
-some pixels otherwise; and its order comes from the run's seed, here it is the same in all runs.
+Differences: DomainBed rotates each image with Pillow; here, all are rotated at once as tensors, which rounds some
+pixels differently. DomainBed takes the order from the run's seed; here, it is the same in all runs.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ from fdg_plugins.randomness import numpy_generator
 
 @dataclass(frozen=True, eq=False)
 class ImageArray:
-    """Images in memory, ``pixels: uint8 [N, S, S]``; ``rows`` finds that of a sample by the sample's ``file``."""
+    """Images in memory, ``pixels: uint8 [N, S, S]``; ``rows`` maps the ``file`` of a sample to its row."""
 
     pixels: torch.Tensor
     rows: Mapping[str, int]
 
 
 def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tuple[ImageArray, tuple[Sample, ...]]:
-    """Return the turned images of a domain and their samples, in the order in which they were dealt."""
+    """Return the rotated images of a domain and their samples, in the order of distribution."""
     images, labels = _LOADERS[spec.source](data_root, spec)
     dealt = deal(len(images), spec, domain)
     angle = spec.angles[spec.domains.index(domain)]
@@ -39,11 +39,11 @@ def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tu
 
 
 def deal(count: int, spec: RotatedSpec, domain: str) -> dict[str, int]:
-    """Return which of ``count`` images a domain gets: from the name of each to its index in [0, count).
+    """Return the images of a domain, out of ``count``: a map from the name of each to its index in [0, count).
 
-    The images come in an order that depends on nothing but the data set's source and ``count``; of its
-    first ``spec.limit`` images, every sixth (with six domains) goes to the same domain. Names are
-    positions in that order, and sorting them keeps it.
+    The order of the images depends only on the data set's source and on ``count``; of the first ``spec.limit`` images
+    in it, every sixth (with six domains) goes to the same domain. Names are positions in that order, and sorting them
+    preserves it.
     """
     order = numpy_generator(0, "rotated", spec.source).permutation(count)[: spec.limit].tolist()
     positions = range(spec.domains.index(domain), len(order), len(spec.domains))
@@ -54,11 +54,11 @@ def rotate(images: torch.Tensor, angle: int) -> torch.Tensor:
     """Return ``images: uint8 [N, S, S]``, rotated counter-clockwise by ``angle`` degrees; new corners are black."""
     if len(images) == 0:
         return images
-    # torchvision takes longer to import than all else of a site's process, and few sites open these data sets.
+    # torchvision takes longer to import than everything else in a site's process, and few sites open these data sets.
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms.v2 import functional
 
-    # As the channels of one image, all go through the same grid. Without ``fill``, outside is zero.
+    # As the channels of one image, all use the same grid. Without ``fill``, pixels from outside are zero.
     return functional.rotate(images, angle, interpolation=InterpolationMode.BILINEAR)
 
 
@@ -67,14 +67,14 @@ def _load_mnist(data_root: Path | None, spec: RotatedSpec) -> tuple[torch.Tensor
         raise DataError(
             f"data set {spec.name} has no data root; expected the folder that holds mnist/MNIST/raw/.", public=True
         )
-    from fdg_plugins.data.mnist import read_mnist  # which needs torchvision
+    from fdg_plugins.data.mnist import read_mnist  # requires torchvision
 
     return read_mnist(Path(data_root), spec.size)
 
 
 def _load_digits(data_root: Path | None, spec: RotatedSpec) -> tuple[torch.Tensor, torch.Tensor]:
-    # Imported only here: scikit-learn brings some 300 modules, a tenth of a second at every start of a site's
-    # process, and few sites open this data set.
+    # Imported on demand: importing scikit-learn loads some 300 modules, which takes a tenth of a second at every start
+    # of a site's process, and few sites open this data set.
     from fdg_plugins.data.digits import read_digits
 
     return read_digits(spec.size)

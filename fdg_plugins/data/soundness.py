@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which images of a domain cannot be used: every one is decoded before a run, so that none ends a round of it.
+"""Find the unusable images of a domain: every image is decoded before a run, so that none makes a round fail.
 
-Damaged is what Pillow refuses to decode: an empty or truncated file, one that is no image, most garbled ones. A JPEG
-whose middle was garbled may still be decoded, to wrong pixels, as by any viewer; then it counts as sound.
+An image is damaged if Pillow refuses to decode it: an empty or truncated file, a file that is not an image, most
+garbled files. A JPEG with a garbled middle may still be decoded, to wrong pixels, as in any viewer; it counts as sound.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -14,24 +14,24 @@ from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.errors import DataError
 
 SHOWN = 10
-"""Files that a sentence names; the others it counts."""
+"""The number of files that a sentence names; it counts the others."""
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """Files, as samples name them, that cannot be read, and files with more pixels than may be opened."""
+    """Files, named as samples name them, that cannot be read, and files with more than the allowed number of pixels."""
 
     unreadable: tuple[str, ...] = ()
     too_large: tuple[str, ...] = ()
 
     @property
     def files(self) -> frozenset[str]:
-        """All of them."""
+        """All damaged files."""
         return frozenset((*self.unreadable, *self.too_large))
 
 
 def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
-    """Return the images of ``data`` that cannot be used, after decoding all of them but those known to be ``sound``."""
+    """Decode all images of ``data`` except those known to be ``sound``; return those that cannot be used."""
     if not isinstance(data.images, ImageFiles):
         return Damaged()  # read as a whole when the domain was opened
     unreadable, too_large = [], []
@@ -48,16 +48,16 @@ def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
 
 
 def check_images(data: DomainData) -> None:
-    """Decode every image file of ``data`` once; DataError that counts those that cannot be used, and names some."""
+    """Decode every image file of ``data`` once; raise DataError if any cannot be used, with their number and names."""
     if (damaged := find_damaged(data)).files:
         raise _refusal(data, damaged)
 
 
 def without_damaged(data: DomainData, reopen: Callable[[frozenset[str]], DomainData]) -> tuple[DomainData, Damaged]:
-    """Return the domain without the images that cannot be used, each one decoded once; and which these are.
+    """Return the domain without the images that cannot be used, and those images; each image is decoded once.
 
-    ``reopen`` returns the domain without the files that it is given. A domain that was thinned may then hold others,
-    which are looked at in turn.
+    ``reopen`` returns the domain without the given files. A subsampled domain may then contain other images, which
+    are checked in turn.
     """
     sound: set[str] = set()
     found = Damaged()
@@ -69,7 +69,7 @@ def without_damaged(data: DomainData, reopen: Callable[[frozenset[str]], DomainD
 
 
 def name_some(files: Iterable[str]) -> str:
-    """Return the first files by name, and how many more there are."""
+    """Return the names of the first ``SHOWN`` files, and the number of the others."""
     names = sorted(files)
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
@@ -80,7 +80,7 @@ def _files(data: DomainData) -> list[str]:
 
 
 def _refusal(data: DomainData, damaged: Damaged) -> DataError:
-    """Return the error on images that cannot be used: their names for the site's own log, their number for others."""
+    """Return the error for unusable images: with their names for the site's own log, only counted in public."""
     folder = data.images.folder if isinstance(data.images, ImageFiles) else ""
     counts, texts = [], []
     for files, what in ((damaged.unreadable, "cannot be read"), (damaged.too_large, "with too many pixels")):

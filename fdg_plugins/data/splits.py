@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which images of a domain are for training and which for validation: a seeded 90/10 split, or PACS' own lists.
+"""Assign the images of a domain to training and validation: a seeded 90/10 split, or the official lists of PACS.
 
-Of either, ``part_of`` is what one of several sites of the domain holds.
+``part_of`` divides both among several sites of one domain.
 
-A split has a name and a hash, so that two people, or a run and its repetition, can tell whether they
-trained on the same images without exchanging lists.
+A split has a name and a hash. Two users, or a run and its repetition, compare them to see whether they trained on the
+same images, without exchanging lists.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.tasks import TASKS, Task
 from fdg_plugins.values import shorten
 
-# Where the official lists may lie, below the data set's folder; the last is the official download's own name.
+# Folders, relative to the data set's folder, that may hold the official lists; the last is the download's own name.
 _PARTS = {"train": "training", "crossval": "validation", "test": "test"}
 KFOLD_FOLDERS = ("", "splits", "kfold", "Train val splits and h5py files pre-read")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Training and validation images, which never overlap, and those a held-out domain is judged on."""
+    """Disjoint training and validation images, and the images that evaluate a held-out domain."""
 
     train: tuple[Sample, ...]
     validation: tuple[Sample, ...]
@@ -39,7 +39,7 @@ class Split:
     def digest(self) -> str:
         """Return the first 16 hex digits of the split's SHA-256.
 
-        Hashed are the sorted lines ``train|validation <file> <label>``, each ended by a newline.
+        The hash covers the sorted lines ``train|validation <file> <label>``, each terminated by a newline.
         """
         lines = [f"train {sample.file} {sample.label}\n" for sample in self.train]
         lines += [f"validation {sample.file} {sample.label}\n" for sample in self.validation]
@@ -49,10 +49,11 @@ class Split:
 def seeded_split(
     samples: Sequence[Sample], spec: DatasetSpec, domain: str, *, seed: int, max_samples: int | None = None
 ) -> Split:
-    """Split at random into 90 % training and 10 % validation images, stratum by stratum: for labels, class by class.
+    """Split at random into 90 % training and 10 % validation images, separately per stratum (for labels: per class).
 
-    The share of validation images is rounded per stratum, but is at least one image where that has
-    two or more; a stratum of one image goes to training. ``max_samples`` thins the domain first.
+    The number of validation images is rounded per stratum and is at least one if the stratum has two or more images; a
+    stratum of one image goes to training. ``max_samples`` subsamples the domain first. Raises SettingsError if
+    ``max_samples`` is smaller than the number of strata.
     """
     kept = _thinned((samples,), spec, domain, seed, max_samples)
     train: list[Sample] = []
@@ -77,11 +78,11 @@ def listed_split(
     max_samples: int | None = None,
     left_out: Collection[str] = (),
 ) -> Split | None:
-    """Return the split of the official lists below ``root``, or None if neither list of the domain is there.
+    """Return the split defined by the official lists below ``root``, or None if the domain has no such list.
 
-    ``max_samples`` thins training and validation images in proportion. ``left_out`` are files that are not among
-    ``samples`` any more and may still be named. DataError, naming list and line,
-    if a list does not fit the images, if only one of the two lists is there, or if they overlap.
+    ``max_samples`` subsamples training and validation images in proportion. ``left_out`` are files that are no longer
+    among ``samples`` but may still be listed. Raises DataError, naming list and line, if a list does not match the
+    images, if only one of the two lists exists, or if they overlap; SettingsError for too small a ``max_samples``.
     """
     files = _find_lists(root, spec, domain)
     if files is None:
@@ -104,9 +105,9 @@ def listed_split(
 def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int], *, seed: int) -> Split:
     """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
 
-    Training and validation images are each divided at random, as ``seed`` says, into ``count`` sets whose
-    sizes differ by at most one (FedIIR, Algorithm 2). The one part of one is the split itself. Raises
-    SettingsError for a number out of range and for more parts than images.
+    Training and validation images are each divided at random, seeded by ``seed``, into ``count`` sets whose sizes
+    differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged. Raises
+    SettingsError if the number is out of range or if there are more parts than images.
     """
     number, count = part
     if not 1 <= number <= count:
@@ -129,10 +130,11 @@ def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int],
 
 
 def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
-    """Divide ``total`` among groups of the given sizes in proportion to them; no group gets more than its size.
+    """Divide ``total`` among groups in proportion to their ``sizes``; no group gets more than its size.
 
-    Each group first gets up to ``minimum``, one at a time and in the given order, for as long as
-    ``total`` lasts; the rest goes, one by one, to the group that lacks most of its proportional share.
+    Each group first gets up to ``minimum``, one at a time in the given order, while ``total`` lasts. The remainder is
+    assigned one by one to the group furthest below its proportional share. Returns one count per group; the counts sum
+    to ``total``, or to the sum of the sizes if that is smaller.
     """
     total = min(total, sum(sizes))
     result = [0] * len(sizes)
@@ -149,7 +151,7 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
 def _thinned(
     parts: Sequence[Sequence[Sample]], spec: DatasetSpec, domain: str, seed: int, max_samples: int | None
 ) -> list[Sample]:
-    """Return at most ``max_samples`` of all parts: proportional by stratum, within one proportional by part."""
+    """Return at most ``max_samples`` of all parts: proportional by stratum and, within a stratum, by part."""
     everything = [sample for part in parts for sample in part]
     if max_samples is None:
         return everything
@@ -192,7 +194,7 @@ def _without(samples: Iterable[Sample], others: Iterable[Sample]) -> list[Sample
 
 
 def _find_lists(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, Path] | None:
-    """Return the lists of the first folder that has a training or validation list, keyed train, crossval and test."""
+    """Return the lists of the first folder with a training or validation list, keyed train, crossval and test."""
     for folder in (root / spec.folder / name for name in KFOLD_FOLDERS):
         paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
         found = {part: path for part, path in paths.items() if is_file(path)}
@@ -208,7 +210,7 @@ def _find_lists(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, Pat
 
 
 class _ListReader:
-    """Reads the official lists of one domain; what is wrong in one is said with its name, for others without."""
+    """Reads the official lists of one domain; errors name the list in the site's own log, but not in public."""
 
     def __init__(
         self, root: Path, samples: Sequence[Sample], left_out: Collection[str], spec: ImageFolderSpec, domain: str
@@ -220,7 +222,7 @@ class _ListReader:
         self._absent = {*left_out, *map(without_suffix, left_out)}
 
     def read(self, path: Path, part: str) -> tuple[Sample, ...]:
-        """Return the images that the list at ``path`` names, without those known to be bad or left out."""
+        """Return the images listed in the file at ``path``, except known bad and left-out ones."""
         public = f"its list of {_PARTS[part]} images of domain {self.domain!r}"
         found: dict[str, Sample] = {}
         for number, line in enumerate(self._lines(path, public), start=1):
@@ -256,11 +258,11 @@ class _ListReader:
         if without_suffix(line.split()[0]) in self.spec.known_bad:
             return True
         file = line.rsplit(maxsplit=1)[0].strip()
-        # A name may lack its suffix; one that still means an image means that.
+        # A list entry may lack the suffix; an entry that still matches an image refers to that image.
         return bool({file, without_suffix(file)} & self._absent) and not self._meant(file)
 
     def _read_line(self, line: str, place: "_Place") -> Sample:
-        """Return the image a line like ``photo/dog/056_0001.jpg 1`` names; labels in lists start at 1."""
+        """Return the image of a line such as ``photo/dog/056_0001.jpg 1``; labels in lists start at 1."""
         classes = self.spec.classes
         file, number = [*line.rsplit(maxsplit=1), ""][:2]
         if not re.fullmatch("[0-9]{1,9}", number):
@@ -288,7 +290,7 @@ class _ListReader:
 
 @dataclass(frozen=True)
 class _Place:
-    """A line of a list, in words for the site's own log and in words for others."""
+    """A line of a list, worded for the site's own log and for the public message."""
 
     own: str
     public: str
@@ -299,7 +301,7 @@ class _Place:
 
 
 def _by_path(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """Map each path, with and without its suffix, to the images it can mean."""
+    """Map each path, with and without its suffix, to the images it can refer to."""
     result: dict[str, list[Sample]] = {}
     for sample in samples:
         for key in (sample.file, sample.stem):

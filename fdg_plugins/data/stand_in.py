@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A drawn stand-in for PACS, for users who do not have PACS: same folders, domains and classes, but drawings.
+"""A drawn stand-in for PACS, for users who do not have PACS: the same folders, domains and classes, but drawings.
 
-The pictures are made on first use into the user's cache, in a few seconds, and every machine draws the
-same ones. Numbers measured on them say that the machinery works; they say nothing about PACS.
+The pictures are drawn on first use into the user's cache, within seconds, and are identical on every machine. Results
+on them show that the software works; they say nothing about PACS.
 """
 
 import shutil
@@ -23,15 +23,15 @@ from fdg_plugins.storage import write_json
 from fdg_plugins.values import shorten
 
 STAND_IN_VERSION: int = 1
-"""Raised whenever any picture changes, so that an old cache is never taken for the new data."""
+"""Incremented whenever a picture changes, so that an old cache is never mistaken for the new data."""
 
 DATASET: str = PACS.name
-"""The data set that is drawn; no other has a stand-in of pictures."""
+"""The data set that is drawn; no other data set has a stand-in of pictures."""
 
 IMAGES_PER_CLASS: int = 30
 MOST_PER_CLASS: int = 10_000
 MARKER: str = "STAND-IN.json"
-"""The file that makes every run on a folder call itself STAND-IN: in the data root, and in ``pacs/`` itself."""
+"""The file that marks a folder as STAND-IN, and every run on it: in the data root, and in ``pacs/`` itself."""
 
 _NO_PLACE = "it has no data root, and the STAND-IN cannot be written to its cache."
 _NOTE = "These pictures are drawings made by fdg_plugins, not the PACS data set; no result on them is a result on PACS."
@@ -40,7 +40,7 @@ _NOTE = "These pictures are drawings made by fdg_plugins, not the PACS data set;
 def stand_in_root(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
     """Return the folder of the drawings, existing or not, below ``cache`` (default: this user's cache of the package).
 
-    Another number of images than the default has a folder of its own.
+    A non-default number of images has its own folder.
     """
     base = platformdirs.user_cache_path("fdg_plugins") if cache is None else Path(cache)
     suffix = "" if images_per_class == IMAGES_PER_CLASS else f"-{images_per_class}-per-class"
@@ -53,19 +53,19 @@ def is_stand_in(data_root: Path, folder: str = "") -> bool:
 
 
 def ensure_stand_in(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
-    """Return the data root, the folder that holds ``pacs/``, after making it if it is not there.
+    """Return the data root, the folder that holds ``pacs/``, after drawing it if it does not exist.
 
-    Any number of processes may call this at once: each builds into a folder of its own and renames it; who
-    comes second drops its own and uses the first one's. The final name never shows an incomplete folder.
+    Any number of processes may call this at once: each draws into its own temporary folder and renames it. A process
+    that finishes later discards its folder and uses the first one. The final name never shows an incomplete folder.
     """
     return write_stand_in(stand_in_root(cache, images_per_class=images_per_class), images_per_class=images_per_class)
 
 
 def write_stand_in(root: Path, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
-    """Return ``root`` after drawing the stand-in into it, if it is not there yet; any number of processes may.
+    """Return ``root`` after drawing the stand-in into it, unless it exists already; safe for concurrent processes.
 
-    Raises DataError for fewer than one image per class, for a folder that cannot be written, and for one that holds
-    anything else, so that real images and drawings never share a data root.
+    Raises DataError for fewer than one image per class, for more than ``MOST_PER_CLASS``, for a folder that cannot be
+    written, and for one that holds anything else: real images and drawings never share a data root.
     """
     if not 1 <= images_per_class <= MOST_PER_CLASS:
         raise DataError(
@@ -99,7 +99,7 @@ def write_stand_in(root: Path, *, images_per_class: int = IMAGES_PER_CLASS) -> P
 
 
 def draw(domain: str, class_name: str, index: int) -> Image.Image:
-    """Return picture number ``index`` of a class in a domain, 64 x 64 RGB: equal arguments, equal pixels."""
+    """Return picture ``index`` of a class in a domain, 64 x 64 RGB: equal arguments give equal pixels."""
     if domain not in STYLES:
         raise DataError(f"domain {domain!r} is not drawn; the stand-in has {', '.join(STYLES)}.")
     if class_name not in SHAPES:
@@ -118,13 +118,13 @@ def _build(folder: Path, images_per_class: int) -> None:
             for index in range(images_per_class):
                 draw(domain, class_name, index).save(target / f"{index:03d}.png")
     marker = {"stand_in": True, "version": STAND_IN_VERSION, "images_per_class": images_per_class, "note": _NOTE}
-    write_json(folder / PACS.folder / MARKER, marker)  # so that pacs/ stays marked where someone moves it
+    write_json(folder / PACS.folder / MARKER, marker)  # pacs/ stays marked if it is moved
     write_json(folder / MARKER, marker)
 
 
 def _publish(temporary: Path, root: Path) -> None:
-    """Give the finished folder its final name, unless another process has done so with its own."""
-    temporary.chmod(0o755)  # mkdtemp makes folders that only their owner can read
+    """Rename the finished folder to its final name, unless another process has already published its own."""
+    temporary.chmod(0o755)  # mkdtemp makes the folder readable by its owner only
     try:
         temporary.rename(root)
     except OSError as error:

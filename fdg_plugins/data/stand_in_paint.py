@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the styles of the stand-in data set share: the canvas, colours, filled parts and smooth noise."""
+"""Helpers shared by the styles of the stand-in data set: the canvas, colours, filled parts and smooth noise."""
 
 import colorsys
 
@@ -21,7 +21,7 @@ def fill(
     outline: Colour | None = None,
     width: int = 0,
 ) -> None:
-    """Draw the parts from back to front in the colours of their tones, with a line around each if asked for."""
+    """Draw the parts from back to front in the colours of their tones, optionally outlined."""
     draw = ImageDraw.Draw(image)
     for part in parts:
         points = corners(part)
@@ -33,36 +33,36 @@ def fill(
 
 
 def corners(part: Part) -> list[tuple[float, float]]:
-    """Return the outline of the part in the form that PIL wants."""
+    """Return the outline of the part in the form that PIL expects."""
     return [(float(x), float(y)) for x, y in part.outline]
 
 
 def tones(main: Colour, second: Colour, dark: Colour, light: Colour) -> dict[Tone, Colour]:
-    """Return the colour of every tone; the shaded one is a darker main colour."""
+    """Return the colour of every tone; the shade is a darker main colour."""
     return {"main": main, "shade": mix(main, (0, 0, 0), 0.25), "second": second, "dark": dark, "light": light}
 
 
 def vary(colour: Colour, spread: float, generator: np.random.Generator) -> Colour:
-    """Shift the brightness by a normal of deviation ``spread`` and each channel by a quarter of that."""
+    """Return the colour after a random shift: common with deviation ``spread``, per channel with a quarter of it."""
     shift = generator.normal(0.0, spread) + generator.normal(0.0, spread / 4.0, size=3)
     red, green, blue = (int(value) for value in np.clip(np.add(colour, shift), 0, 255))
     return red, green, blue
 
 
 def mix(first: Colour, second: Colour, share: float) -> Colour:
-    """The colour that has ``share`` of ``second`` in it and the rest of ``first``."""
+    """Return the mixture of a fraction ``share`` of ``second`` with the remainder of ``first``."""
     red, green, blue = (round(a * (1.0 - share) + b * share) for a, b in zip(first, second, strict=True))
     return red, green, blue
 
 
 def hsv(hue: float, saturation: float, value: float) -> Colour:
-    """Return the colour of a hue in turns (any number of them), a saturation and a value in [0, 1]."""
+    """Return the colour of a hue in turns (any real number) and a saturation and value in [0, 1]."""
     red, green, blue = (round(255 * channel) for channel in colorsys.hsv_to_rgb(hue % 1.0, saturation, value))
     return red, green, blue
 
 
 def soft_noise(cells: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Smooth noise ``[CANVAS, CANVAS]`` of about unit deviation, with ``cells`` humps along a side."""
+    """Return smooth noise ``[CANVAS, CANVAS]`` of about unit deviation, with ``cells`` humps per side."""
     coarse = Image.fromarray(generator.standard_normal((cells, cells)).astype(np.float32))
     return np.asarray(coarse.resize((CANVAS, CANVAS), Image.Resampling.BICUBIC), dtype=np.float64)
 

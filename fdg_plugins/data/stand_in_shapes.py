@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The seven objects of the stand-in data set, each defined once as a list of named parts, and their random pose.
 
-A shape lies in unit coordinates, x to the right and y down, roughly within [-0.5, 0.5]; its parts are
-listed from back to front, and animals look to the right. How parts are coloured is left to the styles.
+Shapes use unit coordinates, x to the right and y down, roughly within [-0.5, 0.5]. Parts are listed from back to
+front, and animals face right. The styles choose the colours.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ Points = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Joint:
-    """Where parts hang on the body: they turn about ``pivot`` by at most ``swing`` degrees, all by the same angle.
+    """The joint of one or more parts: they turn about ``pivot`` by the same angle of at most ``swing`` degrees.
 
-    A caricature enlarges them by its exaggeration to the power of ``growth``; below zero, it makes them smaller.
+    A caricature scales the parts by its exaggeration to the power of ``growth``; a negative power shrinks them.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Joint:
 
 @dataclass(frozen=True)
 class Part:
-    """A named piece of a shape: its closed outline ``[K, 2]``, the tone it is coloured with, the joint it hangs on."""
+    """A named piece of a shape: its closed outline ``[K, 2]``, the tone of its colour and the joint it turns about."""
 
     name: str
     outline: Points
@@ -65,7 +65,7 @@ def _line(
     tone: Tone = "main",
     joint: Joint | None = None,
 ) -> Part:
-    """A thick line through ``points`` whose width goes from the first to the second of ``widths``."""
+    """Return a thick line through ``points`` whose width changes from the first to the second of ``widths``."""
     path = np.array(points, dtype=np.float64)
     direction = np.gradient(path, axis=0)
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
@@ -76,7 +76,7 @@ def _line(
 
 
 def _legs(roots: Sequence[tuple[float, Tone]], top: float, bottom: float, width: float, swing: float) -> list[Part]:
-    """Legs of an animal, one for each position and tone in ``roots``: the far ones darker, so that they recede."""
+    """Return an animal's legs, one per position and tone in ``roots``; the far legs are darker, to recede."""
     parts = []
     for number, (x, tone) in enumerate(roots):
         joint = Joint(f"leg {number}", (x, top), swing, -0.8)
@@ -215,10 +215,10 @@ SHAPES: dict[str, Callable[[], list[Part]]] = {
 
 
 def pose(class_name: str, size: int, exaggeration: float, generator: np.random.Generator) -> list[Part]:
-    """Return the shape in pixels of a square canvas of ``size``: limbs moved, stretched, turned, mirrored and placed.
+    """Return the shape in pixels of a ``size`` x ``size`` canvas: limbs moved, stretched, turned, mirrored and placed.
 
-    The longer side of what is drawn fills 70 to 100 percent of the canvas less its margin; nothing is cut off.
-    An ``exaggeration`` above one gives a caricature with a big head and short legs; one leaves nature's proportions.
+    The longer side of the drawing spans 70 to 100 percent of the canvas minus its margin; nothing is cut off.
+    An ``exaggeration`` above one gives a caricature with a big head and short legs; one keeps natural proportions.
     """
     parts = _move_limbs(SHAPES[class_name](), exaggeration, generator)
     stretch = np.diag(generator.uniform(0.85, 1.15, size=2))
@@ -235,7 +235,7 @@ def pose(class_name: str, size: int, exaggeration: float, generator: np.random.G
 
 
 def _move_limbs(parts: list[Part], exaggeration: float, generator: np.random.Generator) -> list[Part]:
-    """Turn and stretch all parts of a joint together; joints draw in the order in which the shape names them."""
+    """Turn and stretch all parts of a joint together; joints draw random numbers in the order the shape lists them."""
     moves = {}
     for joint in dict.fromkeys(part.joint for part in parts if part.joint is not None):
         factor = exaggeration**joint.growth * generator.uniform(0.9, 1.1)

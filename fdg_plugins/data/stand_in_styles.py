@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The four domains of the stand-in data set: each style draws any posed shape in its own way.
 
-A style takes the parts in pixels, the class (for natural colours) and a generator, and returns a canvas
-of twice the final size; halving it smooths the edges.
+A style takes the parts in pixels, the class (for natural colours) and a generator, and returns a canvas of twice the
+final size; halving it smooths the edges.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from fdg_plugins.data.stand_in_shapes import Part
 
 Style = Callable[[list[Part], str, np.random.Generator], Image.Image]
 
-# Pairs of main and second colour that the class has in nature.
+# Pairs of main and second colour in which the class occurs in nature.
 _NATURAL: dict[str, list[tuple[Colour, Colour]]] = {
     "dog": [((150, 105, 65), (95, 62, 38)), ((205, 170, 120), (150, 112, 70)), ((70, 62, 58), (40, 36, 34))],
     "elephant": [((128, 124, 122), (150, 138, 134)), ((108, 106, 110), (130, 120, 118))],
@@ -59,7 +59,7 @@ _PAINTS: list[Colour] = [
     (60, 110, 116),
 ]
 
-# Around which hue, in turns, cartoons of a class lie: a cue that holds in this domain only.
+# The hue, in turns, around which the cartoons of a class are coloured: a cue that holds in this domain only.
 _CARTOON_HUES: dict[str, float] = {
     "dog": 0.92,
     "elephant": 0.62,
@@ -75,11 +75,11 @@ EXAGGERATION: dict[str, tuple[float, float]] = {
     "cartoon": (1.5, 2.1),
     "sketch": (0.75, 0.95),
 }
-"""Between which exaggerations a domain draws its shapes; one is nature's proportions."""
+"""The range of exaggeration in which a domain draws its shapes; one keeps natural proportions."""
 
 
 def photo(parts: list[Part], class_name: str, generator: np.random.Generator) -> Image.Image:
-    """A cluttered background, natural colours, light from one side, a cast shadow, slight blur and sensor noise."""
+    """Draw a cluttered background, natural colours, light from one side, a cast shadow, slight blur and noise."""
     main, second = _NATURAL[class_name][generator.integers(len(_NATURAL[class_name]))]
     light = _SKIN[generator.integers(len(_SKIN))] if class_name == "person" else (214, 208, 196)
     colours = tones(vary(main, 14.0, generator), vary(second, 14.0, generator), (34, 30, 30), light)
@@ -90,17 +90,17 @@ def photo(parts: list[Part], class_name: str, generator: np.random.Generator) ->
     for part in parts:
         ImageDraw.Draw(mask).polygon(corners(part), fill=255)
     pixels = np.asarray(image, dtype=np.float64) * _lighting(mask, generator)[..., None]
-    pixels += 9.0 * generator.standard_normal(pixels.shape)  # noise of the sensor, in colour and in brightness
+    pixels += 9.0 * generator.standard_normal(pixels.shape)  # sensor noise, in colour and in brightness
     pixels += 5.0 * generator.standard_normal((CANVAS, CANVAS, 1))
     return to_image(pixels).filter(ImageFilter.GaussianBlur(generator.uniform(0.7, 1.5)))
 
 
 def art_painting(parts: list[Part], class_name: str, generator: np.random.Generator) -> Image.Image:
-    """Paints from a small palette laid on in visible brush strokes over a toned canvas, under a warm varnish."""
+    """Paint from a small palette in visible brush strokes over a toned canvas, under a warm varnish."""
     ground, far, main, second = (_PAINTS[k] for k in generator.choice(len(_PAINTS), size=4, replace=False))
     if generator.random() < 0.5:
         main, second = _NATURAL[class_name][generator.integers(len(_NATURAL[class_name]))]
-    canvas = (226, 206, 164) if sum(main) < 340 else (56, 46, 42)  # light figures stand before dark grounds
+    canvas = (226, 206, 164) if sum(main) < 340 else (56, 46, 42)  # light figures on dark grounds, and vice versa
     image = Image.new("RGB", (CANVAS, CANVAS), mix(far, canvas, 0.5))
     horizon = int(CANVAS * generator.uniform(0.5, 0.8))
     ImageDraw.Draw(image).rectangle((0, horizon, CANVAS, CANVAS), fill=mix(ground, canvas, 0.35))
@@ -115,7 +115,7 @@ def art_painting(parts: list[Part], class_name: str, generator: np.random.Genera
 
 
 def cartoon(parts: list[Part], class_name: str, generator: np.random.Generator) -> Image.Image:
-    """Flat saturated fills within thick dark outlines on a plain bright background; colours owe nothing to nature."""
+    """Draw flat saturated fills within thick dark outlines on a plain bright background, in unnatural colours."""
     hue = _CARTOON_HUES[class_name] + generator.normal(0.0, 0.07)
     image = Image.new("RGB", (CANVAS, CANVAS), hsv(hue + generator.uniform(0.3, 0.7), generator.uniform(0.1, 0.8), 1.0))
     main = hsv(hue, generator.uniform(0.6, 0.95), generator.uniform(0.85, 1.0))
@@ -127,7 +127,7 @@ def cartoon(parts: list[Part], class_name: str, generator: np.random.Generator) 
 
 
 def sketch(parts: list[Part], class_name: str, generator: np.random.Generator) -> Image.Image:
-    """Thin, shaky pencil lines with gaps, drawn twice on white paper, without fill or hidden lines."""
+    """Draw thin, shaky pencil lines with gaps, twice each, on white paper, without fill or hidden lines."""
     image = Image.new("RGB", (CANVAS, CANVAS), (255, 255, 255))
     draw = ImageDraw.Draw(image)
     grey, width = int(generator.integers(10, 80)), int(generator.integers(1, 4))
@@ -146,7 +146,7 @@ STYLES: dict[str, Style] = {"photo": photo, "art_painting": art_painting, "carto
 
 
 def _scene(generator: np.random.Generator) -> Image.Image:
-    """Far and near ground with a soft horizon, uneven light, and out-of-focus clutter."""
+    """Return far and near ground with a soft horizon, uneven light, and out-of-focus clutter."""
     far, near = _SCENES[generator.integers(len(_SCENES))]
     rows = np.arange(CANVAS) / CANVAS
     blend = 1.0 / (1.0 + np.exp(-(rows - generator.uniform(0.4, 0.75)) * generator.uniform(8.0, 60.0)))
@@ -173,7 +173,7 @@ def _cast_shadow(background: Image.Image, parts: list[Part]) -> None:
 
 
 def _lighting(mask: Image.Image, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Factors on the pixels ``[CANVAS, CANVAS]``: the object bulges like its blurred mask and is lit from one side."""
+    """Return factors on the pixels ``[CANVAS, CANVAS]``: the object bulges like its blurred mask, lit from one side."""
     height = np.asarray(mask.filter(ImageFilter.GaussianBlur(5)), dtype=np.float64) / 255.0
     slope_y, slope_x = np.gradient(height)
     angle = generator.uniform(-0.75 * np.pi, -0.25 * np.pi)
@@ -190,7 +190,7 @@ def _brush(
     length: float,
     generator: np.random.Generator,
 ) -> None:
-    """Lay ``count`` strokes on ``canvas``, each in the colour that ``source`` has at its centre, slightly varied."""
+    """Lay ``count`` strokes on ``canvas``, each in a slight variation of the colour of ``source`` at its centre."""
     draw, pixels = ImageDraw.Draw(canvas), np.asarray(source)
     centres = generator.uniform(0.0, CANVAS, size=(count, 2))
     angles = generator.uniform(0.0, np.pi) + generator.normal(0.0, 0.5, size=count)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From pixels to the input of a network: one augmented view for training, or the whole image, resized.
 
-Pixels are uint8 ``[H, W, 3]``, a view is uint8 ``[3, S, S]``: a quarter of the bytes that a float has to carry from
-process to process and to a GPU, where whole batches are normalised. Resizing is bilinear and antialiased, on 8-bit
-values as Pillow has it; colours are changed in float32, and rounded once.
+Pixels are uint8 ``[H, W, 3]`` and views uint8 ``[3, S, S]``: a quarter of the bytes of floats to transfer between
+processes and to a GPU, where whole batches are normalised. Resizing is bilinear and antialiased, on 8-bit values as
+in Pillow; colours are changed in float32 and rounded once.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from fdg_plugins.data.colours import (
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.randomness import numpy_generator
 
-# Mean and deviation of ImageNet's training images, per channel, of values in [0, 1].
+# Mean and deviation of ImageNet's training images, per channel, for values in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 
@@ -39,26 +39,26 @@ _CHANGES = {
 
 
 class TrainingView:
-    """The augmented view of each of ``count`` samples.
+    """The augmented views of ``count`` samples.
 
-    What is drawn for a sample depends on ``seed``, ``scope`` and the sample's index alone. Give a scope that names the
+    The draws for a sample depend only on ``seed``, ``scope`` and the sample's index. Choose a scope that names the
     occasion, e.g. ``(site, round, epoch)``.
     """
 
     def __init__(self, image_size: int, count: int, *, seed: int, scope: tuple[str | int, ...]) -> None:
         self.image_size = checked_size(image_size)
-        # one generator for all: to make one takes longer than a tenth of what a view takes
+        # One generator for all samples: creating one takes more than a tenth of the time of a view.
         self.draws = numpy_generator(seed, *scope, "augmentation").random((count, DRAWS))
 
     def __call__(self, pixels: np.ndarray, index: int) -> np.ndarray:
-        """Return the view of ``pixels``, those of the sample at ``index``."""
+        """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, the sample at ``index``."""
         height, width, _ = pixels.shape
         return augmented(pixels, augmentation_from(self.draws[index], height, width), self.image_size)
 
 
 @dataclass(frozen=True)
 class WholeView:
-    """The view used for judging: the whole image resized to the square; nothing is cropped and nothing is random."""
+    """The view for evaluation: the whole image resized to the square, without cropping or randomness."""
 
     image_size: int
 
@@ -66,13 +66,13 @@ class WholeView:
         checked_size(self.image_size)
 
     def __call__(self, pixels: np.ndarray, index: int) -> np.ndarray:
-        """Return the view of ``pixels``, whatever the index."""
+        """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, whatever the index."""
         height, width, _ = pixels.shape
         return _resized(pixels, Crop(0, 0, height, width), self.image_size)
 
 
 def augmented(pixels: np.ndarray, drawn: Augmentation, image_size: int) -> np.ndarray:
-    """Return the view of ``pixels`` that was drawn."""
+    """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, for the given draw."""
     resized = _resized(pixels, drawn.crop, image_size)
     view = np.empty(resized.shape, dtype=np.float32)
     for channel, values in zip(view, resized[..., ::-1] if drawn.flipped else resized, strict=True):
@@ -85,29 +85,29 @@ def augmented(pixels: np.ndarray, drawn: Augmentation, image_size: int) -> np.nd
 
 
 def normalised(images: torch.Tensor) -> torch.Tensor:
-    """Return views uint8 ``[B, 3, S, S]`` as float32, on their device, with ImageNet's mean and deviation."""
+    """Return views uint8 ``[B, 3, S, S]`` as float32 on their device, standardised by ImageNet's mean and deviation."""
     if images.is_cuda:
         factor, summand = (torch.from_numpy(values).to(images.device) for values in (_FACTOR, _SUMMAND))
         return images.float().mul_(factor).add_(summand)
-    # torch's threads would wait for cores that the loader's processes are busy on
+    # torch's threads would compete for cores with the loader's processes
     values: np.ndarray = np.multiply(images.numpy(), _FACTOR, dtype=np.float32)
     values += _SUMMAND
     return torch.from_numpy(values)
 
 
 def checked_size(image_size: int) -> int:
-    """Return ``image_size``; SettingsError if an image cannot have that height and width."""
+    """Return ``image_size`` in pixels; raise SettingsError if it is below 1."""
     if image_size < 1:
         raise SettingsError(f"image_size is {image_size}; expected at least 1 pixel.", public=True)
     return image_size
 
 
 def _resized(pixels: np.ndarray, crop: Crop, size: int) -> np.ndarray:
-    """Return the crop, uint8 ``[3, size, size]``, not laid out in that order in memory."""
+    """Return the crop, resized, as uint8 ``[3, size, size]``; its memory layout may differ."""
     part = pixels[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width].transpose(2, 0, 1)
     if part.shape[1:] == (size, size):
         return part
-    # torch resizes 8-bit values fastest where the channels are last; the copy is one that it may take as writable
+    # torch resizes 8-bit values fastest with channels last; the copy makes the array writable, as torch requires
     image = torch.from_numpy(np.array(part, order="K")).unsqueeze(0)
     resized: np.ndarray = interpolate(image, size=(size, size), mode="bilinear", antialias=True)[0].numpy()
     return resized

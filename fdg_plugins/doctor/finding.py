@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check finds: one line for a person, and whether it is as it should be."""
+"""The result of a check: one line for the user, and its status."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -12,7 +12,7 @@ FAILURES = (FDGError, ImportError, OSError, RuntimeError)
 
 
 class Status(StrEnum):
-    """``ok``; ``warning``: a run may not be what one thinks it is, or be slow; ``problem``: a run fails."""
+    """``ok``; ``warning``: a run may be slow, or not be what the user expects; ``problem``: a run fails."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What one check found: what was looked at, whether it is as it should be, and what is there."""
+    """The result of one check: its name, its status, and what was found."""
 
     check: str
     status: Status
@@ -60,5 +60,5 @@ def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
 
 
 def gibibytes(count: float) -> str:
-    """Return a number of bytes in GiB, with one digit after the point."""
+    """Return a number of bytes in GiB, with one decimal."""
     return f"{count / 2**30:.1f} GiB"

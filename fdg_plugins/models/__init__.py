@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models by name, each an extractor of features with a classifier on top.
+"""Models by name, each a feature extractor with a classifier on top.
 
     >>> from fdg_plugins.models import build_model, model_names, parameter_kinds
     >>> model_names()
@@ -10,7 +10,7 @@
     >>> parameter_kinds(model)["classifier.weight"]
     <ParameterKind.TRAINABLE: 'trainable'>
 
-The head, as a classifier is called where one is chosen, is one linear layer unless told otherwise:
+The head, as the protocol calls the classifier, is one linear layer by default:
 
     >>> from fdg_plugins.models import HEADS, input_channels
     >>> HEADS
@@ -20,14 +20,14 @@ The head, as a classifier is called where one is chosen, is one linear layer unl
     >>> input_channels("groupnorm_convnet")
     1
 
-A network of one's own is a record, of an installed plug-in or a file at hand; ``Network`` says what it holds:
+A custom network is a record in an installed plug-in or in a plug-in file; ``Network`` documents its fields:
 
     >>> from fdg_plugins.models import NETWORKS
     >>> NETWORKS.get("resnet18").head
     'fc'
 
-Networks are built with random parameters; ``load_pretrained`` puts ImageNet weights into the extractor
-from a file on this machine, and nothing is ever downloaded.
+Networks are built with random parameters. ``load_pretrained`` loads ImageNet weights into the extractor from a local
+file; nothing is ever downloaded.
 """
 
 from fdg_plugins.models.network import Network

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Amplitude normalization: a network that replaces the amplitude spectrum of every image by a common one.
+"""Amplitude normalization: a network that replaces the amplitude spectrum of every image with a common one.
 
 The mathematics is in ``fdg_plugins.core.spectrum``; HarmoFL (``fdg_plugins.objectives.harmofl``) determines the
 spectrum.
@@ -14,15 +14,15 @@ from fdg_plugins.models.registry import ExtractorClassifier
 
 
 class AmplitudeNormalization(nn.Module):
-    """Images ``[B, C, H, W]`` -> the same images, with the amplitudes in the band replaced by those of a buffer.
+    """Images ``[B, C, H, W]`` -> the same images, with the amplitudes in the band replaced by those in a buffer.
 
     The buffer ``amplitude``, float32 ``[C, H, W // 2 + 1]``, is zero until a spectrum is known; until then images pass
     unchanged. In training mode, while ``collects`` is set, it is the running mean ``(1 - v) amplitude + v batch mean``,
     starting with the first batch; each batch is normalised with the mean that it has just updated. Otherwise the buffer
-    never changes. Outside the band it stays zero, so that values that are not used do not leave a site.
+    never changes. Outside the band it stays zero, so unused values do not leave a site.
 
     Args:
-        image_shape: ``(C, H, W)``; images of another shape are refused with a ``SettingsError``.
+        image_shape: ``(C, H, W)``; images of another shape raise a SettingsError.
         band: L in [0, 0.5], half-width of the band as a fraction of the shorter side: 0 is the mean of each channel.
         momentum: v in [0, 1], the batch's share of the running mean; 0 keeps the first batch's.
     """
@@ -41,7 +41,7 @@ class AmplitudeNormalization(nn.Module):
 
     @property
     def known(self) -> bool:
-        """Whether a spectrum is known; this synchronises with the device."""
+        """Whether a spectrum is known; reading this synchronises with the device."""
         return bool(self.amplitude.any())
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class AmplitudeNormalization(nn.Module):
             )
         if self.collects and self.training:
             self._collect(images)
-        # Decided on the device: reading the flag for every batch would synchronise with an accelerator.
+        # Decided on the device: reading the flag in every batch would synchronise with an accelerator.
         return torch.where(self.amplitude.any(), replace_amplitude(images, self.amplitude, self.band), images)
 
     @torch.no_grad()
@@ -65,7 +65,7 @@ class AmplitudeNormalization(nn.Module):
 
 
 class AmplitudeNormalizedClassifier(ExtractorClassifier):
-    """A network, with its names unchanged, that has an :class:`AmplitudeNormalization` in front of the extractor."""
+    """A network with unchanged parameter names and an :class:`AmplitudeNormalization` in front of the extractor."""
 
     def __init__(self, network: ExtractorClassifier, normalization: AmplitudeNormalization) -> None:
         super().__init__(network.extractor, network.classifier)

@@ -11,11 +11,10 @@ _GROUPS = 8
 
 
 def convnet_extractor() -> nn.Module:
-    """Return the extractor, images ``[B, 3, H, W]`` of 16 pixels or more to features ``[B, 128]``.
+    """Return the extractor from images ``[B, 3, H, W]``, H and W at least 16, to features ``[B, 128]``.
 
-    It has about 0.24 million parameters: four blocks of 3x3 convolution, batch normalisation and ReLU. The
-    first three halve height and width; the last does not, so that 16 pixels still leave batch normalisation
-    2x2 positions.
+    It has about 0.24 million parameters: four blocks of 3x3 convolution, batch normalisation and ReLU. The first three
+    halve height and width; the last does not, to leave batch normalisation 2x2 positions for images of 16 pixels.
     """
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(_CHANNELS):
@@ -25,11 +24,11 @@ def convnet_extractor() -> nn.Module:
 
 
 def groupnorm_extractor() -> nn.Module:
-    """Return the extractor, grey images ``[B, 1, H, W]`` of any size to features ``[B, 128]``.
+    """Return the extractor from grey images ``[B, 1, H, W]`` of any size to features ``[B, 128]``.
 
-    It is the network of DomainBed (``MNIST_CNN``) and FedIIR for RotatedMNIST, with about 0.37 million
-    parameters: four 3x3 convolutions, each followed by ReLU and group normalisation in 8 groups, of which
-    the second halves height and width. Group normalisation keeps no running statistics: there are no buffers.
+    This is the network of DomainBed (``MNIST_CNN``) and FedIIR for RotatedMNIST, with about 0.37 million parameters:
+    four 3x3 convolutions, each followed by ReLU and group normalisation in 8 groups; the second halves height and
+    width. Group normalisation has no running statistics, so there are no buffers.
     """
     layers: list[nn.Module] = []
     for number, (inputs, outputs) in enumerate(pairwise(_GREY_CHANNELS)):

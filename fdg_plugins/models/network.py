@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a network: a factory of any ``nn.Module`` that classifies images, and which layer is its head.
+"""The record of a network: a factory of any ``nn.Module`` that classifies images, and the name of its head.
 
 >>> from torch import nn
 >>> def tiny(num_classes: int) -> nn.Module:
@@ -24,19 +24,19 @@ from fdg_plugins.plugins.target import Target, load_target
 class Network:
     """A network by name.
 
-    The head, a linear layer, is replaced by an identity, so that the network gives its features ``[B, D]``; the
-    protocol's ``head`` goes on top of these.
+    An identity replaces the head, a linear layer: the network then returns its features ``[B, D]``, and the protocol's
+    ``head`` is put on top.
 
     Args:
-        name: by which a protocol's ``model`` names it.
-        build: function that returns the module, with random parameters and on the CPU, or where it is:
-            ``"package.module:function"``. It is called with the number of classes if it needs
-            an argument, or has one called ``num_classes``.
-        head: dotted name of the linear layer that gives the logits, as in ``named_modules()``: ``"fc"``,
+        name: the name by which a protocol's ``model`` selects it.
+        build: function that returns the module, with random parameters and on the CPU, or its path
+            ``"package.module:function"``. It is called with the number of classes if it has a required argument, or
+            an argument called ``num_classes``.
+        head: dotted name of the linear layer that computes the logits, as in ``named_modules()``: ``"fc"``,
             ``"classifier.6"``; default: the last linear layer in the order of the modules.
-        features: ``D``, for a module that has no head because it gives features already.
-        channels: of its images ``[B, C, H, W]``: 3 for colour, 1 for grey.
-        small: whether its state dict takes less than 2 MiB; such models travel within FLARE's messages.
+        features: ``D``, for a module without a head that already returns features.
+        channels: the channels of its images ``[B, C, H, W]``: 3 for colour, 1 for grey.
+        small: whether its state dict takes less than 2 MiB; such models are sent within FLARE's messages.
     """
 
     name: str
@@ -59,13 +59,13 @@ class Network:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names by which it is found: its name."""
+        """All names that refer to this network: its own."""
         return (self.name,)
 
     def extractor(self, num_classes: int) -> tuple[nn.Module, int]:
-        """Return the network without its head, and the number of features ``D`` that the head read.
+        """Return the network without its head, and the number of features ``D`` that the head expects.
 
-        Raises ``SettingsError`` for what is no module, has no linear layer, or has another kind of layer as its head.
+        Raises SettingsError if the factory returns no module, there is no linear layer, or the head is not linear.
         """
         module = self._built(num_classes)
         if self.features is not None:
@@ -91,7 +91,7 @@ class Network:
 
 
 def _call(build: Callable[..., Any], num_classes: int) -> Any:
-    """Return what a factory builds, called with the number of classes if it needs an argument or has one so called."""
+    """Return what the factory builds, passing the number of classes if it requires an argument or names it so."""
     parameters = inspect.signature(build).parameters
     if "num_classes" in parameters:
         return build(num_classes=num_classes)

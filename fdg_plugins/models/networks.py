@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of this package, one record each, and the registry that finds these and others by name."""
+"""The networks of this package, one record each, and the registry of all networks by name."""
 
 from fdg_plugins.models.network import Network
 from fdg_plugins.plugins.registry import Registry
@@ -16,4 +16,4 @@ RESNET18 = Network(name="resnet18", build="fdg_plugins.models.resnet:resnet18", 
 RESNET50 = Network(name="resnet50", build="fdg_plugins.models.resnet:resnet50", head="fc")
 
 NETWORKS: Registry[Network] = Registry("model", "fdg_plugins.networks", [__name__], Network)
-"""All networks by name: those above, and those that plug-ins bring."""
+"""All networks by name: those above and those of plug-ins."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ImageNet weights for the extractor, from a file that is already on this machine; nothing is ever downloaded.
+"""ImageNet weights for the extractor, from a local file; nothing is ever downloaded.
 
-Only the server loads such weights; sites receive the model from it. The file is read once, so that the digest is
-checked on the same bytes from which the tensors are taken.
+Only the server loads such weights; sites receive the model from it. The file is read once, so the digest is computed
+from the same bytes as the tensors.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _UNFIT = "the pretrained weights do not fit the network."
 
 @dataclass(frozen=True)
 class PretrainedRecord:
-    """Where the extractor's first parameters come from: ``imagenet``, file name, digest, or ``from scratch``."""
+    """The origin of the extractor's initial parameters: ``imagenet`` with file name and digest, or ``from scratch``."""
 
     label: str
     file: str | None = None
@@ -38,15 +38,15 @@ FROM_SCRATCH = PretrainedRecord("from scratch")
 def load_pretrained(
     model: ExtractorClassifier, name: str, mode: str, file: Path | None = None, sha256: str | None = None
 ) -> PretrainedRecord:
-    """Load ImageNet weights into ``model.extractor``, in place, and say which; the classifier is not changed.
+    """Load ImageNet weights into ``model.extractor``, in place, and return their origin; the classifier is unchanged.
 
     ``mode`` is ``none`` (do nothing), ``imagenet`` (weights must be found) or ``auto`` (use them if found). The weights
     are read from ``file`` (``.pth`` or ``.safetensors``), which must exist if given, or else from torchvision's cache.
     The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
 
-    Raises SettingsError for an unknown mode, model or digest format and for a model without ImageNet
-    weights, DataError for a file that is missing, has another digest, does not fit the extractor, or holds numbers
-    that are not finite.
+    Raises SettingsError for an unknown mode, model or digest format and for a model without ImageNet weights.
+    Raises DataError for a file that is missing, has another digest, does not fit the extractor, or contains
+    non-finite numbers.
     """
     check_model_name(name)
     _check_settings(mode, sha256)
@@ -74,7 +74,7 @@ def _check_settings(mode: str, sha256: str | None) -> None:
 
 
 def _find_file(name: str, mode: str, file: Path | None) -> Path | None:
-    """Return the file to load, or None where there is none and ``mode`` allows that."""
+    """Return the file to load, or None if there is none and ``mode`` allows that."""
     file_name = imagenet_file_name(name)
     if file_name is None:
         if mode == "auto" and file is None:
@@ -103,7 +103,7 @@ def _read(path: Path) -> bytes:
 
 
 def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cache: bool) -> str:
-    """Return the SHA-256 of the file, in hexadecimal, after comparing it with what was announced."""
+    """Return the SHA-256 of the file, in hexadecimal; raise DataError if it is not the expected one."""
     digest = hashlib.sha256(content).hexdigest()
     expected = [sha256.lower()] if sha256 is not None else []
     if from_cache:
@@ -115,13 +115,13 @@ def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cach
 
 
 def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
-    """Return the named tensors in ``content``, on the CPU, without the last layer ``fc``; no code in it is run."""
+    """Return the named tensors in ``content``, on the CPU, without the last layer ``fc``; executes no code in it."""
     try:
         if path.suffix == ".safetensors":
             value = safetensors.torch.load(content)
         else:
             value = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # the readers raise a dozen classes, some of them bare; all mean the same to a user
+    except Exception as error:  # the readers raise a dozen classes, some of them generic; all mean the same to a user
         raise DataError(
             f"pretrained weights {path} cannot be read ({type(error).__name__}); expected a file of plain tensors."
         ) from error
@@ -131,10 +131,10 @@ def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
 
 
 def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Load ``tensors`` into the extractor once every name and shape is known to fit."""
+    """Load ``tensors`` into the extractor after checking that every name and shape fits."""
     expected = model.extractor.state_dict()
     for key, value in expected.items():
-        # torchvision's published files are older than these counters; a network fresh from them starts at zero.
+        # torchvision's published files predate these counters; a network loaded from them starts at zero.
         if key.endswith("num_batches_tracked"):
             tensors.setdefault(key, torch.zeros_like(value))
     if strange := sorted(expected.keys() ^ tensors.keys()):
@@ -157,7 +157,7 @@ def _kind(dtype: torch.dtype) -> str:
 
 
 def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the tensor as the network's type; refuse one of another kind, and numbers that are not finite in it."""
+    """Return the tensor in the network's type; raise DataError for another kind of tensor or non-finite numbers."""
     is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
     kind = "floating-point" if dtype.is_floating_point else "integer"
     if not is_plain or _kind(tensor.dtype) != kind:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models by name: an extractor of features and a classifier on top, the same bits for the same seed."""
+"""Models by name: a feature extractor with a classifier on top; equal seeds give identical parameters."""
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -18,8 +18,8 @@ from fdg_plugins.values import shorten
 class ExtractorClassifier(nn.Module):
     """Images ``[B, C, H, W]`` -> extractor -> features ``[B, D]`` -> classifier -> logits ``[B, Y]``.
 
-    The classifier is one linear layer, or a sequence of layers that ends in one: the last layer. What that
-    one reads is the penultimate output ``[B, D']``, which a linear classifier reads from the features.
+    The classifier is one linear layer, or a sequence of layers that ends in one: the last layer. The input of the last
+    layer is the penultimate output ``[B, D']``; for a linear classifier, these are the features.
     """
 
     def __init__(self, extractor: nn.Module, classifier: nn.Linear | nn.Sequential) -> None:
@@ -36,7 +36,7 @@ class ExtractorClassifier(nn.Module):
 
     @property
     def last_layer(self) -> nn.Linear:
-        """The linear layer that gives the logits."""
+        """The linear layer that computes the logits."""
         return self._linear_layers()[-1]
 
     @property
@@ -65,14 +65,17 @@ class ExtractorClassifier(nn.Module):
         self._held = [module for prefix, module in self.named_modules() if _has_buffer(prefix, module, names)]
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of all modules but those that :meth:`hold` left in evaluation mode."""
+        """Set the mode of all modules except those that :meth:`hold` left in evaluation mode; return the model."""
         super().train(mode)
         for module in self._held:
             module.eval()
         return self
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the features ``[B, D]`` of ``images: [B, C, H, W]``; of a dense network ``[B, H', W', D]``."""
+        """Return the features of ``images: [B, C, H, W]``: ``[B, D]``, or ``[B, H', W', D]`` for a dense network.
+
+        Raises SettingsError if the last dimension is not D, which the head expects.
+        """
         with nullcontext() if self.training else self._uncompiled():
             features = self.extractor(images)
         if features.shape[-1] != self.feature_size:
@@ -84,18 +87,19 @@ class ExtractorClassifier(nn.Module):
         return features
 
     def penultimate(self, images: torch.Tensor) -> torch.Tensor:
-        """Return what the last layer reads, ``[B, D']``, so that ``last_layer(penultimate(images))`` are the logits."""
+        """Return the last layer's input ``[B, D']``: ``last_layer(penultimate(images))`` are the logits."""
         return self.penultimate_of(self.features(images))
 
     def penultimate_of(self, features: torch.Tensor) -> torch.Tensor:
-        """Return what the last layer reads, ``[B, D']``, of features ``[B, D]``."""
+        """Return the last layer's input ``[B, D']`` for features ``[B, D]``."""
         return self.classifier[:-1](features) if isinstance(self.classifier, nn.Sequential) else features
 
     def feature_map(self, images: torch.Tensor) -> torch.Tensor:
-        """Return what the extractor's global average pooling reads of ``images: [B, C, H, W]``, as ``[B, D, H', W']``.
+        """Return the input of the extractor's global average pooling, ``[B, D, H', W']``, for ``images: [B, C, H, W]``.
 
-        It takes one pass through the extractor, which is never that of compiled code, for that knows no hooks;
-        ``pool(feature_map(images))`` are the features without it, bit for bit.
+        This takes one pass through the extractor without compiled code, which does not support hooks;
+        ``pool(feature_map(images))`` equals the uncompiled features, bit for bit. Raises SettingsError if the extractor
+        has no AdaptiveAvgPool2d.
         """
         maps: list[torch.Tensor] = []
         hook = self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
@@ -115,9 +119,9 @@ class ExtractorClassifier(nn.Module):
         return self.classifier(self.features(images))
 
     def compile_for_training(self, backend: str | Callable[..., Any]) -> None:
-        """Let torch compile the extractor, by ``backend``, for the passes of training mode; names and parameters stay.
+        """Compile the extractor with ``backend`` for passes in training mode; names and parameters are unchanged.
 
-        It is compiled in the first such pass, and again for another kind of batch; other passes run as they did.
+        Compilation happens in the first such pass, and again for another kind of batch; other passes run uncompiled.
         """
         self.extractor.compile(backend=backend)
         self._is_compiled = True
@@ -153,43 +157,43 @@ def _two_layer(feature_size: int, num_classes: int) -> nn.Sequential:
 _CLASSIFIERS: dict[str, Callable[[int, int], nn.Linear | nn.Sequential]] = {"linear": _linear, "two_layer": _two_layer}
 
 HEADS: tuple[str, ...] = tuple(sorted(_CLASSIFIERS))
-"""The classifiers that ``build_model`` knows: one linear layer, or two with D // 2 units and ReLU between them."""
+"""The classifiers that ``build_model`` accepts: one linear layer, or two with D // 2 units and ReLU between them."""
 
 
 def model_names() -> tuple[str, ...]:
-    """Return the names that ``build_model`` knows, sorted; no plug-in is loaded."""
+    """Return the names that ``build_model`` accepts, sorted; loads no plug-in."""
     return tuple(sorted(NETWORKS.names()))
 
 
 def is_small_model(name: str) -> bool:
-    """Return whether the parameters and buffers of a model take less than 2 MiB, with few classes, as it says."""
+    """Return whether the model's record says that its state dict, for few classes, takes less than 2 MiB."""
     return NETWORKS.get(name).small
 
 
 def check_model_name(name: str) -> None:
-    """Refuse a name that ``build_model`` does not know, with a SettingsError that lists those it does."""
+    """Raise SettingsError, listing the known models, if ``name`` is not one of them."""
     NETWORKS.get(name)
 
 
 def check_head(head: str) -> None:
-    """Refuse a head that ``build_model`` does not know, with a SettingsError that lists those it does."""
+    """Raise SettingsError, listing the known heads, if ``head`` is not one of them."""
     if head not in _CLASSIFIERS:
         raise SettingsError(f"head {shorten(head)} is unknown; expected one of: {', '.join(HEADS)}.", public=True)
 
 
 def input_channels(name: str) -> int:
-    """Return how many channels the images of a model have: 1 for grey, 3 for colour; SettingsError if it is unknown."""
+    """Return the number of image channels of a model: 1 for grey, 3 for colour; SettingsError for an unknown model."""
     return NETWORKS.get(name).channels
 
 
 def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear") -> ExtractorClassifier:
-    """Return the model on the CPU, randomly initialised by ``seed`` alone; global generators are left as they were.
+    """Return the model on the CPU, its random parameters determined by ``seed`` alone; global generators are restored.
 
     The extractor's initial parameters do not depend on ``head``, nor, for this package's networks, on ``num_classes``.
-    Of a plug-in's network a head of ``num_classes`` may be built and thrown away.
+    A plug-in's network may be built with its own head of ``num_classes``, which is then discarded.
 
-    Raises SettingsError for an unknown name or head, for less than one class, and for a network that is not as its
-    record says.
+    Raises SettingsError for an unknown name or head, for fewer than one class, and for a network that contradicts its
+    record.
     """
     network = NETWORKS.get(name)
     check_head(head)
@@ -203,9 +207,9 @@ def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear")
 
 
 def check_features(model: ExtractorClassifier, channels: int, image_size: int, *, dense: bool = False) -> None:
-    """Raise ``SettingsError`` unless the model makes one feature vector of each image of that size, in pixels.
+    """Raise SettingsError unless the model returns one feature vector per image of ``image_size`` pixels per side.
 
-    A ``dense`` one makes a vector of each place in the image. Model and global generators are left as they were.
+    A ``dense`` model returns a vector per position in the image. Model and global generators are left unchanged.
     """
     training = model.training
     with torch.no_grad(), seeded(0, "model", "features"):
@@ -222,8 +226,8 @@ def check_features(model: ExtractorClassifier, channels: int, image_size: int, *
 def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:
     """Return the kind of every entry of ``model.state_dict()``, in its order.
 
-    ``trainable`` are all parameters, also those a method has frozen; ``float_buffer`` e.g. running means;
-    ``integer_buffer`` everything else, e.g. batch counters and boolean masks.
+    ``trainable``: all parameters, including those a method has frozen; ``float_buffer``: e.g. running means;
+    ``integer_buffer``: everything else, e.g. batch counters and boolean masks.
     """
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return {name: _kind(name in parameters, value) for name, value in model.state_dict().items()}

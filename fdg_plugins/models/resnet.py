@@ -6,7 +6,7 @@ from urllib.parse import urlparse
 
 from torch import nn
 
-# torchvision is imported by what builds one of its networks: it takes longer than this whole package.
+# torchvision is imported on demand, when a network is built: importing it takes longer than importing this package.
 _NAMES = ("resnet18", "resnet50")
 
 
@@ -25,11 +25,11 @@ def resnet50() -> nn.Module:
 
 
 def imagenet_file_name(name: str) -> str | None:
-    """Return the file name of torchvision's ImageNet weights (first version) of a model, None if it has none."""
+    """Return the file name of torchvision's ImageNet weights (first version) of a model, None if there are none."""
     if name not in _NAMES:
         return None
     from torchvision.models import ResNet18_Weights, ResNet50_Weights
 
-    # Of the weights only the address is ever looked at, and of that only the file name.
+    # Only the file name in the address of the weights is used.
     weights = {"resnet18": ResNet18_Weights.IMAGENET1K_V1, "resnet50": ResNet50_Weights.IMAGENET1K_V1}[name]
     return PurePosixPath(urlparse(weights.url).path).name

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a participant's operator lets plug in: ``allowed_plugins`` in its ``local/fdg_site.json``.
+"""The plug-ins that the operator of a server or site permits: ``allowed_plugins`` in its ``local/fdg_site.json``.
 
-A list of distributions, as ``pip`` calls them; ``"custom"`` in it stands for files that a job brings. Without the list,
-whatever is installed may be used, and whatever FLARE lets a job bring. Who may use what is settled before anything of
-a plug-in is loaded.
+The list contains distributions, as ``pip`` names them; ``"custom"`` stands for files that a job brings. Without the
+list, all installed plug-ins may be used, and all code that FLARE lets a job bring. Permission is checked before any
+code of a plug-in is loaded.
 """
 
 import re
@@ -22,16 +22,16 @@ Allowed = tuple[str, ...] | None
 
 
 def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path | None, allowed: Allowed) -> None:
-    """Load the files at hand that a job names, and see that all that it names may be used here.
+    """Check that everything a job names may be used here, and load the plug-in files that it names.
 
     Args:
-        uses: setting and name of what the job names: ``("model", "resnet18")``.
+        uses: pairs of a setting and the name that the job gives it: ``("model", "resnet18")``.
         files: names of files in the job's ``custom/`` folder.
         custom: that folder; None: the job has none.
-        allowed: the operator's list; None: everything installed may be used.
+        allowed: the operator's list; None: all installed plug-ins may be used.
 
     Raises:
-        SettingsError: in a sentence that others may read, for what the operator does not allow or what is not there.
+        SettingsError: with a public message, for what the operator does not allow or what does not exist.
     """
     for setting, name in uses:
         check_allowed(setting, name, allowed)
@@ -49,7 +49,7 @@ def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path 
 
 
 def check_allowed(setting: str, name: str, allowed: Allowed) -> None:
-    """Raise ``SettingsError`` if ``name`` comes from a plug-in that ``allowed`` lacks; nothing of it is loaded."""
+    """Raise ``SettingsError`` if ``name`` comes from a plug-in that is not in ``allowed``; loads no plug-in."""
     if is_allowed(setting, name, allowed):
         return
     raise SettingsError(
@@ -68,5 +68,5 @@ def is_allowed(setting: str, name: str, allowed: Allowed) -> bool:
 
 
 def _plain(distribution: str) -> str:
-    """Return a distribution's name as packaging compares it."""
+    """Return a distribution's name in the normalised form that packaging compares."""
     return re.sub(r"[-_.]+", "-", distribution).lower()

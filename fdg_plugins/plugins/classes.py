@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes that methods are made of, by name, and one of them made of a name and settings."""
+"""The classes of which methods consist, by name, and their construction from a name and settings."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -19,11 +19,11 @@ C = TypeVar("C")
 class ClassesOf(Mapping[str, type[C]]):
     """The classes of one role by name: those that belong to no method, then that of every method that has one.
 
-    A class is loaded when it is asked for. An aggregator goes by its method's key, a weighting or objective by the
-    method's name as a part; the other of the two names is understood.
+    A class is loaded when it is requested. An aggregator is named by its method's key, a weighting or objective by the
+    method's name as a part; lookups accept either name.
 
     Args:
-        role: what of a method the classes are.
+        role: the role of the classes in a method.
         plain: classes that belong to no published method.
     """
 
@@ -32,7 +32,7 @@ class ClassesOf(Mapping[str, type[C]]):
         self._plain = dict(plain or {})
 
     def __getitem__(self, name: str) -> type[C]:
-        """Return the class of that name; ``KeyError`` if there is none."""
+        """Return the class of that name; raise ``KeyError`` if there is none."""
         if name in self._plain:
             return self._plain[name]
         method = METHODS.find(name)
@@ -42,17 +42,17 @@ class ClassesOf(Mapping[str, type[C]]):
         return loaded
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is one of that name, without loading its class."""
+        """Return whether the name is known, without loading its class."""
         method = None if name in self._plain else METHODS.find(name)
         return name in self._plain or (method is not None and getattr(method, self.role) is not None)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield every name once; of installed plug-ins, those that have been asked for, since no other is loaded."""
+        """Yield every name once; of installed plug-ins, only those already requested, since no others are loaded."""
         yield from self._plain
         yield from (self.name_of(method) for method in METHODS.loaded() if getattr(method, self.role) is not None)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of classes."""
         return sum(1 for _ in self)
 
     def name_of(self, method: Method) -> str:
@@ -60,9 +60,9 @@ class ClassesOf(Mapping[str, type[C]]):
         return method.key if self.role == "aggregator" else method.part or method.key
 
     def make(self, spec: str | Mapping[str, Any]) -> C:
-        """Return the object that ``spec`` names: a name, or ``{"name": ..., <its settings>}``.
+        """Return the object specified by ``spec``: a name, or ``{"name": ..., <its settings>}``.
 
-        Raises ``SettingsError`` in one sentence for an unknown name or setting; the class itself checks the values.
+        Raises ``SettingsError``, in one sentence, for an unknown name or setting; the class itself checks the values.
         """
         name, settings = read_spec(self.role, spec)
         class_ = self.known(name)
@@ -80,7 +80,7 @@ class ClassesOf(Mapping[str, type[C]]):
 
 
 def parameters_of(class_: type[Any]) -> list[str]:
-    """Return the names of what a class is built from: its settings."""
+    """Return the names of the constructor's parameters: the settings of a class."""
     return [] if class_.__init__ is object.__init__ else list(inspect.signature(class_).parameters)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods put together by name: one direction of the server's step, one weighting of the sites, one local objective.
+"""Methods composed by name: one direction of the server's step, one weighting of the sites, one local objective.
 
 A name is one published method, or several joined by ``+`` in any order, each in any spelling: its key, its name as a
-part, either without its ``fed``, in upper or lower case. What nobody names is FedAvg's. All of it follows from the
-records of :data:`fdg_plugins.plugins.methods.METHODS`, those of plug-ins among them; neither torch nor FLARE is loaded.
+part, either without its ``fed``, in upper or lower case. Unnamed parts are FedAvg's. All of this follows from the
+records of :data:`fdg_plugins.plugins.methods.METHODS`, including those of plug-ins; neither torch nor FLARE is loaded.
 
 >>> parse_method("FedOMG + dim + fedga").name
 'fedomg+ga+dim'
@@ -24,20 +24,20 @@ from fdg_plugins.values import shorten
 
 Place = Literal["direction", "weighting", "objective"]
 
-BASE = "fedavg"  # the method that stands in every place that no other takes
-PLAIN = "erm"  # the objective of a method that adds none of its own
-PREFIX = "fed"  # which most methods share, and which may be left out
+BASE = "fedavg"  # the method in every place that no other takes
+PLAIN = "erm"  # the objective of a method without one of its own
+PREFIX = "fed"  # shared by most methods; may be omitted
 OWN_IDEA = "reported in neither paper, offered here"
 
 
 @dataclass(frozen=True)
 class Composition:
-    """What a run's method is made of.
+    """The parts of a run's method.
 
     Args:
-        direction: the key of the method whose aggregator decides on the server's step.
-        weighting: the name as a part of the method whose weighting it is; None: a setting of the aggregator.
-        objective: the name as a part of the method whose objective it is.
+        direction: the key of the method whose aggregator determines the server's step.
+        weighting: the method with the weighting, by its name as a part; None: the aggregator's own setting.
+        objective: the method with the objective, by its name as a part.
     """
 
     direction: str = BASE
@@ -46,7 +46,7 @@ class Composition:
 
     @property
     def name(self) -> str:
-        """The one name of the method: as published, else what is left without its weighting, or its objective."""
+        """The canonical name: as published, else that of the remainder plus its weighting or its objective."""
         known = published()
         for name, made in known.items():
             if made == self:
@@ -58,29 +58,29 @@ class Composition:
 
     @property
     def aggregator(self) -> str:
-        """The name of the aggregator: that of the method which has the weighting built in, if there is one."""
+        """The name of the aggregator: that of the method with the weighting built in, if there is one."""
         record = METHODS.find(replace(self, objective=PLAIN).name)
         return record.key if record is not None and record.aggregator is not None else self.direction
 
     @property
     def records(self) -> tuple[Method, ...]:
-        """The records of the methods that it is made of, in the order of its name; FedAvg's only if it is alone."""
+        """The records of the methods in the composition, in the order of its name; FedAvg's only if it is alone."""
         weighting, objective = self.weighting, None if self.objective == PLAIN else self.objective
         direction = None if self.direction == BASE and (weighting or objective) else self.direction
         found = [METHODS.get(name) for name in (direction, weighting, objective) if name is not None]
         return tuple({record.key: record for record in found}.values())
 
     def plus(self, part: str) -> "Composition":
-        """Return the composition with ``part`` added; raise ``SettingsError`` if its place is taken, or unknown."""
+        """Return the composition with ``part`` added; raise ``SettingsError`` if unknown or if its place is taken."""
         return parse_method(f"{self.name}+{part}")
 
     def leaves(self) -> list[Leaving]:
-        """Return all that leaves a site: what leaves with FedAvg, and what the methods add to it."""
+        """Return all data that leaves a site: that of FedAvg, and that of the other methods."""
         added = [leaving for record in self.records if record.key != BASE for leaving in record.leaves]
         return [*METHODS.get(BASE).leaves, *added]
 
     def together(self) -> list[tuple[Method, Method, str]]:
-        """Return each pair of its methods, and who has used the two together."""
+        """Return each pair of its methods, with the source that has combined the two."""
         records = self.records
         return [
             (one, other, _company(one, other)) for number, one in enumerate(records) for other in records[number + 1 :]
@@ -88,14 +88,15 @@ class Composition:
 
 
 def published() -> dict[str, Composition]:
-    """Return what each published method alone is made of, by its key, in the order of tables."""
+    """Return the composition of each published method by its key, in the order of tables."""
     return {record.key: Composition(**places_of(record)) for record in METHODS.all()}
 
 
 def places_of(record: Method) -> dict[Place, str]:
     """Return the places that a method takes in a composition, and its name there.
 
-    The aggregator of a method with a weighting is FedAvg's with that weighting built in: it takes no other's place.
+    The aggregator of a method with a weighting is FedAvg's with that weighting built in: it does not take the place of
+    the direction.
     """
     part = record.part or record.key
     places: dict[Place, str] = {}
@@ -121,7 +122,7 @@ def objective_parts() -> tuple[str, ...]:
 def parse_method(text: Any) -> Composition:
     """Return the composition that ``text`` names.
 
-    Raises ``SettingsError`` for a name that is unknown, with the nearest one, and for two methods in one place.
+    Raises ``SettingsError`` for an unknown name, with the nearest one, and for two methods in one place.
     """
     holders: dict[Place, tuple[Method, str]] = {}
     for part in text.split("+") if isinstance(text, str) else (text,):
@@ -139,20 +140,20 @@ def parse_method(text: Any) -> Composition:
 
 
 def find_method(name: Any) -> Method | None:
-    """Return the record of the method of that name, however it is spelt; None if there is none."""
+    """Return the record of the method of that name, in any spelling; None if there is none."""
     if not isinstance(name, str):
         return None
     asked = name.strip().lower()
     spellings = (asked, f"{PREFIX}{asked}")
     found = next(filter(None, map(METHODS.find, spellings)), None)
     if found is None and METHODS.entries():
-        METHODS.all()  # the name of a plug-in as a part is known once it is loaded
+        METHODS.all()  # a plug-in's name as a part is known only after loading
         found = next(filter(None, map(METHODS.find, spellings)), None)
     return found
 
 
 def title_of(name: str) -> str:
-    """Return the name for people of a method or composition; a part that nobody knows as it is."""
+    """Return the display name of a method or composition; unknown parts are kept as they are."""
     return " + ".join(_part_title(part) for part in name.split("+"))
 
 
@@ -164,7 +165,7 @@ def _part_title(part: str) -> str:
 
 
 def _company(one: Method, other: Method) -> str:
-    """Return who has used two methods together."""
+    """Return the source that has combined the two methods."""
     sources = [
         together.source
         for record, company in ((one, other), (other, one))
@@ -175,7 +176,7 @@ def _company(one: Method, other: Method) -> str:
 
 
 def _unknown(text: Any, part: Any) -> str:
-    """Return the sentence on a part that names no method, with the nearest one that is meant."""
+    """Return the message for a part that names no method, with the nearest known name."""
     known = METHODS.names()
     said = f"method is {shorten(text)}, "
     if part != text:

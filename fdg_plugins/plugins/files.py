@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files at hand: a module of one's own, whose records are found by name like those of installed plug-ins.
+"""Plug-in files: single modules whose records are found by name like those of installed plug-ins.
 
-Such a file is code. It comes in a job's own ``custom/`` folder, which FLARE accepts from those only who may bring code,
-or is named by whoever runs a command on a machine of their own. It is loaded under a name of its own,
-``fdg_custom_<name>``, which no import of anything else can mean, and from nowhere but the path that is given: nothing
-is searched for.
+Such a file is code. It comes in a job's own ``custom/`` folder, which FLARE accepts only from users who may bring code,
+or is named in a command that a user runs on their own machine. It is loaded under the module name
+``fdg_custom_<name>``, which cannot collide with any other import, and only from the given path; nothing is searched.
 """
 
 import hashlib
@@ -31,16 +30,16 @@ _LOADED: dict[str, "_Loaded"] = {}  # by the module's name
 
 
 class _Loaded(NamedTuple):
-    """A file that was loaded: where it lies, and the SHA-256 of its content."""
+    """A loaded file: its path, and the SHA-256 of its content."""
 
     path: Path
     digest: str
 
 
 def load_files(names: Iterable[str], custom: Path) -> None:
-    """Load the files ``<name>.py`` of a job's ``custom/`` folder, and take their records into the registries.
+    """Load the files ``<name>.py`` of a job's ``custom/`` folder, and add their records to the registries.
 
-    Raises ``SettingsError`` for a file that is not there, is a link, or cannot be loaded.
+    Raises ``SettingsError`` for a file that does not exist, is a link, or cannot be loaded.
     """
     for name in names:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -59,9 +58,10 @@ def load_files(names: Iterable[str], custom: Path) -> None:
 
 
 def load_file(path: Path) -> str:
-    """Load a file at hand and take its records into the registries; return its name, that of the file without ``.py``.
+    """Load a plug-in file and add its records to the registries; return its name, that of the file without ``.py``.
 
-    A file whose content was loaded before is left as it is; another of its name takes its place, with its records.
+    A file whose content has been loaded before is not loaded again; another file of the same name replaces it and its
+    records. Raises ``SettingsError`` for an invalid name, an unreadable or broken file, and one without records.
     """
     name = path.name.removesuffix(SUFFIX)
     if path.suffix != SUFFIX or not _NAME.fullmatch(name):
@@ -82,14 +82,14 @@ def load_file(path: Path) -> str:
 
 
 def forget_files() -> None:
-    """Forget every file that was loaded, and its records."""
+    """Forget every loaded file and its records."""
     with _LOCK:
         for module_name in list(_LOADED):
             _forget(module_name)
 
 
 def files_behind(uses: Iterable[tuple[str, str]]) -> dict[str, Path]:
-    """Return the loaded files that bring what ``uses`` names, by name; a use is a setting and a name."""
+    """Return the loaded files that provide the records in ``uses``, by name; a use is a setting and a record's name."""
     found: dict[str, Path] = {}
     for setting, name in uses:
         registry = registry_of(setting)
@@ -105,7 +105,7 @@ def _load(path: Path, module_name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SettingsError(f"plug-in file {path} is no Python module.")
     module = module_from_spec(spec)
-    sys.modules[module_name] = module  # before it runs, as the import system does: dataclasses look it up there
+    sys.modules[module_name] = module  # before execution, as the import system does: dataclasses look it up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -138,13 +138,13 @@ def _take_in(module: ModuleType) -> None:
 
 
 def _new_records(registry: Registry[Any], module: ModuleType) -> list[Any]:
-    """Return a module's records without those of this package that it imported."""
+    """Return a module's records except those of this package that it imported."""
     own = registry.own()
     return [record for record in registry.records_in(module) if own.get(record.name) is not record]
 
 
 def _forget(module_name: str) -> None:
-    """Take a file's module and records away, if it was loaded."""
+    """Remove a file's module and records, if it was loaded."""
     module = sys.modules.pop(module_name, None)
     _LOADED.pop(module_name, None)
     if module is None:

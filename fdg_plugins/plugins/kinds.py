@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of things that plug in, and the settings of a job that name one of them.
+"""The kinds of plug-ins, and the settings of a job that name them.
 
-A registry is loaded when its kind is asked for: those of networks and data sets lie in rooms above this one, and a
-process that needs neither loads neither.
+A registry is loaded when its kind is requested: those of networks and data sets are in packages that depend on this
+one, and a process that needs neither loads neither.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _TASKS = "fdg_plugins.tasks.kinds:TASKS"
 
 KINDS: tuple[str, ...] = (_METHODS, _NETWORKS, _DATASETS, _TASKS)
 
-# What a job names, by the setting that names it; those that are fields of the protocol are read at every site.
+# The names in a job, by the setting that contains them; every site reads those in fields of the protocol.
 REGISTRY_OF: Mapping[str, str] = {
     "aggregator": _METHODS,
     "weighting": _METHODS,
@@ -35,6 +35,6 @@ def registries() -> tuple[Registry[Any], ...]:
 
 
 def registry_of(setting: str) -> Registry[Any]:
-    """Return the registry of what a setting names: ``"model"``, ``"dataset"``, ``"objective"`` and others."""
+    """Return the registry for a setting's names: ``"model"``, ``"dataset"``, ``"objective"`` and others."""
     registry: Registry[Any] = load_target(REGISTRY_OF[setting])
     return registry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a published method: all that is said of it, once. Everything else is derived from it.
+"""The record of a published method: every fact about it, stated once. Everything else is derived from it.
 
-A record is a value of plain texts and numbers; it names its code (:mod:`fdg_plugins.plugins.target`), and reading one
-loads neither torch nor FLARE.
+A record consists of plain texts and numbers; it refers to its code by name (:mod:`fdg_plugins.plugins.target`), so
+reading one loads neither torch nor FLARE.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class Equation:
-    """A formula, of one line or several, with its place in the paper (None: it has no number) and what it is."""
+    """A formula of one or more lines, its meaning, and its number in the paper (None: unnumbered)."""
 
     formula: str
     meaning: str
@@ -40,7 +40,7 @@ class Equation:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingSource:
-    """Where a setting's value comes from: what the paper and the authors' code use. The default is what jobs run."""
+    """The sources of a setting's value: the paper and the authors' code. The default is the value that jobs run."""
 
     name: str
     symbol: str | None = None
@@ -51,9 +51,9 @@ class SettingSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaving:
-    """What a site sends beyond its update: its shape, when, what it reveals.
+    """Data that a site sends in addition to its update: its shape, when it is sent, and what it reveals.
 
-    ``report``: the word of a site's ``allowed_reports`` without which it does not leave; None: it always does.
+    ``report``: the name in a site's ``allowed_reports`` that permits it; None: it is always sent.
     """
 
     what: str
@@ -65,7 +65,7 @@ class Leaving:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A point on which the paper, other code and this package part ways; ``code`` is None where none was compared."""
+    """A point on which the paper, other code and this package differ; ``code`` is None if no code was compared."""
 
     point: str
     paper: str
@@ -75,7 +75,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Differences:
-    """All such points, with whose code was compared (empty: nobody's)."""
+    """All such points, and whose code was compared (empty: none)."""
 
     rows: tuple[Difference, ...] = ()
     compared: str = "authors' code"
@@ -89,7 +89,7 @@ class Differences:
 
 @dataclass(frozen=True, kw_only=True)
 class Together:
-    """Another method, by its key, with which this one was used before, and by whom."""
+    """Another method, by its key, that has been combined with this one, and the publication that did so."""
 
     method: str
     source: str
@@ -97,12 +97,12 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True)
 class Default:
-    """Settings that a job has where nobody says otherwise, and where they come from.
+    """Settings that a job has unless told otherwise, and their source.
 
-    ``on``: a data set, a family of them (``"photographs"``, ``"digits"``), or ``"*"``, any. ``beside``: only where the
-    method is composed with this one, by key. ``protocol``, ``server``, ``weighting`` and ``objective`` are settings of
-    the protocol, of the aggregator, of the method's weighting and of its objective. What ``server`` says of a method
-    without an aggregator holds under the plain mean, not under another method's direction.
+    ``on``: a data set, a family of data sets (``"photographs"``, ``"digits"``), or ``"*"`` for any. ``beside``: the
+    entry applies only if the method is composed with this one, by key. ``protocol``, ``server``, ``weighting`` and
+    ``objective`` are settings of the protocol, of the aggregator, of the method's weighting and of its objective. For
+    a method without an aggregator, ``server`` applies under the plain mean, not under another method's direction.
     """
 
     on: str = ANY_DATASET
@@ -114,7 +114,7 @@ class Default:
     source: str = ""
 
     def __or__(self, other: "Default") -> "Default":
-        """Return both, the other's settings in place of this one's."""
+        """Return both combined; the other's settings override this one's."""
         return Default(
             protocol={**self.protocol, **other.protocol},
             server={**self.server, **other.server},
@@ -127,27 +127,30 @@ class Default:
 class Method:
     """One published method.
 
-    A method is made of at most three classes, and names those that it has: ``aggregator``, the server's rule of the
+    A method consists of at most three classes, and names those that it has: ``aggregator``, the server's rule of the
     method alone (``fdg_plugins.aggregators.UpdateAggregator``); ``weighting``, the weights of the sites, under any
-    direction (``fdg_plugins.aggregators.Weighting``); ``objective``, what sites minimise and report, with the server's
-    half (``fdg_plugins.objectives.Objective``).
+    direction (``fdg_plugins.aggregators.Weighting``); ``objective``, what sites minimise and report, with its server
+    side (``fdg_plugins.objectives.Objective``).
 
     Args:
-        key: the published name in lower case, by which jobs, commands and tables name it: ``"fedomg"``.
-        title: the name for people: ``"FedOMG"``.
+        key: the published name in lower case, used by jobs, commands and tables: ``"fedomg"``.
+        title: the name for display: ``"FedOMG"``.
         line: what it does, in one line without a full stop.
         reference: the paper.
         acts: where it acts: on the ``direction`` of the server's step, the ``weighting`` of the sites, the local
             ``objective``, the ``network``, the local ``step``.
-        part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; the key, unless it is given.
-        part_title: the part's name for people, ``"GA"``; the title, unless it is given.
-        recipe: the name of its recipe's class; that of the title with ``Recipe`` behind it, unless it is given.
-        rank: place in tables and lists among the methods, then by key.
-        protocol: fields of the protocol that only such methods read, as settings of theirs.
-        defaults: what a job runs where nobody says otherwise. The more exact entry wins, setting by setting; what none
-            says is the default of the class.
-        in_composition: what its part means for the other parts.
+        part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: the key.
+        part_title: the part's name for display, ``"GA"``; default: the title.
+        recipe: the name of its recipe class; default: the title followed by ``Recipe``.
+        rank: its position among the methods in tables and lists; equal ranks are sorted by key.
+        protocol: fields of the protocol that only such methods read, treated as settings of the method.
+        defaults: the settings of a job unless told otherwise. More specific entries override, setting by setting; a
+            setting in no entry takes the default of its class.
+        in_composition: the effect of its part on the other parts.
         letters, equations, settings, exact, differences, leaves, together: the contents of its page.
+
+    Raises:
+        SettingsError: for an invalid key, an unknown value in ``acts``, or a method without a class.
     """
 
     key: str
@@ -189,29 +192,29 @@ class Method:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names by which the method is found: its key, and its name as a part."""
+        """All names that refer to the method: its key, and its name as a part."""
         return tuple(dict.fromkeys((self.key, self.part or self.key)))
 
     @property
     def recipe_name(self) -> str:
-        """The name of the recipe's class: ``"FedOMGRecipe"``."""
+        """The name of the recipe class: ``"FedOMGRecipe"``."""
         return self.recipe or "".join(letter for letter in self.title if letter.isalnum()) + "Recipe"
 
     @property
     def reports(self) -> tuple[str, ...]:
-        """The words of ``allowed_reports`` that a site must allow for it."""
+        """The names that a site's ``allowed_reports`` must contain for this method."""
         return tuple(dict.fromkeys(leaving.report for leaving in self.leaves if leaving.report is not None))
 
     @property
     def protocol_fields(self) -> tuple[str, ...]:
-        """Fields of the protocol that are settings of the method: those that it reads, and those it has a value for."""
+        """Fields of the protocol that are settings of the method: those that it reads or has a default for."""
         of_defaults = (name for entry in self.defaults for name in entry.protocol)
         return tuple(dict.fromkeys((*self.protocol, *of_defaults)))
 
     def defaults_on(self, *datasets: str, beside: Collection[str] = ()) -> Default:
-        """Return what a job runs on a data set, composed with the methods ``beside``.
+        """Return the settings that a job runs on a data set, composed with the methods ``beside``.
 
-        ``datasets``: what the data set is called, from the widest (its family) to the most exact (its name).
+        ``datasets``: the names of the data set, from the most general (its family) to the most specific (its own).
         """
         places = [(name, company) for company in (None, *sorted(beside)) for name in (ANY_DATASET, *datasets)]
         entries = [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]

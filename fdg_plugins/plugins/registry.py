@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records by name: those of this package, of installed plug-ins, and of files at hand.
+"""Records by name: those of this package, of installed plug-ins, and of plug-in files.
 
 Records of this package are the module-level values of the registry's type in a package's modules. Installed plug-ins
-announce theirs by Python entry points: the entry's name is the record's, and its distribution is who brings it. Only
-the entry that is asked for is loaded. Files at hand are loaded by whoever may bring code, and add their records.
+announce theirs by Python entry points: the entry's name is the record's name, and its distribution is the origin. Only
+a requested entry is loaded. Plug-in files are loaded by callers that may run code, and add their records.
 """
 
 import pkgutil
@@ -20,15 +20,15 @@ from fdg_plugins.values import shorten
 
 
 class Record(Protocol):
-    """What all records have: the name by which they are found, and all names."""
+    """The attributes that all records have: the name that identifies the record, and all of its names."""
 
     @property
     def name(self) -> str:
-        """The one name that is written."""
+        """The canonical name."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that are understood."""
+        """All names that refer to the record."""
 
 
 R = TypeVar("R", bound=Record)
@@ -40,10 +40,10 @@ class Registry(Generic[R]):
     """All records of one kind.
 
     Args:
-        kind: what they are, for messages: ``"method"``.
-        group: the entry points' group: ``"fdg_plugins.methods"``.
-        modules: where this package's own records are: modules, and packages with all of their modules.
-        type_: the records' type.
+        kind: the kind, for messages: ``"method"``.
+        group: the group of the entry points: ``"fdg_plugins.methods"``.
+        modules: the modules of this package's own records; a package stands for all of its modules.
+        type_: the type of the records.
     """
 
     def __init__(self, kind: str, group: str, modules: Iterable[str], type_: type[Any] | None = None) -> None:
@@ -69,11 +69,11 @@ class Registry(Generic[R]):
         return record
 
     def missing(self, name: Any) -> str:
-        """Return the sentence on a name that is not known here, which does not tell others what is installed here."""
+        """Return the message for a name that is unknown here, without revealing the installed plug-ins."""
         return f"{self.kind} {shorten(name)} is unknown here: no installed plug-in brings it."
 
     def find(self, name: Any) -> R | None:
-        """Return the record of that name, or None. A plug-in is loaded when it is asked for."""
+        """Return the record of that name, or None. A plug-in is loaded when its name is requested."""
         if not isinstance(name, str):
             return None
         if (record := self._by_name(self.own()).get(name)) is not None:
@@ -84,11 +84,11 @@ class Registry(Generic[R]):
             return self._by_name(self._brought).get(name)
 
     def loaded(self) -> list[R]:
-        """Return this package's records and those that were brought so far, without loading another plug-in."""
+        """Return this package's records and those added so far, without loading another plug-in."""
         return [*self.own().values(), *(self._brought[name] for name in sorted(self._brought))]
 
     def all(self) -> list[R]:
-        """Return every record: this package's, those of all installed plug-ins, those of files at hand."""
+        """Return every record: this package's, those of all installed plug-ins, those of plug-in files."""
         for name, entry in self.entries().items():
             if name not in self._by_name(self._brought):
                 self._load(entry)
@@ -99,9 +99,9 @@ class Registry(Generic[R]):
         return (*self.own(), *sorted({*self._brought, *self.entries()}))
 
     def origin(self, name: str) -> str | None:
-        """Return the distribution that brings the record of that name; None: this package does, or nobody.
+        """Return the distribution of the record of that name; None if it is this package's or unknown.
 
-        Nothing of a plug-in is loaded to answer.
+        This loads no plug-in.
         """
         if name in self._by_name(self.own()):
             return None
@@ -111,7 +111,7 @@ class Registry(Generic[R]):
         return _distribution(self.entries()[name]) if name in self.entries() else None
 
     def own(self) -> dict[str, R]:
-        """Return this package's records by name: by rank and name where they have a rank, else as they are declared."""
+        """Return this package's records by name: sorted by rank and name if they have a rank, else as declared."""
         if self._own is None:
             found = [record for module in self._imported() for record in self.records_in(module)]
             found.sort(key=lambda record: (record.rank, record.name) if hasattr(record, "rank") else (0, ""))
@@ -119,7 +119,7 @@ class Registry(Generic[R]):
         return self._own
 
     def entries(self) -> dict[str, EntryPoint]:
-        """Return the entry points of installed plug-ins by name."""
+        """Return the entry points of installed plug-ins by name; raise ``SettingsError`` if two share a name."""
         if self._entries is None:
             self._entries = {}
             for entry in entry_points(group=self.group):
@@ -130,7 +130,7 @@ class Registry(Generic[R]):
         return self._entries
 
     def add(self, record: R, origin: str = FILE) -> None:
-        """Take a record in; raise ``SettingsError`` if one of its names is taken."""
+        """Add a record; raise ``SettingsError`` if one of its names is taken."""
         for name in record.names:
             taken = self._by_name({**self.own(), **self._brought}).get(name)
             if taken is not None and taken != record:
@@ -141,12 +141,12 @@ class Registry(Generic[R]):
         self._origins[record.name] = origin
 
     def remove(self, name: str) -> None:
-        """Forget a record that :meth:`add` took in."""
+        """Remove a record that :meth:`add` added."""
         self._brought.pop(name, None)
         self._origins.pop(name, None)
 
     def refresh(self) -> None:
-        """Forget the installed plug-ins, and look for them anew when the next name is asked for."""
+        """Forget the installed plug-ins; they are discovered again at the next request for a name."""
         with self._lock:
             for name in [name for name, origin in self._origins.items() if origin != FILE]:
                 self.remove(name)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports: what sites share beyond their updates, by name. A report is declared once, where it is needed first.
+"""Reports: what sites share in addition to their updates, by name. Each report is declared once.
 
-A method declares its reports in its record, as the lines of :class:`~fdg_plugins.plugins.method.Leaving` that carry the
-report's name; what no method but a setting needs is declared below. All that is said of a report follows from there:
-the words of a site's ``allowed_reports`` and the table of what leaves a site. Installed plug-ins declare theirs in the
-same way.
+A method declares its reports in its record, as the :class:`~fdg_plugins.plugins.method.Leaving` entries with the
+report's name; reports that belong to a setting rather than a method are declared below. The allowed values of a site's
+``allowed_reports`` and the disclosure table are derived from these declarations. Installed plug-ins declare theirs in
+the same way.
 
-What a site sends is read by a reader of the report, in a filter at the server, which hands the value on as one of the
-answer's :class:`CheckedReports` and changes nothing else. The workflow commits an update and its reports together.
+A filter at the server validates each report, adds its value to the answer's :class:`CheckedReports` and changes nothing
+else. The workflow commits an update and its reports together.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,26 +59,26 @@ def _is_said(line: Leaving, lines: Iterable[Leaving]) -> bool:
 
 
 def declared_reports() -> dict[str, Report]:
-    """Return the reports of all methods that are known here, those of installed plug-ins among them, by name."""
+    """Return the reports of all methods known here, including those of installed plug-ins, by name."""
     return reports_of(METHODS.all())
 
 
 def report_names() -> tuple[str, ...]:
-    """Return the words that a site's ``allowed_reports`` may hold, sorted."""
+    """Return the names that a site's ``allowed_reports`` may contain, sorted."""
     return tuple(declared_reports())
 
 
 def is_report(name: str) -> bool:
-    """Return whether a report of this name is declared; plug-ins are looked at only if this package has none."""
+    """Return whether a report of this name is declared; loads plug-ins only if this package does not declare it."""
     return name in reports_of(METHODS.own().values()) or name in report_names()
 
 
 class CheckedReports(dict[str, Any]):
-    """What the server's filters made of the reports beside one answer: the values that they read, by report.
+    """The values that the server's filters have read from the reports in one answer, by report.
 
-    Made in the server's process alone: what a site sends under the same key is no object of this class. ``looked_at``
-    are the reports that a filter looked for, ``refused`` the reasons of those it could not use, ``num_bytes`` the size
-    of what came.
+    Instances are created only in the server's process: data that a site sends under the same key is never an instance
+    of this class. ``looked_at`` are the reports that a filter looked for, ``refused`` the reasons for those it could
+    not use, ``num_bytes`` the number of bytes received.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
@@ -89,7 +89,7 @@ class CheckedReports(dict[str, Any]):
 
     @classmethod
     def of(cls, found: Any) -> "CheckedReports":
-        """Return a copy of what the filters before this one made of an answer, nothing if it was the site's word."""
+        """Return a copy of the results of earlier filters; an empty one if the value came from the site itself."""
         copy = cls()
         if isinstance(found, cls):
             copy.update(found)
@@ -98,7 +98,7 @@ class CheckedReports(dict[str, Any]):
         return copy
 
     def note(self, name: str, value: Any = None, *, refused: str | None = None, num_bytes: int = 0) -> None:
-        """Note what became of the report ``name``: its value, or why it cannot be used, or that none came."""
+        """Record the outcome for the report ``name``: its value, or why it cannot be used, or that none came."""
         self.looked_at.add(name)
         self.num_bytes += num_bytes
         if refused is not None:

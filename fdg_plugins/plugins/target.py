@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A class or function that a record names, loaded only when it is used.
 
-Records are read where torch is not loaded yet, and by processes that need one half of a method alone. So a record may
-name its code as an entry point does, ``"package.module:Name"``, or hold it. The text is code of an installed package,
-never a job's: nothing in a job's config is ever imported by path.
+Records are read before torch is loaded, and by processes that need only one side of a method. A record may therefore
+name its code as an entry point does, ``"package.module:Name"``, or contain it. The text refers to code of an installed
+package, never of a job: nothing in a job's config is ever imported by path.
 """
 
 import re
@@ -18,7 +18,10 @@ _ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def load_target(target: Target) -> Any:
-    """Return what a record names: the value itself, or the attribute of a module written ``"package.module:Name"``."""
+    """Return the target: the value itself, or the attribute of a module written ``"package.module:Name"``.
+
+    Raises ``SettingsError`` for text in another form.
+    """
     if not isinstance(target, str):
         return target
     if not _ENTRY.fullmatch(target):
@@ -28,9 +31,9 @@ def load_target(target: Target) -> Any:
 
 
 def public_path(target: Target) -> str:
-    """Return the class path by which a job's config would name a target, without loading it.
+    """Return the class path of a target as a job's config names it, without loading the target.
 
-    A class of this package is public in its room: ``fdg_plugins.aggregators.FedAvgAggregator``.
+    A class of this package is public in its subpackage: ``fdg_plugins.aggregators.FedAvgAggregator``.
     """
     path = target.replace(":", ".") if isinstance(target, str) else f"{target.__module__}.{target.__qualname__}"
     package, *inner, name = path.split(".")

@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods as FLARE recipes: a job from Python, exported to a folder or run in SimEnv, PocEnv or ProdEnv.
+"""Methods as FLARE recipes: a job built in Python, exported to a folder or run in SimEnv, PocEnv or ProdEnv.
 
     >>> from fdg_plugins.recipes import FedOMGRecipe, make_recipe
     >>> recipe = FedOMGRecipe(dataset="pacs", target="sketch", kappa=0.25, rounds=20)
     >>> recipe.name, recipe.sites
     ('pacs_fedomg', ['art_painting', 'cartoon', 'photo', 'sketch'])
 
-Weighting and objective compose under any direction, in the class or by name:
+Weighting and objective compose with any direction, by argument or by name:
 
     >>> FedOMGRecipe(weighting="ga", objective={"name": "dim", "strength": 0.1}).method
     'fedomg+ga+dim'
     >>> make_recipe("fedomg+ga+dim", "pacs", strength=0.1, step_size=0.2).name
     'pacs_fedomg_ga_dim'
 
-Each published method has a recipe that is made of its record (:func:`recipe_names`), and names its own settings:
+Each published method has a recipe class made from its record (:func:`recipe_names`) that names its own settings:
 
     >>> import inspect
     >>> [*inspect.signature(FedOMGRecipe).parameters]
     ['dataset', 'kappa', 'server_lr', 'rescale', 'weighting', 'settings']
 
-What is wrong is refused here, before any site is asked:
+Invalid settings are rejected here, before any site is involved:
 
     >>> FedOMGRecipe(kapa=0.25)
     Traceback (most recent call last):
     fdg_plugins.errors.SettingsError: recipe fedomg: there is no setting 'kapa'; did you mean 'kappa'?
 
-To import this package is to import ``nvflare.recipe``, which takes ``--export`` and ``--export-dir`` out of
-``sys.argv``: a script that executes a recipe can then be asked to export it instead. No other part of the package
-imports it.
+Importing this package imports ``nvflare.recipe``, which removes ``--export`` and ``--export-dir`` from ``sys.argv``:
+a script that executes a recipe then exports it instead if asked to. No other part of the package imports it.
 """
 
 from nvflare.recipe import PocEnv, ProdEnv, SimEnv
@@ -53,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> type[MethodRecipe]:
-    """Return the recipe of a published method by the name of its class, such as ``FedOMGRecipe``."""
+    """Return the recipe class of a published method by its name, such as ``FedOMGRecipe``."""
     found = find_recipe(name) if name.endswith("Recipe") else None
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -61,5 +60,5 @@ def __getattr__(name: str) -> type[MethodRecipe]:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, with the recipes of this package's methods."""
+    """Return the public names, including the recipes of this package's methods."""
     return sorted([*__all__, *recipe_names()])

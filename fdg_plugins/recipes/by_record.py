@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe of each published method, a class made of the method's record: its name, docstring and signature."""
+"""The recipe of each published method, a class made from the method's record: its name, docstring and signature."""
 
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature, signature
@@ -12,12 +12,12 @@ from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.settings.protocol import Protocol
 
-# Arguments of FDGRecipe that a setting of the same name cannot take the place of.
+# Arguments of FDGRecipe that take precedence over a method's setting of the same name.
 _TAKEN = {"dataset", "sites", "name", *Protocol.model_fields}
 
 
 class MethodRecipe(FDGRecipe):
-    """The base of the classes that are made of records: :class:`FDGRecipe` without its first argument.
+    """The base of the classes made from records: :class:`FDGRecipe` without its first argument.
 
     Args:
         dataset: the data set, by name.
@@ -34,7 +34,7 @@ _MADE: dict[str, type[MethodRecipe]] = {}
 
 
 def recipe_of(record: Method) -> type[MethodRecipe]:
-    """Return the recipe of a method, always the same class; its signature names the method's own settings."""
+    """Return the recipe class of a method, always the same object; its signature names the method's own settings."""
     made = _MADE.get(record.key)
     if made is None or made.record is not record:
         own = own_settings(record)
@@ -49,7 +49,7 @@ def recipe_of(record: Method) -> type[MethodRecipe]:
 
 
 def find_recipe(name: str) -> type[MethodRecipe] | None:
-    """Return the recipe whose class is called ``name``: of a method of this package, else of a plug-in; or None."""
+    """Return the recipe class called ``name``: of this package's methods, else of a plug-in's; None if none exists."""
     for records in (METHODS.own().values, METHODS.all):
         for record in records():
             if record.recipe_name == name:
@@ -63,9 +63,9 @@ def recipe_names() -> list[str]:
 
 
 def own_settings(record: Method) -> dict[str, Any]:
-    """Return the settings that a method adds to the protocol, by their flat names, and what each may be.
+    """Return the settings that a method adds to the protocol: a map from flat name to type annotation.
 
-    They are those of the classes that the record names; FedAvg's step has settings too, which the others take as well.
+    These are the settings of the classes that the record names. Those of FedAvg's step also apply to other methods.
     """
     classes = [load_target(one) for one in (record.aggregator, record.weighting, record.objective) if one is not None]
     kinds: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def _docstring(record: Method, own: Mapping[str, Any]) -> str:
 
 
 def _said(source: SettingSource | None) -> Iterator[str]:
-    """Yield what is known of a setting: its symbol, what it is, and what paper and code use."""
+    """Yield the known facts about a setting: its symbol, its meaning, and the values in the paper and the code."""
     if source is None:
         yield "a setting of the method's classes"
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes by the name of a method, the jobs that this project keeps, and where a run has left its record."""
+"""Recipes by the name of a method, the jobs that this project keeps, and the location of a run's results."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +12,12 @@ from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 
-# Compositions of ours: FedDIM under FedOMG, alone and with GA's weights. No paper prints them.
+# Our own compositions: FedDIM under FedOMG, alone and with GA's weights. No paper reports them.
 _OURS = ("fedomg+dim", "fedomg+ga+dim")
 
 
 def _composed() -> Iterator[str]:
-    """Yield the compositions that papers or their authors' code have, as the records of the methods say."""
+    """Yield the compositions in papers or their authors' code, according to the records of the methods."""
     for record in RECORDS.own().values():
         for together in record.together:
             other = RECORDS.get(together.method)
@@ -26,20 +26,20 @@ def _composed() -> Iterator[str]:
 
 
 COMPOSITIONS = tuple(dict.fromkeys([*_composed(), *_OURS]))
-# The methods for which jobs are kept, and those for which that is done on RotatedMNIST too.
+# The methods with kept jobs, and those with kept jobs on RotatedMNIST too.
 METHODS = (*RECORDS.own(), *COMPOSITIONS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
 JOBS = (*(("pacs", method) for method in METHODS), *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST))
 
-# Below what Run.get_result() returns: the simulator's workspace, or the download of a job.
+# Subfolders of the result of Run.get_result(): the simulator's workspace, or a downloaded job.
 _RUN_FOLDERS = (SIMULATOR_FOLDER, "workspace")
 
 
 def make_recipe(method: str, dataset: str = "pacs", **settings: Any) -> FDGRecipe:
     """Return the recipe of ``method``: a published name, or one and parts in any order (``"fedomg+ga+dim"``).
 
-    ``settings`` are those of :class:`~fdg_plugins.recipes.FDGRecipe`, whose numbers and truth values may also be text.
-    They do not change the method: one that would make another of it raises ``SettingsError``.
+    ``settings`` are those of :class:`~fdg_plugins.recipes.FDGRecipe`; numbers and truth values may also be text.
+    Raises ``SettingsError`` for invalid settings and for a ``weighting`` or ``objective`` that changes the method.
     """
     recipe = FDGRecipe(method, dataset, **settings)
     if (name := parse_method(method).name) != recipe.method:
@@ -50,18 +50,18 @@ def make_recipe(method: str, dataset: str = "pacs", **settings: Any) -> FDGRecip
 
 
 def settings_of(method: str) -> tuple[str, ...]:
-    """Return the names of the settings that :func:`make_recipe` takes for ``method``."""
+    """Return the names of the settings that :func:`make_recipe` accepts for ``method``."""
     return setting_names(parse_method(method))
 
 
 def export_jobs(folder: str | Path) -> None:
-    """Write all jobs that this project keeps to ``folder``, each in place of an earlier one."""
+    """Write all jobs that this project keeps to ``folder``, replacing earlier ones."""
     for dataset, method in JOBS:
         make_recipe(method, dataset).export(str(folder))
 
 
 def results_file(result: str | Path | None) -> Path:
-    """Return the path of ``results.json`` in ``result``, which is what ``Run.get_result()`` returned.
+    """Return the path of ``results.json`` in ``result``, the return value of ``Run.get_result()``.
 
     Raises ``DataError`` if there is none: the run has not begun, or its workspace was removed.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job of this package consists of: FLARE's FedJob with one app for the server and one for all sites."""
+"""The FLARE job of this package: a FedJob with one app for the server and one for all sites."""
 
 import shutil
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ from fdg_plugins.objectives import Objective
 PACKAGE = "fdg_plugins"
 APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}
 MIN_CLIENTS = 3  # two sources, below which there is nothing to combine, and the held-out site
-# How tensors travel: in chunks, of the bytes that were measured fastest for models of 45 MB and more; or, where that
-# takes longer than the model itself, within the message.
+# How tensors are transferred: in chunks, of the size measured fastest for models of 45 MB and more; or within the
+# message, if chunking takes longer than the transfer of the model itself.
 IN_CHUNKS = {"tensor_download_chunk_size": 16 * 2**20}
 IN_MESSAGES = {"tensor_download_chunk_size": 0}
-REQUEST_INTERVAL_S = 0.02  # from a site's answer to its next request for a task; FLARE's 2 is most of a short round
-MOST_REQUESTS = 500  # per second for tasks, of all sites together
+REQUEST_INTERVAL_S = 0.02  # between a site's answer and its next task request; FLARE's 2 would dominate short rounds
+MOST_REQUESTS = 500  # task requests per second, of all sites together
 SERVER_PARAMETERS = {
-    "dead_client_grace_period": 15,  # seconds; above the 10 between two signs of life of a job's process
+    "dead_client_grace_period": 15,  # seconds; above the 10 between two heartbeats of a job's process
     "dead_client_check_lead_time": 5,
 }
 NOTE = """\
@@ -51,14 +51,17 @@ simulator loads components that are not on its own allow list; they come from th
 
 
 class FederationJob(FedJob):
-    """A FLARE job whose components come from this package as it is installed at every site.
+    """A FLARE job whose components come from this package as installed at every site.
 
-    ``with_note`` decides, at each export, whether the apps have a ``custom/`` folder with nothing but a note in it.
+    ``with_note`` decides, at each export, whether the apps get a ``custom/`` folder that contains only a note.
     ``plugin_files`` are copied into that folder: the job then brings code.
 
     Args:
-        name: the job's name, also that of its folder: letters, digits, ``.``, ``_`` and ``-``.
-        sites: the names of the sites that the job is for.
+        name: the job's name, also the name of its folder: letters, digits, ``.``, ``_`` and ``-``.
+        sites: the names of the job's sites.
+
+    Raises:
+        SettingsError: for an invalid name, or for site names that are invalid, empty or repeated.
     """
 
     def __init__(self, name: str, sites: Sequence[str]) -> None:
@@ -88,10 +91,10 @@ class FederationJob(FedJob):
         return super().simulator_run(workspace, clients=names, **options)
 
     def _set_all_apps(self) -> None:
-        """Hand the apps to the job's config; FLARE itself knows only one app for all, or one for every single site."""
+        """Pass the apps to the job's config; FLARE itself supports one app for all, or one for every single site."""
         server, site = (self._deploy_map[target].get_app_config() for target in APPS)
         for _, filters in site.task_result_filters:
-            # Rounding comes last, also after filters that were added later: noise for privacy is rounded too.
+            # Rounding comes last, even after filters added later: noise for privacy is rounded too.
             filters.sort(key=lambda one: isinstance(one, RoundedUpdateSendFilter))
         self.job.add_fed_app(APPS[SERVER_SITE_NAME], FedAppConfig(server_app=server))
         self.job.add_fed_app(APPS[ALL_SITES], FedAppConfig(client_app=site))
@@ -101,14 +104,14 @@ class FederationJob(FedJob):
 
 
 class _JobConfig(FedJobConfig):
-    """FLARE's writer of job folders, with the class paths that sites allow, and the note."""
+    """FLARE's writer of job folders, extended by the class paths that sites allow and by the note."""
 
     def __init__(self, owner: FederationJob, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._owner = owner
 
     def generate_job_config(self, job_root: str) -> None:
-        """Write the job into ``job_root``, into a folder of its name, in place of an earlier one."""
+        """Write the job into a folder of its name in ``job_root``, replacing an earlier one."""
         super().generate_job_config(job_root)
         for app in self.fed_apps:
             custom = Path(job_root, self.job_name, app, "custom")
@@ -136,9 +139,9 @@ def federation_job(
     rounds_updates: bool = False,
     in_messages: bool = False,
 ) -> FederationJob:
-    """Return the job of a method; ``gap_metric`` is None where the weighting needs no gaps of the sites.
+    """Return the job of a method; ``gap_metric`` is None if the weighting needs no gaps from the sites.
 
-    ``rounds_updates``: updates travel as bfloat16. ``in_messages``: models travel within messages, not in chunks.
+    ``rounds_updates``: send updates as bfloat16. ``in_messages``: send models within messages instead of in chunks.
     """
     job = FederationJob(name, sites)
     job.to_server(controller, id="federation")
@@ -148,7 +151,7 @@ def federation_job(
     job.to_server({"server": {"task_request_interval": interval}, **SERVER_PARAMETERS, **transport})
     job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
     job.to_clients(transport)
-    if rounds_updates:  # the server's before all others; the sites' comes last, at each export
+    if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
         job.to_server(RoundedUpdateReceiveFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
     _add_filters(job, objective, gap_metric)
     if rounds_updates:
@@ -167,9 +170,9 @@ def _add_filters(job: FederationJob, objective: Objective, gap_metric: str | Non
 
 
 def _add_result_filters(job: FederationJob, task: str, exchanges: bool, gap_metric: str | None) -> None:
-    """Add what sites put on their results, and in the opposite order what the server takes off.
+    """Add the filters that pack reports at the sites and, in reverse order, those that unpack them at the server.
 
-    What a site's own privacy filters shall see is packed last.
+    Reports that a site's own privacy filters must see are packed last.
     """
     if gap_metric is not None:
         job.to_clients(GapReportFilter(gap_metric), filter_type=FilterType.TASK_RESULT, tasks=[task])

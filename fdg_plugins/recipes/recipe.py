@@ -23,20 +23,21 @@ from fdg_plugins.values import shorten
 class FDGRecipe(Recipe):
     """A method on a data set, to be exported (``export``) or run (``execute``, ``run``) in FLARE's environments.
 
-    A setting that is left out, or None, is the default: the data set's protocol (:mod:`fdg_plugins.settings.families`),
-    and the settings in the records of the method's parts (:mod:`fdg_plugins.methods`). Whatever is given holds on the
-    stand-in too. In a run the ``FDG_*`` variables of the server's environment win over all of it, as over any job.
+    A setting that is omitted or None takes its default: from the data set's protocol
+    (:mod:`fdg_plugins.settings.families`) and from the records of the method's parts (:mod:`fdg_plugins.methods`).
+    Given values also apply to the stand-in. In a run, the ``FDG_*`` variables of the server's environment override
+    all of these, as for any job.
 
     Args:
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedomg+ga+dim"``.
         dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others.
-        sites: names of the sites; default: one per domain, called as its domain. The config of a site that is called
-            otherwise must say which domain it holds.
-        plugins: files at hand, ``NAME.py``, that bring methods, networks or data sets; the job carries a copy of each.
+        sites: names of the sites; default: one per domain, named after its domain. The config of a site with another
+            name must say which domain the site holds.
+        plugins: plug-in files, ``NAME.py``, with methods, networks or data sets; the job carries a copy of each.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
         settings: fields of the protocol (``target``, ``rounds``, ``local_epochs``, ``image_size`` in pixels, ``seed``
             and all others of :class:`~fdg_plugins.settings.protocol.Protocol`), and settings of the method's parts.
-            ``weighting`` and ``objective`` take a name or ``{"name": ..., <its settings>}``, and compose.
+            ``weighting`` and ``objective`` accept a name or ``{"name": ..., <its settings>}``, and compose.
 
     Raises:
         SettingsError: in one sentence, for a name that does not exist or a value that is out of range.
@@ -72,7 +73,7 @@ class FDGRecipe(Recipe):
                 made.objective,
                 made.gap_metric,
                 made.protocol.get("update_precision") == "bfloat16",
-                # FLARE can put into files only what comes in chunks.
+                # FLARE can offload to files only tensors that arrive in chunks.
                 is_small_model(made.protocol["model"]) and not made.protocol.get("enable_tensor_disk_offload"),
             )
         )
@@ -81,7 +82,7 @@ class FDGRecipe(Recipe):
 
     @property
     def sites(self) -> list[str]:
-        """The names of the sites, as ``SimEnv(clients=...)`` and ``PocEnv(clients=...)`` need them."""
+        """The names of the sites, for ``SimEnv(clients=...)`` and ``PocEnv(clients=...)``."""
         return list(self._job.sites)
 
     def export(
@@ -91,24 +92,24 @@ class FDGRecipe(Recipe):
         client_exec_params: dict[str, Any] | None = None,
         env: ExecEnv | None = None,
     ) -> None:
-        """Write the job to ``job_dir``, into a folder of its name, for ``env``; for FLARE's simulator if None."""
+        """Write the job into a folder of its name in ``job_dir``, for ``env``; if None, for FLARE's simulator."""
         self._job.with_note = True
         super().export(str(job_dir), server_exec_params, client_exec_params, env)
 
     def export_for_submission(self, folder: Path) -> list[str]:
-        """Write the job to ``folder`` as ``nvflare job submit`` takes it; return the files of code that it brings.
+        """Write the job to ``folder`` for ``nvflare job submit``; return the names of the code files that it brings.
 
-        It has a ``custom/`` folder only if it brings any.
+        It has a ``custom/`` folder only if it brings code.
         """
         self._job.with_note = False
         super().export(str(folder))
         return [file.name for file in self._job.plugin_files]
 
     def process_env(self, env: ExecEnv) -> None:
-        """Bring a ``custom/`` folder, with nothing but a note in it, where there is nobody to allow the components.
+        """Include a ``custom/`` folder, containing only a note, in environments without an administrator.
 
-        SimEnv and PocEnv set up a federation of their own for each run, under FLARE's default list, and let their user
-        bring code. Everywhere else a site's administrator has allowed the components, and may refuse code.
+        SimEnv and PocEnv set up their own federation for each run, under FLARE's default allow list, and let the user
+        bring code. In any other environment, a site's administrator has allowed the components and may reject code.
         """
         self._job.with_note = isinstance(env, SimEnv | PocEnv)
 

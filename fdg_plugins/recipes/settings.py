@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a method, a data set and flat settings to what a job's config says, with every name and value checked."""
+"""From a method, a data set and flat settings to the contents of a job's config, with every name and value checked."""
 
 import inspect
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
 from fdg_plugins.values import check_depth, shorten
 
-METRIC = "metric"  # of the gap: a setting of the sites' filter, for methods that need one
+METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for methods that need gaps
 
 
 class JobSettings(NamedTuple):
-    """What a job says: the three objects of its workflow, as values for JSON, and what decides on its filters.
+    """The contents of a job: the JSON values of its workflow's three objects, and the choices that select its filters.
 
-    ``gap_metric`` is what the gap that sites report is a difference of, None where no gap is needed.
+    ``gap_metric`` is the metric whose difference sites report as the gap, None if no gap is needed.
     """
 
     method: Composition
@@ -35,26 +35,26 @@ class JobSettings(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """A part that was given by name or as an object with a name; empty if it was not given."""
+    """A part given by name, or as an object with a name; empty if none was given."""
 
     name: str | None = None
     settings: Mapping[str, Any] = {}
 
 
 def setting_names(method: Composition) -> tuple[str, ...]:
-    """Return the names of all flat settings that a recipe of ``method`` takes beside its data set."""
+    """Return the names of all flat settings that a recipe of ``method`` accepts in addition to its data set."""
     protocol = [name for name in Protocol.model_fields if name != "dataset"]
     own = [*_server_names(method), *objective_settings(method.objective), *([METRIC] if _needs_gaps(method) else [])]
     return tuple(dict.fromkeys([*protocol, *own]))
 
 
 def job_settings(method: Composition, dataset: str, given: Mapping[str, Any]) -> JobSettings:
-    """Return what a job says: ``given`` where it is not None, else the defaults of the data set.
+    """Return the contents of a job: the values in ``given`` that are not None, else the defaults of the data set.
 
-    ``given`` are flat names of the protocol, the aggregator, its weighting and the objective; a name that several have
-    is the first one's. ``weighting`` and ``objective`` are names or ``{"name": ..., <settings>}``, and one that the
-    method has no place for yet becomes a part of it. What is given holds on the stand-in too. Raises ``SettingsError``,
-    in one sentence, for a name or a value that is wrong.
+    ``given`` uses the flat names of the protocol, the aggregator, its weighting and the objective; a name that several
+    share belongs to the first in this order. ``weighting`` and ``objective`` are names or objects
+    ``{"name": ..., <settings>}``; one whose place in the method is free becomes a part of the method. Given values also
+    apply to the stand-in. Raises ``SettingsError``, in one sentence, for an invalid name or value.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     weighting = _named("weighting", chosen.pop("weighting", None))
@@ -110,7 +110,7 @@ def _with_weighting(method: Composition, weighting: _Named) -> Composition:
 def _with_objective(method: Composition, name: str | None) -> Composition:
     if name is None or name == method.objective:
         return method
-    make_objective(name)  # one that does not exist is refused as such
+    make_objective(name)  # an unknown objective raises its own error
     if method.objective != ERMObjective.name:
         raise SettingsError(f"objective is {name!r}, but that of method {method.name!r} is {method.objective!r}.")
     return method.plus(name)
@@ -139,7 +139,7 @@ def _weighting_names(weighting: str) -> list[str]:
 
 
 def _server_settings(method: Composition, defaults: MethodDefaults, weighting: _Named) -> Settings:
-    """Return the flat settings of aggregator and weighting that the weighting as given has, or that have a default."""
+    """Return the flat settings of aggregator and weighting that are given with the weighting or have a default."""
     settings = dict(defaults.server)
     if method.weighting is not None:
         settings.pop("weighting", None)
@@ -150,8 +150,8 @@ def _server_settings(method: Composition, defaults: MethodDefaults, weighting: _
 
 
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
-    """Return the aggregator with ``settings``, and its object in the job, which names those and no others."""
-    if method.weighting is not None and method.aggregator == method.direction:  # the weighting is a setting itself
+    """Return the aggregator with ``settings``, and its object in the job, which contains only those settings."""
+    if method.weighting is not None and method.aggregator == method.direction:  # the weighting itself is a setting
         rule = {name: settings.pop(name) for name in _weighting_names(method.weighting) if name in settings}
         settings["weighting"] = {"name": method.weighting, **{name: _number(value) for name, value in rule.items()}}
     aggregator = make_aggregator(method.aggregator)
@@ -161,7 +161,7 @@ def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAg
 
 
 def _number(value: Any) -> Any:
-    """Return the number that a text says, as from a command line; any other value as it is."""
+    """Return the number in a text, such as one from a command line; any other value unchanged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -169,6 +169,6 @@ def _number(value: Any) -> Any:
 
 
 def _objective(method: Composition, settings: Settings) -> tuple[Objective, dict[str, dict[str, Any]]]:
-    """Return the objective, and its object in the protocol by the field's name; no object if the objective is plain."""
+    """Return the objective, and its entry in the protocol (``objective``); no entry if the objective is plain."""
     spec = {"name": method.objective, **read_settings(method.objective, settings)}
     return make_objective(spec), {"objective": spec} if method.objective != ERMObjective.name else {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of a data set where nobody says otherwise: that of its family, and what the data set itself brings.
+"""The default protocol of a data set: that of its family, and the values of the data set itself.
 
 Sources: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home; FedIIR's paper for digits. The
-stand-in's values are ours. What a *method* needs of the protocol is in its record (``fdg_plugins.methods``).
+stand-in's values are ours. The protocol settings of a *method* are in its record (``fdg_plugins.methods``).
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ Settings = Mapping[str, Any]
 
 
 class DatasetProtocol(NamedTuple):
-    """Fields of the protocol on real data, and what replaces them on the stand-in, where settings of the aggregator may
-    stand too."""
+    """Fields of the protocol on real data, and their replacements on the stand-in, which may include settings of the
+    aggregator."""
 
     protocol: Settings
     stand_in: Settings
@@ -64,7 +64,7 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
 
 
 def dataset_protocol(dataset: str) -> DatasetProtocol:
-    """Return the protocol of a data set: its families' from the general to the exact, then its own.
+    """Return the protocol of a data set: its families' protocols from general to specific, then its own values.
 
     Raises ``SettingsError`` for a data set that is not in the catalogue.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one meaning of default: what a job runs where nobody says otherwise, from the records of its method's parts.
+"""The single definition of a default: what a job runs unless told otherwise, from the records of its method's parts.
 
-A setting that no record names is at the default of its class, which jobs leave out.
+A setting that no record names takes the default of its class and is omitted from jobs.
 
 >>> from fdg_plugins.plugins.composition import parse_method
 >>> method_defaults(parse_method("fedomg"), "pacs").server["server_lr"]
@@ -20,15 +20,15 @@ from fdg_plugins.plugins.method import Default, Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.settings.families import Settings
 
-PLAIN_MEAN = "fedavg"  # the direction under which an objective's or a weighting's own settings of the server hold
+PLAIN_MEAN = "fedavg"  # the direction under which the server settings of an objective or a weighting apply
 
 
 class MadeOf(Protocol):
-    """What a method is made of, by name: see ``fdg_plugins.plugins.composition``."""
+    """The parts of a method, by name: see ``fdg_plugins.plugins.composition``."""
 
     @property
     def direction(self) -> str:
-        """The aggregator that sets the step."""
+        """The aggregator that computes the step."""
 
     @property
     def weighting(self) -> str | None:
@@ -40,7 +40,7 @@ class MadeOf(Protocol):
 
 
 class MethodDefaults(NamedTuple):
-    """Settings by the part of the job that has them: aggregator, weighting, objective, and protocol."""
+    """Settings by the part of the job that owns them: aggregator, weighting, objective, and protocol."""
 
     server: Settings
     weighting: Settings
@@ -49,7 +49,7 @@ class MethodDefaults(NamedTuple):
 
 
 def method_defaults(method: MadeOf, dataset: str) -> MethodDefaults:
-    """Return the defaults of a method on a data set; raise ``SettingsError`` for one that is not in the catalogue."""
+    """Return the defaults of a method on a data set; raise ``SettingsError`` if it is not in the catalogue."""
     spec = dataset_spec(dataset)
     records = [METHODS.find(part) for part in (method.direction, method.objective, method.weighting)]
     direction, objective, weighting = (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocols by name: ``paper`` leaves a recipe as it is, ``quick`` makes a run small enough for a CPU.
+"""Protocols by name: ``paper`` leaves a recipe unchanged, ``quick`` makes a run small enough for a CPU.
 
-The numbers of ``quick`` are declared here and nowhere else. They show which method does what; they are no paper's.
+The numbers of ``quick`` are declared only here. They are meant to show what each method does and come from no paper.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ PAPER = "paper"
 QUICK = "quick"
 PROTOCOLS = (PAPER, QUICK)
 
-# Photographs: a quarter of the pixels per side, a few hundred images per domain, ten rounds of one pass. From random
-# weights so few steps need a larger one, at the sites and at the server (FedOMG's own 0.05 is for 500 epochs).
+# Photographs: a quarter of the pixels per side, a few hundred images per domain, ten rounds of one pass. Starting from
+# random weights, so few steps must be larger, at the sites and at the server (FedOMG's own 0.05 is for 500 epochs).
 _QUICK_PHOTOGRAPHS: Mapping[str, Any] = MappingProxyType(
     {
         "rounds": 10,
@@ -27,7 +27,7 @@ _QUICK_PHOTOGRAPHS: Mapping[str, Any] = MappingProxyType(
         "server_lr": 1.0,
     }
 )
-# Grey digits of 28 pixels: a step is cheap, so more of them, in smaller batches.
+# Grey digits of 28 pixels: a step is cheap, so there are more of them, in smaller batches.
 _QUICK_DIGITS: Mapping[str, Any] = MappingProxyType(
     {
         "rounds": 20,
@@ -41,7 +41,7 @@ _QUICK_DIGITS: Mapping[str, Any] = MappingProxyType(
 
 
 def protocol_settings(protocol: str, dataset: str) -> dict[str, Any]:
-    """Return the settings of a protocol for a data set; one that a method does not have is not meant for it.
+    """Return the settings of a protocol for a data set; a method ignores those that it does not have.
 
     Raises ``SettingsError`` for an unknown protocol or data set.
     """

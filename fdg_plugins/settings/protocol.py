@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of a run: what is trained on what, how long and how. The server fixes it; the sites follow it.
+"""The protocol of a run: which model is trained on which data, for how long and how. The server sets it for all sites.
 
-Its values come, in rising order of precedence, from the defaults below, the job's config, and the
-environment of the server, where each field answers to ``FDG_<FIELD IN CAPITALS>``.
+Its values come, in rising order of precedence, from the defaults below, the job's config, and the server's
+environment, where ``FDG_<FIELD IN CAPITALS>`` sets a field.
 """
 
 import json
@@ -19,14 +19,14 @@ from fdg_plugins.values import LARGEST, check_depth, shorten
 
 PREFIX = "FDG_"
 
-# Bounds on what decides how much is allocated, sent or waited for; each is far above any plausible use.
+# Upper bounds on settings that determine memory, traffic or waiting time; each far exceeds any plausible use.
 MOST_EPOCHS = 1_000
 MOST_ROUNDS = 100_000
 MOST_SITES = 10_000
 LARGEST_BATCH = 65_536
 LARGEST_DOMAIN = 100_000_000
 LONGEST_WAIT = 31_536_000  # a year, in seconds
-LARGEST_RATE = LARGEST  # of what is only multiplied, as of every factor
+LARGEST_RATE = LARGEST  # of numbers that only multiply, as of every factor
 SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
 
@@ -35,10 +35,10 @@ MOST_PLUGINS = 100
 
 PluginName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
 SetName = Annotated[str, pydantic.StringConstraints(max_length=200)]
-LONGEST_GUESS = 60  # characters of a name that somebody made up
+LONGEST_GUESS = 60  # characters of an unknown name that a message repeats
 _NUMBERS = (int, float, int | None, float | None)
 
-# Variables that are no field of the protocol: each end reads its own.
+# Variables that are not fields of the protocol: each server or site reads its own.
 OTHER_VARIABLES = {
     "FDG_DATA_ROOT": "folder that holds the data sets (`pacs/<domain>/<class>/*`); a site's own config wins over it",
     "FDG_CACHE": "folder for what is made once and kept (the stand-in); default: the user's cache folder",
@@ -173,7 +173,7 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("objective", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """Read a bare name, or JSON from the environment, as an object with a name."""
+        """Convert a bare name, or JSON from the environment, to an object with a name."""
         if isinstance(value, str) and value.lstrip().startswith("{"):
             try:
                 value = json.loads(value)
@@ -187,13 +187,13 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("plugins", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Read names with commas between them, as from the environment, as a list."""
+        """Convert comma-separated names, as from the environment, to a list."""
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     @pydantic.field_validator("travels", mode="before")
     @classmethod
     def _rule(cls, value: Any) -> Travels:
-        """Read a name, or JSON from the environment, or an object of patterns."""
+        """Convert a name, JSON from the environment, or an object of patterns to a rule."""
         if isinstance(value, str) and value.lstrip().startswith("{"):
             try:
                 value = json.loads(value)
@@ -204,7 +204,7 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _no_truth_value(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        """Refuse a truth value where a number is meant, which would count as 0 or 1."""
+        """Reject a truth value for a number, which would count as 0 or 1."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in _NUMBERS:
             raise ValueError("input should be a number, not a truth value")
         return value
@@ -212,7 +212,7 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", "clip_to_median", mode="before")
     @classmethod
     def _none_as_text(cls, value: Any) -> Any:
-        # The environment knows only text, and must be able to lift a limit that the job sets.
+        # Values from the environment are text, and must be able to remove a limit that the job sets.
         return None if isinstance(value, str) and value.strip().lower() == "none" else value
 
     def learning_rate_at(self, round_number: int) -> float:
@@ -222,7 +222,7 @@ class Protocol(pydantic.BaseModel):
 
 
 class Overrides(NamedTuple):
-    """Settings by name, parted into those of the protocol, of the aggregator, and of the local objective."""
+    """Settings by name, divided into those of the protocol, of the aggregator, and of the local objective."""
 
     protocol: dict[str, Any]
     aggregator: dict[str, Any]
@@ -230,7 +230,7 @@ class Overrides(NamedTuple):
 
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings named by ``FDG_*`` variables, by lower-case name; empty values count as unset."""
+    """Return the settings in ``FDG_*`` variables, by lower-case name; empty values count as unset."""
     return {
         key[len(PREFIX) :].lower(): value
         for key, value in environment.items()
@@ -241,9 +241,9 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
 def part_settings(
     settings: Mapping[str, Any], aggregator_settings: Iterable[str], objective_settings: Iterable[str], origin: str
 ) -> Overrides:
-    """Part ``settings`` by what they belong to; raise ``SettingsError`` for one that belongs to nothing.
+    """Divide ``settings`` by their owner; raise ``SettingsError`` for an unknown name or too deeply nested a value.
 
-    A name that several have is the protocol's before the aggregator's, and the aggregator's before the objective's.
+    A name that several share belongs to the protocol first, then to the aggregator, then to the objective.
     """
     own, aggregator, objective = Protocol.model_fields, set(aggregator_settings), set(objective_settings)
     parted = Overrides({}, {}, {})
@@ -268,7 +268,7 @@ def _hint(name: str, settings: Iterable[str]) -> str:
 
 
 def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
-    """Return the protocol from layers of settings, the later winning; raise ``SettingsError`` naming the field."""
+    """Return the protocol from layers of settings, later ones override; raise ``SettingsError`` naming the field."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged.update(layer)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's own config, ``local/fdg_site.json``: what the site's administrator decides and no job can change.
+"""A site's own config, ``local/fdg_site.json``: the settings that its administrator controls and no job can change.
 
-The file is keyed by site name, because all sites of a simulator share one: ``{"photo": {"data_root":
-"/data", "device": "cuda:0"}}``. A field that it leaves out comes from the environment of the site's
-process (``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_IMAGE_MEMORY``, ``FDG_COMPILE``,
-``FDG_ISOLATE``, ``FDG_REPORT_NAMES``, ``FDG_MAX_IMAGE_PIXELS``, ``FDG_DAMAGED_IMAGES``), else from the default.
+The file is keyed by site name, because all sites of a simulator share one file: ``{"photo": {"data_root":
+"/data", "device": "cuda:0"}}``. Omitted fields come from the environment of the site's process
+(``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_IMAGE_MEMORY``, ``FDG_COMPILE``,
+``FDG_ISOLATE``, ``FDG_REPORT_NAMES``, ``FDG_MAX_IMAGE_PIXELS``, ``FDG_DAMAGED_IMAGES``), else from the defaults.
 """
 
 import os
@@ -43,7 +43,7 @@ DistributionName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0
 
 
 class SiteConfig(pydantic.BaseModel):
-    """What one site decides for itself."""
+    """The settings that a site controls itself."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -90,7 +90,7 @@ class SiteConfig(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _declared(self) -> "SiteConfig":
-        """Refuse a report that neither this package nor an allowed plug-in declares; none is loaded for our own."""
+        """Reject a report that neither this package nor an allowed plug-in declares; loads no plug-in for our own."""
         own = reports_of(METHODS.loaded())
         for name in self.allowed_reports or ():
             if name not in own and name not in (known := _reports_of_plugins(self.allowed_plugins)):
@@ -107,14 +107,14 @@ class SiteConfig(pydantic.BaseModel):
         return value
 
     def part_of_domain(self) -> tuple[int, int] | None:
-        """Return number, from 1, and count of the parts into which the domain is divided; None for all of it."""
+        """Return the number, from 1, and the count of the parts of the domain; None for the whole domain."""
         if self.part is None:
             return None
         number, count = self.part.split("/")
         return int(number), int(count)
 
     def torch_device(self) -> torch.device:
-        """Return the device to compute on."""
+        """Return the device to compute on; raise ``SettingsError`` if this machine does not have it."""
         available = torch.cuda.is_available()
         if self.device.startswith("cuda") and not available:
             raise SettingsError(
@@ -129,7 +129,10 @@ class SiteConfig(pydantic.BaseModel):
 
 
 def read_site_config(site: str, path: Path | None, environment: Mapping[str, str]) -> SiteConfig:
-    """Return the config of ``site`` from the file at ``path`` (None: there is none) and the environment."""
+    """Return the config of ``site`` from the file at ``path`` (None: no file) and the environment.
+
+    Raises ``SettingsError`` for an invalid setting, and ``DataError`` if the file cannot be read as JSON.
+    """
     values: dict[str, Any] = {
         field: environment[variable]
         for field in FROM_ENVIRONMENT
@@ -154,9 +157,9 @@ def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:
 
 
 def read_allowed_plugins(owner: str, path: Path) -> Allowed:
-    """Return ``allowed_plugins`` of ``owner`` from the file at ``path``, of which nothing else is read; None: no list.
+    """Return ``allowed_plugins`` of ``owner`` from the file at ``path``, ignoring all else; None if there is no list.
 
-    The server has it too, under the name ``server``.
+    The server has such a list too, under the name ``server``.
     """
     entry = _entry(owner, path) if path.is_file() else {}
     try:
@@ -167,7 +170,7 @@ def read_allowed_plugins(owner: str, path: Path) -> Allowed:
 
 
 def _reports_of_plugins(allowed: Allowed) -> tuple[str, ...]:
-    """Return the reports that the methods of installed plug-ins declare, of those alone that are allowed here."""
+    """Return the reports that the methods of installed plug-ins declare, restricted to allowed plug-ins."""
     names = [name for name in METHODS.entries() if is_allowed("objective", name, allowed)]
     return tuple(report for name in names for report in METHODS.get(name).reports)
 
@@ -195,7 +198,7 @@ def _content(path: Path) -> Any:
 
 
 def _public_problem(error: pydantic.ValidationError) -> str:
-    """Return which setting is wrong, without its value; an unknown one is not named, for somebody made it up."""
+    """Return which setting is wrong, without its value; an unknown name is not repeated, because it is arbitrary."""
     name = str((error.errors(include_url=False, include_input=False)[0]["loc"] or ("",))[0])
     what = (
         f"has a value of {name!r} that is not as expected"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep: held-out domains x seeds x methods x settings on one machine, several runs at once, each one kept.
+"""A sweep: held-out domains x seeds x methods x settings on one machine, several runs at once, each of them kept.
 
-``request`` is what was asked for and ``plan`` what follows from it; ``prepare`` checks all of it before anything
-starts. ``execute`` carries the runs out, one ``run_process`` each, in the folders of ``store``; ``estimate`` says how
-long that takes and ``progress`` how far it is. The command is ``fdg sweep``.
+``request`` defines the request and ``plan`` derives the runs from it; ``prepare`` checks everything before a run
+starts. ``execute`` executes the runs, one ``run_process`` each, in the folders of ``store``; ``estimate`` predicts
+durations and ``progress`` displays the state. The command is ``fdg sweep``.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long runs take, from those that have finished; before one of its kind has, nothing is said of a run."""
+"""The expected duration of runs, from finished ones; no estimate exists before a run of the same kind has finished."""
 
 from collections.abc import Collection, Iterable
 
@@ -11,7 +11,7 @@ from fdg_plugins.sweep.store import Store
 
 
 class Forecast:
-    """How long the runs of a plan take; learns from each that finishes."""
+    """The expected duration of the runs of a plan; learns from each that finishes."""
 
     def __init__(self, plan: Iterable[PlannedRun]) -> None:
         self._runs = {run.name: run for run in plan}
@@ -19,16 +19,19 @@ class Forecast:
 
     @property
     def learned_from(self) -> int:
-        """How many finished runs it has learned from."""
+        """The number of finished runs that the forecast is based on."""
         return len(self._taken)
 
     def learn(self, name: str, seconds: float) -> None:
-        """Take in how long a run took, from the start of its processes to their end."""
+        """Add the duration of a run, from the start of its processes to their end."""
         self._taken[name] = seconds
 
     def expected(self, run: PlannedRun) -> float | None:
-        """Return how many seconds ``run`` takes: the mean of the finished runs that differ from it in seed and held-out
-        domain alone, else of those of its method, else of its kind; None if there are none."""
+        """Return the expected seconds of ``run``, None if unknown.
+
+        This is the mean over the finished runs that differ from it only in seed and held-out domain, else over those of
+        its method, else over those of its kind.
+        """
         finished = [self._runs[name] for name in self._taken]
         of_kind = [one for one in finished if kind_of(one.method) is kind_of(run.method)]
         of_method = [one for one in of_kind if one.method == run.method]
@@ -36,7 +39,7 @@ class Forecast:
         return sum(self._taken[one.name] for one in alike) / len(alike) if alike else None
 
     def remaining(self, active: Collection[Active], waiting: Iterable[PlannedRun], parallel: int) -> float | None:
-        """Return the seconds until the last run ends, ``parallel`` at a time; None as long as nothing tells."""
+        """Return the seconds until the last run ends, ``parallel`` at a time; None if unknown."""
         ahead = [self.expected(run) for run in waiting]
         totals = [self.expected(run.run) for run in active]
         if None in ahead or None in totals:
@@ -55,7 +58,7 @@ def make_forecast(plan: Collection[PlannedRun], store: Store) -> Forecast:
 
 
 def estimate(forecast: Forecast, runs: Collection[PlannedRun], parallel: int) -> str:
-    """Return in one line how long ``runs`` take, ``parallel`` at a time, or why that cannot be said."""
+    """Return in one line how long ``runs`` take, ``parallel`` at a time, or why this is unknown."""
     if not runs:
         return "nothing is left to do"
     several = f"{len(runs)} run{'s' * (len(runs) > 1)}, {parallel} at a time"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a plan, several at once: each one kept or named as failed; an order to stop is obeyed within a second."""
+"""Execute the runs of a plan, several at once: each is kept or reported as failed; a stop takes effect in a second."""
 
 import signal
 import time
@@ -18,12 +18,12 @@ from fdg_plugins.sweep.store import Store
 
 POLL_S = 0.2
 
-# Starts a run in a working folder, on the GPU named or on none of its own.
+# Starts a run in a working folder, on the given GPU or without its own.
 Start = Callable[[PlannedRun, Path, str | None], RunProcess]
 
 
 class Active(NamedTuple):
-    """A run that is going on: how long, and how far it has come."""
+    """A run in progress: its elapsed time and its position."""
 
     run: PlannedRun
     seconds: float
@@ -31,7 +31,7 @@ class Active(NamedTuple):
 
 
 class Display(Protocol):
-    """Whoever tells the user."""
+    """The interface that informs the user."""
 
     def started(self, run: PlannedRun) -> None:
         """A run was started."""
@@ -40,22 +40,22 @@ class Display(Protocol):
         """A run has finished and was kept."""
 
     def failed(self, run: PlannedRun, reason: str) -> None:
-        """A run has failed; the others go on."""
+        """A run has failed; the others continue."""
 
     def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
-        """What is going on; called several times a second."""
+        """The current state; called several times a second."""
 
 
 @dataclass
 class StopOrder:
-    """Whether the user, or the system, wants the sweep to stop, and by which signal."""
+    """The signal by which the user, or the system, has asked the sweep to stop; None if none has arrived."""
 
     signal: int | None = None
 
 
 @dataclass
 class Outcome:
-    """What came of the runs that were to be done: which finished, which failed and why, whether it was stopped."""
+    """The outcome of the runs: which finished, which failed and why, and whether the sweep was stopped."""
 
     finished: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Outcome:
 
 @contextmanager
 def listening() -> Iterator[StopOrder]:
-    """Turn Ctrl-C and the signals that ask a process to end into a :class:`StopOrder`.
+    """Turn Ctrl-C and the signals that terminate a process into a :class:`StopOrder`.
 
     No exception is raised then, so that nothing is left half done. A signal that the caller ignores stays ignored.
     """
@@ -85,7 +85,7 @@ def listening() -> Iterator[StopOrder]:
 
 
 class Runner:
-    """Carries out runs on as many slots as ``gpus`` has entries, under the lock of ``store``."""
+    """Executes runs in as many slots as ``gpus`` has entries, under the lock of ``store``."""
 
     def __init__(
         self, store: Store, start: Start, gpus: Iterable[str | None], display: Display, keep_models: bool
@@ -98,12 +98,12 @@ class Runner:
         self._active: dict[RunProcess, str | None] = {}
 
     def carry_out(self, runs: Iterable[PlannedRun], order: StopOrder) -> Outcome:
-        """Carry out ``runs`` in their order; when it returns, or raises, no process of any run is left.
+        """Execute ``runs`` in order; when this returns or raises, no process of any run is left.
 
-        A run that fails is named and does not stop the rest. What cannot be written stops everything: ``DataError``.
+        A failed run is reported and does not stop the others. Raises ``DataError`` if a file cannot be written.
         """
         waiting, outcome = deque(runs), Outcome()
-        self._end_all()  # of an earlier sweep here that was killed before it could do so
+        self._end_all()  # of an earlier sweep in this folder that was killed
         try:
             while (waiting or self._active) and order.signal is None:
                 while waiting and self._free:
@@ -124,7 +124,7 @@ class Runner:
 
     def _settle(self, process: RunProcess, outcome: Outcome) -> None:
         seconds, run = process.seconds, process.run
-        process.end()  # what FLARE's simulator leaves behind when it has ended
+        process.end()  # processes that FLARE's simulator leaves behind
         reason = process.failure()
         if reason is None:
             self._store.keep(run, process.kind.record_folder, seconds, self._keep_models)
@@ -145,7 +145,7 @@ class Runner:
 
 
 def pending(plan: Iterable[PlannedRun], store: Store, retry_failed: bool) -> list[PlannedRun]:
-    """Return the runs of ``plan`` that are to be done: neither finished nor, unless they are retried, failed."""
+    """Return the runs of ``plan`` to execute: those neither finished nor, unless ``retry_failed``, failed."""
     return [
         run for run in plan if not store.is_finished(run.name) and (retry_failed or store.failure(run.name) is None)
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Federated runs: the one place where a sweep meets the recipes, whose jobs FLARE's simulator carries out."""
+"""Federated runs: the one place where a sweep uses the recipes, whose jobs FLARE's simulator executes."""
 
 import re
 import sys
@@ -25,22 +25,22 @@ SIMULATOR = (str(Path(sys.executable).with_name("nvflare")), "simulator")
 
 
 class FederatedRuns(RunKind):
-    """Simulations of a federation with one site per domain, of the methods and compositions that recipes exist for."""
+    """Simulations of a federation with one site per domain, for the methods and compositions that have recipes."""
 
     program = "the simulator"
     unset = "as the recipe has it"
     record_folder = Path(WORKSPACE, SIMULATOR_FOLDER)
-    # What our workflow says when it stops; else the last error that anybody logged.
+    # The reason that our workflow logs when it stops; else the last error in the log.
     reasons = (re.compile(r" - ERROR - stopped: (.+)"), re.compile(r" - ERROR - (.+)"))
     job_file = Path("app_server", "config", "config_fed_server.json")
 
     @property
     def names(self) -> Collection[str]:
-        """The names of all published methods, those of plug-ins among them."""
+        """The names of all published methods, including those of plug-ins."""
         return tuple(published())
 
     def knows(self, method: str) -> bool:
-        """Return whether a method, or the first part of a composition, is published, however it is spelt."""
+        """Return whether a method, or the first part of a composition, is published, in any spelling."""
         return find_method(method.split("+")[0]) is not None
 
     def canonical_name(self, text: str) -> str:
@@ -48,11 +48,11 @@ class FederatedRuns(RunKind):
         return parse_method(text).name
 
     def settings_of(self, method: str) -> Collection[str]:
-        """Return the names of the settings that the method's recipe takes."""
+        """Return the names of the settings of the method's recipe."""
         return settings_of(method)
 
     def base_settings(self, protocol: str, dataset: str) -> Mapping[str, Any]:
-        """Return all that the protocol sets: a recipe knows the paper's alone."""
+        """Return all settings of the protocol, because a recipe knows only the paper's."""
         return protocol_settings(protocol, dataset)
 
     def write_job(self, run: PlannedRun, data: DataFound, working: Path) -> Written:
@@ -66,12 +66,12 @@ class FederatedRuns(RunKind):
         return Written(protocol, processes=len(data.images))
 
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
-        """Return FLARE's simulator on the job."""
+        """Return the command that runs FLARE's simulator on the job."""
         return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(threads))
 
 
 def _protocol(config: Mapping[str, Any], stand_in: bool) -> Protocol:
-    """Return the protocol that a job's run will have, as the workflow itself makes it, from the server's config."""
+    """Return the protocol of a job's run, computed from the server's config as the workflow does."""
     arguments = config["workflows"][0]["args"]
     aggregator = make_aggregator(arguments["aggregator"])
     plans = make_plans(arguments["protocol"], arguments["stand_in_protocol"], {}, aggregator.setting_names())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kind of run a method is, by its name alone, and how a run of its kind is started on this machine."""
+"""The kind of run of a method, by its name alone, and the function that starts a run on this machine."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ KINDS: tuple[RunKind, ...] = (FederatedRuns(), ReferenceRuns())
 
 
 def kind_of(method: str) -> RunKind:
-    """Return the kind of run that ``method`` is; ``SettingsError``, with a near match, if no kind has the name."""
+    """Return the kind of run of ``method``; raise ``SettingsError``, with a near match, if the name is unknown."""
     for kind in KINDS:
         if kind.knows(method):
             return kind
@@ -32,12 +32,12 @@ def kind_of(method: str) -> RunKind:
 
 
 def canonical_method(text: str) -> str:
-    """Return the one name of the method that ``text`` names; ``SettingsError`` if there is none."""
+    """Return the canonical name of the method that ``text`` names; raise ``SettingsError`` if there is none."""
     return kind_of(text).canonical_name(text)
 
 
 def launcher(machine: Machine, data: DataFound, environment: Mapping[str, str]) -> Start:
-    """Return what starts a run on ``data``; ``environment`` is that of all runs."""
+    """Return the function that starts a run on ``data``; ``environment`` is that of all runs."""
 
     def start(run: PlannedRun, working: Path, gpu: str | None) -> RunProcess:
         kind = kind_of(run.method)

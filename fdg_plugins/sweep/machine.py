@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many runs a machine carries at once, and what each is started with: threads, GPU, environment."""
+"""The number of concurrent runs on a machine, and the threads, GPU and environment of each."""
 
 import os
 import re
@@ -20,9 +20,9 @@ _GPU = re.compile(r"\d+|(GPU|MIG)-[A-Za-z0-9-]+")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the runs share: ``gpus`` has one entry per run at a time, None for a run that is given no GPU of its own.
+    """The resources that the runs share: ``gpus`` has one entry per concurrent run, None for a run without its own GPU.
 
-    ``threads`` is the number of sites that compute at a time in a run, FLARE's ``-t``; None for all of them.
+    ``threads`` is the number of sites of a run that compute at a time, FLARE's ``-t``; None for all of them.
     """
 
     cores: int
@@ -31,7 +31,7 @@ class Machine:
 
     @property
     def parallel(self) -> int:
-        """How many runs there are at a time."""
+        """The number of concurrent runs."""
         return len(self.gpus)
 
     def threads_of(self, sites: int) -> int:
@@ -39,20 +39,20 @@ class Machine:
         return sites if self.threads is None else min(self.threads, sites)
 
     def arithmetic_threads(self, sites: int) -> int:
-        """Return the threads of arithmetic for each site, so that all together are no more than the cores."""
+        """Return the arithmetic threads per site, so that all of them together do not exceed the cores."""
         return max(1, self.cores // (self.parallel * self.threads_of(sites)))
 
 
 def find_machine(
     sites: int, parallel: int | None, gpus: str | None, threads: int | None, environment: Mapping[str, str]
 ) -> Machine:
-    """Return how runs of at most ``sites`` sites are carried out, from what the user asked for (None: nothing).
+    """Return the resources for runs of at most ``sites`` sites, from the user's options (None: not set).
 
-    A run that is one process, such as a centralised reference, counts as one of one site.
+    A run in a single process, such as a centralised reference, counts as a run of one site.
 
-    Without a word, one run goes on each GPU that torch finds; without any, as many as leave each site a core, at least
-    one. All sites of a run compute at once: with fewer, FLARE starts a process anew for each site's every task, which
-    costs more (seconds each) than sharing cores does. Raises ``SettingsError`` for what does not fit together.
+    By default, one run uses each GPU that torch finds; without GPUs, there are as many runs as leave each site a core,
+    at least one. All sites of a run compute at once: with fewer, FLARE starts a new process for every task of each
+    site, which costs more (seconds each) than sharing cores does. Raises ``SettingsError`` for incompatible options.
     """
     if gpus is not None and parallel is not None:
         raise SettingsError(
@@ -72,7 +72,7 @@ def find_machine(
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the GPUs that torch finds, as ``CUDA_VISIBLE_DEVICES`` names them; none where the user wants the CPU."""
+    """Return the GPUs that torch finds, as named in ``CUDA_VISIBLE_DEVICES``; none if ``FDG_DEVICE`` is the CPU."""
     if environment.get("FDG_DEVICE", "").strip() == "cpu" or not torch.cuda.is_available():
         return ()
     count = torch.cuda.device_count()
@@ -81,20 +81,20 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ignored_settings(environment: Mapping[str, str]) -> list[str]:
-    """Return the ``FDG_*`` variables that would set something of a run, and that a sweep keeps away from it."""
+    """Return the ``FDG_*`` variables that would set a run's settings and that a sweep therefore withholds from it."""
     return sorted(name for name in environment if name.startswith(PREFIX) and name not in OTHER_VARIABLES)
 
 
 def machine_environment(environment: Mapping[str, str], data_root: Path | None) -> dict[str, str]:
-    """Return what every run has in its environment, from the user's own and the data root named, if one is.
+    """Return the environment common to all runs, from the user's environment and the data root, if one is given.
 
-    Of the ``FDG_*`` variables only those that say where and how this machine computes go along. Relative paths are
-    made absolute, since each run has a folder of its own.
+    Of the ``FDG_*`` variables, it contains only those that say where and how this machine computes. Relative paths are
+    made absolute, since each run has its own working folder.
     """
     kept = {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
     kept |= {name: value for name in OTHER_VARIABLES if (value := environment.get(name, "").strip())}
@@ -109,11 +109,11 @@ def machine_environment(environment: Mapping[str, str], data_root: Path | None) 
 def run_environment(environment: Mapping[str, str], working: Path, threads: int, gpu: str | None) -> dict[str, str]:
     """Return the environment of the run in ``working``, from that of all runs.
 
-    Each of its sites has so many ``threads`` of arithmetic, unless the user has said how many, and sees ``gpu`` alone.
+    Each of its sites computes with ``threads`` threads, unless the user has set a number, and sees only ``gpu``.
     """
     own = {MARK: str(working), "PWD": str(working)}
     if gpu is not None:
-        # Not FLARE's -gpu: that counts the GPUs of the whole machine, and keeps a site's process only if the GPU's
+        # Not FLARE's -gpu: it counts the GPUs of the whole machine, and keeps a site's process only if the GPU's
         # number is repeated for each site.
         own |= {"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "FDG_DEVICE": "cuda"}
     return {"FDG_THREADS": str(threads), **environment, **own}

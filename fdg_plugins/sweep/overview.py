@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as a person reads it: counts by method, held-out domain, seed and axis, what is done, what is fixed."""
+"""A readable summary of a plan: counts by method, held-out domain, seed and axis, the state of runs, fixed settings."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -28,7 +28,7 @@ def states_of(prepared: Prepared, store: Store) -> dict[str, str]:
 
 
 def headline(prepared: Prepared) -> str:
-    """Return what is swept, in one line."""
+    """Return a description of the sweep, in one line."""
     request, data = prepared.content.request, prepared.content.data
     title = dataset_spec(request.dataset).title
     title = f"the STAND-IN for {title} (no data root is named)" if data.stand_in else title
@@ -48,7 +48,7 @@ def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:
 
 
 def notes(prepared: Prepared) -> list[str]:
-    """Return what else must be known: what is set for which method, and which axis is whose."""
+    """Return remarks on the plan: the settings of each method, and the methods that lack an axis."""
     lines: list[str] = []
     alike: dict[str, list[str]] = {}
     for method, grid in prepared.grids.items():
@@ -65,7 +65,7 @@ def notes(prepared: Prepared) -> list[str]:
 
 
 def _groups(prepared: Prepared) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield what the runs are grouped by, the value, and the names of the runs that have it."""
+    """Yield each grouping criterion, its value, and the names of the runs with that value."""
     fields: dict[str, Callable[[PlannedRun], Any]] = {
         "method": lambda run: run.method,
         "held out": lambda run: run.target,

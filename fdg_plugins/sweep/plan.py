@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a request to its runs: every seed, held-out domain, method and point of the grid, so that a table fills evenly.
+"""From a request to its runs: every seed, held-out domain, method and grid point, ordered to fill a table evenly.
 
-Pure and deterministic: no file is read, nothing is drawn. A run's name depends on the run alone, so it stays when
-methods, domains, seeds or values are added.
+Pure and deterministic: reads no file, draws no random number. A run's name depends only on the run, so adding methods,
+domains, seeds or values leaves it unchanged.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from fdg_plugins.sweep.values import as_json, split_key
 SettingsOf = Callable[[str], Collection[str]]
 BaseOf = Callable[[str], Mapping[str, Any]]
 
-# A setting of every job that the sweep has an option of its own for.
+# Settings of every job that the sweep sets by its own options.
 OWN_OPTIONS = {"dataset": "--dataset", "target": "--targets", "seed": "--seeds", "plugins": "--plugin"}
 LONGEST_NAME = 120
 _PLAIN_VALUE = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|[A-Za-z0-9_.]+")
@@ -27,9 +27,9 @@ _PLAIN_LENGTH = 24
 
 
 class PlannedRun(NamedTuple):
-    """One run: its name, and what it is made of. ``settings`` are all that it is told to do otherwise than by itself.
+    """One run: its name and its parts. ``settings`` contains every setting that deviates from the method's own.
 
-    ``protocol`` names that of the sweep, whose values are among ``settings`` where the method does not know it.
+    ``protocol`` is the name of the sweep's protocol; if the method does not know it, its values are in ``settings``.
     """
 
     name: str
@@ -48,17 +48,17 @@ class Grid(NamedTuple):
     axes: Mapping[str, tuple[Any, ...]]
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """Yield the values of the axes at each point of the grid; one empty point where there are no axes."""
+        """Yield the values of the axes at each point of the grid; one empty point if there are no axes."""
         for values in itertools.product(*self.axes.values()):
             yield dict(zip(self.axes, values, strict=True))
 
 
 def make_plan(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> tuple[PlannedRun, ...]:
-    """Return all runs of ``request``: seeds outermost, then held-out domains, then methods, then points of the grid.
+    """Return all runs of ``request``: seeds outermost, then held-out domains, then methods, then grid points.
 
-    ``base_of`` gives the protocol's settings for a method, ``settings_of`` the names of all settings that it takes. A
-    setting goes to the methods that have it. ``SettingsError`` for one that none has, and for a list with the same
-    entry twice.
+    ``base_of`` returns the protocol's settings for a method, ``settings_of`` the names of all settings of a method. A
+    setting applies to the methods that have it. Raises ``SettingsError`` for one that no method has, and for a list
+    with a repeated entry.
     """
     for name in ("methods", "targets", "seeds"):
         _refuse_repeated(name, getattr(request, name))
@@ -81,9 +81,9 @@ def make_plan(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> tup
 
 
 def make_grids(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> dict[str, Grid]:
-    """Return the grid of each method: what is set for it wins over what is set for all, and that over its base.
+    """Return the grid of each method: settings for one method override those for all, which override its base.
 
-    Raises ``SettingsError`` for a setting that none of the methods has.
+    Raises ``SettingsError`` for a setting that no method has.
     """
     known = {method: frozenset(settings_of(method)) for method in request.methods}
     _check_keys(request, known)
@@ -96,7 +96,7 @@ def methods_with(name: str, grids: Mapping[str, Grid]) -> list[str]:
 
 
 def run_name(method: str, target: str, seed: int, point: Mapping[str, Any]) -> str:
-    """Return a name that is safe for a file and that no other run has: ``fedomg-sketch-seed0-kappa0.5``."""
+    """Return a unique name that is safe for a file: ``fedomg-sketch-seed0-kappa0.5``."""
     parts = [method, target, f"seed{seed}", *(f"{name}{_value_text(point[name])}" for name in sorted(point))]
     name = "-".join(parts)
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_digest(name)}"
@@ -133,9 +133,9 @@ def _refuse_repeated(name: str, values: tuple[Any, ...]) -> None:
 
 
 def _value_text(value: Any) -> str:
-    """Return a value as part of a file's name; a value that is no plain word or number is told apart by a digest."""
+    """Return a value as part of a file name; other values than plain words and numbers get a digest."""
     text = value if isinstance(value, str) else as_json(value)
-    # A word in which "-" stands could end where the next setting begins; "1" and 1 are two values.
+    # A word with "-" could be mistaken for the start of the next setting; "1" and 1 are different values.
     is_number_as_text = isinstance(value, str) and re.match(r"-?\d|(true|false|null)$", value)
     if _PLAIN_VALUE.fullmatch(text) and len(text) <= _PLAIN_LENGTH and not is_number_as_text:
         return text

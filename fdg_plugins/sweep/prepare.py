@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the user asked for to a plan in which every run was checked; only a temporary folder is written to."""
+"""From the user's request to a plan in which every run has been checked; writes only to a temporary folder."""
 
 import tempfile
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Asked:
-    """What one call asks for; what is None, or not set, is as in the sweep that it continues, or has its default."""
+    """The request of one call; a field that is None takes its value from the continued sweep, or its default."""
 
     dataset: str | None = None
     protocol: str | None = None
@@ -37,10 +37,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan that may be carried out, and what was learned in making it: by run, its protocol; ``processes`` are
-    the most of one run that compute at once.
+    """A plan that is ready to execute, with the protocol of each run by name.
 
-    ``content`` is what ``sweep.json`` shall hold; ``warnings`` are sentences that the user should read.
+    ``processes`` is the largest number of processes of one run that compute at once. ``content`` is the new content of
+    ``sweep.json``; ``warnings`` are sentences for the user.
     """
 
     content: SweepFile
@@ -54,8 +54,8 @@ class Prepared:
 def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepared:
     """Return the plan of a sweep in the folder of ``store``, for runs in ``environment``.
 
-    Raises ``SettingsError`` or ``DataError`` for whatever would make a run fail that can be known now, and for a folder
-    that cannot go on with this plan.
+    Raises ``SettingsError`` or ``DataError`` for every foreseeable failure of a run, and for a folder whose sweep
+    cannot continue with this plan.
     """
     earlier = store.read()
     request = make_request(asked, earlier.request if earlier else None)
@@ -83,10 +83,10 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepa
 
 
 def look_at_data(dataset: str, environment: Mapping[str, str]) -> DataFound:
-    """Return how many images each domain has where the runs will look for them.
+    """Return the number of images per domain in the place where the runs will find them.
 
-    A data set without a data root is the stand-in's, which is drawn if it is not there yet. Raises ``DataError`` for a
-    data root that is not there or does not hold the data set.
+    Without a data root, this is the stand-in, which is drawn if it does not exist. Raises ``DataError`` for a data root
+    that does not exist or does not contain the data set.
     """
     root, cache = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE"))
     found = find_data_root(dataset, root, cache)
@@ -103,7 +103,7 @@ def _path(name: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def make_request(asked: Asked, earlier: Request | None) -> Request:
-    """Return the whole request: what was asked for now, else what the folder holds, else the default."""
+    """Return the complete request: from this call, else from the folder, else the default."""
     plain = {"dataset": "pacs", "protocol": PAPER, "methods": (), "targets": (ALL,), "seeds": (0,), "settings": {}}
     before: dict[str, Any] = {name: getattr(earlier, name) for name in plain} if earlier else plain
     asked_for = {name: getattr(asked, name) or value for name, value in before.items()}
@@ -121,7 +121,7 @@ def make_request(asked: Asked, earlier: Request | None) -> Request:
 
 
 def _targets(targets: tuple[str, ...], dataset: str) -> tuple[str, ...]:
-    """Return the domains to hold out; ``SettingsError`` for a name that the data set does not have."""
+    """Return the held-out domains; raise ``SettingsError`` for a name that the data set does not have."""
     domains = dataset_spec(dataset).domains
     if targets == (ALL,):
         return domains
@@ -134,10 +134,10 @@ def _targets(targets: tuple[str, ...], dataset: str) -> tuple[str, ...]:
 
 
 def check_runs(plan: tuple[PlannedRun, ...], store: Store, data: DataFound) -> dict[str, Written]:
-    """Make the job of every run, and compare it with that of the finished run of the same name.
+    """Write the job of every run, and compare it with that of the finished run of the same name.
 
-    Returns what is known of each run by then, on the stand-in where that is the data. ``SettingsError`` for a setting
-    that the run refuses, and for a finished run that was made otherwise.
+    Returns the protocol and processes of each run; with the stand-in, those on the stand-in. Raises ``SettingsError``
+    for a setting that the run rejects, and for a finished run that was made differently.
     """
     return {run.name: _check_run(run, store, data) for run in plan}
 

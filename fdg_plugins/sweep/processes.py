@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a run, from the first to the last: FLARE starts each site's in a session of its own, so that
-neither the process group nor, once a parent has died, the tree of the simulator holds them all.
+"""All processes of a run. FLARE starts each site's process in a session of its own, so they share no process group,
+and once a parent has died, no process tree.
 
-Every process of a run therefore carries the run's working folder in its environment, and is found by it, also by a
-later sweep after one that was killed.
+Every process of a run therefore carries the run's working folder in its environment. This mark identifies the
+processes, even for a later sweep after one that was killed.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ PAUSE_S = 0.05
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
-    """Return the live processes of all runs that work in ``folder`` or below it."""
+    """Return the live processes of all runs whose working folder is ``folder`` or below it."""
     own = os.getpid()
     return [process for process in psutil.process_iter() if process.pid != own and _works_below(process, folder)]
 
 
 def end_processes(folder: Path) -> None:
-    """End every process of the runs that work in ``folder`` or below it, and return when there is none.
+    """Kill every process of the runs whose working folder is ``folder`` or below it; return when none is left.
 
-    Nothing of such a run is of use any more, so they are not asked. Raises ``DataError`` if one does not end.
+    They are killed at once, because nothing of such a run is needed. Raises ``DataError`` if one does not end.
     """
     deadline = time.monotonic() + PATIENCE_S
     while processes := processes_below(folder):
@@ -46,5 +46,5 @@ def _works_below(process: psutil.Process, folder: Path) -> bool:
     try:
         mark = process.environ().get(MARK)
         return mark is not None and process.status() != psutil.STATUS_ZOMBIE and Path(mark).is_relative_to(folder)
-    except (psutil.Error, OSError):  # it ended just now, or belongs to somebody else
+    except (psutil.Error, OSError):  # it has just ended, or belongs to another user
         return False

@@ -21,12 +21,12 @@ FDG = (str(Path(sys.executable).with_name("fdg")),)
 
 
 class ReferenceRuns(RunKind):
-    """ERM, IRM and the others on pooled data. A run's one process computes with all of the run's cores."""
+    """ERM, IRM and the other algorithms on pooled data. A run's single process uses all cores of the run."""
 
     program = "fdg centralised"
     unset = "as fdg centralised has it"
     record_folder = Path(WORKSPACE)
-    # A user's mistake in one sentence; else the last line of a traceback.
+    # A user error in one sentence; else the last line of a traceback.
     reasons = (re.compile(r"^Error: (.+)$", re.MULTILINE), re.compile(r"^((?:\w+\.)*\w+Error\b.*)$", re.MULTILINE))
     job_file = Path("plan.json")
 
@@ -36,22 +36,22 @@ class ReferenceRuns(RunKind):
         return tuple(ALGORITHMS)
 
     def canonical_name(self, text: str) -> str:
-        """Return ``text``; a reference is not composed with anything."""
+        """Return ``text``; a reference cannot be composed."""
         name, *parts = text.split("+")
         if parts:
             raise SettingsError(f"method is {text!r}, but {name!r} is a centralised reference, which takes no parts.")
         return name
 
     def settings_of(self, method: str) -> Collection[str]:
-        """Return the names of the settings that ``fdg centralised`` takes for the algorithm."""
+        """Return the names of the settings of the algorithm in ``fdg centralised``."""
         return setting_names(method)
 
     def base_settings(self, protocol: str, dataset: str) -> Mapping[str, Any]:
-        """Return nothing: a run is told the protocol's name, for its values are not those of federated runs."""
+        """Return nothing: the run receives the protocol's name, whose values differ from those of federated runs."""
         return {}
 
     def write_job(self, run: PlannedRun, data: DataFound, working: Path) -> Written:
-        """Write all settings of the run, those that nobody has set included."""
+        """Write all settings of the run, including defaults."""
         try:
             plan = make_plan(
                 *(run.method, run.dataset, run.target, run.seed, run.settings),
@@ -67,7 +67,7 @@ class ReferenceRuns(RunKind):
         return Written(plan.protocol, processes=1)
 
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
-        """Return ``fdg centralised`` with the run's settings; how many threads it has, its environment says."""
+        """Return ``fdg centralised`` with the run's settings; the environment sets its number of threads."""
         options = {"dataset": run.dataset, "target": run.target, "seed": run.seed, "protocol": run.protocol}
         given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         given += [text for name, value in run.settings.items() for text in ("--set", f"{name}={as_json(value)}")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sweep was asked for, as ``sweep.json`` keeps it, and which later request may go on with the same folder."""
+"""The request of a sweep, as stored in ``sweep.json``, and the check whether a later request may continue it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,15 +14,16 @@ from fdg_plugins.sweep.values import as_json
 
 
 class Kept(pydantic.BaseModel):
-    """Base of what ``sweep.json`` holds."""
+    """Base of the contents of ``sweep.json``."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
 
 class Request(Kept):
-    """Everything that decides which runs there are and what each of them is; nothing that only one machine knows.
+    """Everything that determines which runs there are and their settings; nothing that depends on the machine.
 
-    ``settings`` holds the values of ``--set`` by ``name`` or ``method:name``: several values are an axis of the grid.
+    ``settings`` contains the values of ``--set`` by ``name`` or ``method:name``; several values form an axis of the
+    grid.
     """
 
     dataset: str
@@ -34,7 +35,7 @@ class Request(Kept):
 
 
 class DataFound(Kept):
-    """The images of a sweep: whether they only stand in for others, and how many each domain has."""
+    """The images of a sweep: whether they only stand in for others, and their number per domain."""
 
     stand_in: bool
     images: dict[str, int]
@@ -50,7 +51,7 @@ class SweepFile(Kept):
 
 
 def read_sweep_file(path: Path) -> SweepFile | None:
-    """Return what ``path`` holds, None if there is no such file; raise ``DataError`` if it holds something else."""
+    """Return the content of ``path``, None if there is no such file; raise ``DataError`` if it is invalid."""
     if not path.exists():
         return None
     try:
@@ -60,10 +61,10 @@ def read_sweep_file(path: Path) -> SweepFile | None:
 
 
 def check_continues(earlier: SweepFile, request: Request, data: DataFound, folder: Path) -> None:
-    """Raise ``SettingsError`` unless ``request`` is the earlier one, or that with more in its lists.
+    """Raise unless ``request`` equals the earlier one, possibly with longer lists.
 
-    Methods, targets, seeds and the values of an axis may be added. Whatever would change a run that is there already,
-    or leave it out of the plan, may not.
+    Methods, targets, seeds and the values of an axis may be added. Changes that would alter an existing run, or remove
+    it from the plan, raise ``SettingsError``; other images raise ``DataError``.
     """
     before = earlier.request
     for name in ("dataset", "protocol"):

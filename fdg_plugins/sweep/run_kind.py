@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one extension point of a sweep: a kind of run, such as FLARE's simulations, or references without FLARE.
+"""The extension point of a sweep: a kind of run, such as FLARE's simulations, or references without FLARE.
 
-A kind knows which methods it runs, which settings they take, how a run of its own is described in a folder ``job``, how
-it is started, and where it leaves its record. Everything else of a sweep is the same for all kinds.
+A kind knows the methods that it runs, their settings, the description of a run in a folder ``job``, the command that
+starts it, and the location of its record. The rest of a sweep is the same for all kinds.
 """
 
 import re
@@ -18,7 +18,7 @@ from fdg_plugins.sweep.request import DataFound
 
 
 class Written(NamedTuple):
-    """What is known of a run once its job is written: its protocol, and how many of its processes compute at once."""
+    """The facts known about a run once its job is written: its protocol, and the number of its computing processes."""
 
     protocol: Protocol
     processes: int
@@ -27,10 +27,10 @@ class Written(NamedTuple):
 class RunKind(ABC):
     """A kind of run; it has no state.
 
-    For people: ``program`` is what carries a run out, ``unset`` says whose values hold where nothing is set.
+    For messages: ``program`` names the program that executes a run, ``unset`` says whose values apply by default.
 
-    ``record_folder``, below a run's working folder, is where record and models are left, and ``reasons`` find in its
-    log why it ended, the best first. ``job_file``, below the job, holds all that makes one run differ from another.
+    ``record_folder``, relative to a run's working folder, holds record and models; ``reasons`` are patterns that find
+    in its log why it ended, the best first. ``job_file``, relative to the job, determines the run completely.
     """
 
     program: ClassVar[str]
@@ -42,7 +42,7 @@ class RunKind(ABC):
     @property
     @abstractmethod
     def names(self) -> Collection[str]:
-        """The names of its methods, without parts that may be added."""
+        """The names of its methods, without composable parts."""
 
     def knows(self, method: str) -> bool:
         """Return whether a method, or the first part of a composition, is of this kind."""
@@ -50,32 +50,32 @@ class RunKind(ABC):
 
     @abstractmethod
     def canonical_name(self, text: str) -> str:
-        """Return the one name of the method that ``text`` names; ``SettingsError`` if there is none."""
+        """Return the canonical name of the method that ``text`` names; raise ``SettingsError`` if there is none."""
 
     @abstractmethod
     def settings_of(self, method: str) -> Collection[str]:
-        """Return the names of all settings that a run of ``method`` takes."""
+        """Return the names of all settings of a run of ``method``."""
 
     @abstractmethod
     def base_settings(self, protocol: str, dataset: str) -> Mapping[str, Any]:
-        """Return what a run is told of a named protocol as settings; one that a method does not have is not for it.
+        """Return a named protocol as settings of a run; a method ignores those that it does not have.
 
         Raises ``SettingsError`` for an unknown protocol or data set.
         """
 
     @abstractmethod
     def write_job(self, run: PlannedRun, data: DataFound, working: Path) -> Written:
-        """Write the job of a planned run on ``data`` to ``working/job``.
+        """Write the job of a planned run on ``data`` to ``working/job``; return its protocol and processes.
 
-        Raises ``SettingsError``, which names the run, for a setting that does not exist or has a wrong value.
+        Raises ``SettingsError``, naming the run, for a setting that does not exist or has an invalid value.
         """
 
     @abstractmethod
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
-        """Return the command that carries out ``run`` in its working folder, ``threads`` processes at a time."""
+        """Return the command that executes ``run`` in its working folder, ``threads`` processes at a time."""
 
     def difference(self, job: Path, other: Path) -> str:
-        """Return the first thing in which two jobs differ, that in ``other`` being now; empty if in none."""
+        """Return the first difference between two jobs, where ``other`` is the current one; empty if there is none."""
         return difference(read_json(job / self.job_file), read_json(other / self.job_file))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run as a process in a folder of its own: how far it is, and how it ended."""
+"""One run as a process in its own folder: its position, and its outcome."""
 
 import subprocess
 import time
@@ -19,21 +19,24 @@ LONGEST_REASON = 300
 
 
 class Position(NamedTuple):
-    """How many rounds a run has finished, of how many; nothing of nothing before the first."""
+    """The number of finished rounds of a run, and of all its rounds; both 0 before the first record."""
 
     rounds: int = 0
     of: int = 0
 
 
 class RunProcess:
-    """A run whose process was started; all that it, and those that it starts, print is in ``log.txt``.
+    """A run whose process was started; the output of the process and of its children is in ``log.txt``.
 
     Args:
         run: the run.
-        kind: which kind of run it is.
-        working: its working folder, which holds the job.
-        command: the program and its arguments; no shell reads them.
-        environment: all that the processes have in theirs; it must mark them as those of ``working``.
+        kind: the kind of the run.
+        working: its working folder, which contains the job.
+        command: the program and its arguments, not interpreted by a shell.
+        environment: the complete environment of the processes; it must mark them as those of ``working``.
+
+    Raises:
+        DataError: if the command cannot be started.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class RunProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # a Ctrl-C at the terminal is for the sweep, which ends its runs itself
+                    start_new_session=True,  # Ctrl-C in the terminal goes to the sweep only, which ends its runs itself
                 )
             except OSError as error:
                 raise DataError(f"command {command[0]} cannot be started: {error.strerror}.") from error
@@ -71,16 +74,16 @@ class RunProcess:
         return time.monotonic() - self._started
 
     def has_ended(self) -> bool:
-        """Return whether the process that was started has ended by itself."""
+        """Return whether the started process has ended by itself."""
         return self._process.poll() is not None
 
     def end(self) -> None:
-        """End all processes of the run, and wait until there is none."""
+        """End all processes of the run, and wait until none is left."""
         end_processes(self._working)
         self._process.wait()
 
     def position(self) -> Position:
-        """Return how far the run is, from the record that it writes after every round."""
+        """Return the position of the run, from the record that it writes after every round."""
         try:
             changed = self._record.stat().st_mtime
             if changed != self._seen:
@@ -88,7 +91,7 @@ class RunProcess:
                 self._position = Position(len(content["rounds"]), content["protocol"]["rounds"])
                 self._seen = changed
         except (OSError, DataError, KeyError, TypeError):
-            pass  # there is none yet, or FLARE is clearing its folder: what was known last is shown
+            pass  # no record yet, or FLARE is clearing its folder: return the last known position
         return self._position
 
     def failure(self) -> str | None:
@@ -105,7 +108,7 @@ class RunProcess:
 
 
 def _last_record(file: Path) -> tuple[str, str]:
-    """Return the status of a record and why it stopped, empty where there is nothing to be read."""
+    """Return the status of a record and the reason for stopping, both empty if it cannot be read."""
     try:
         content = parse_json(file.read_bytes(), RESULTS_FILE)
         return str(content.get("status") or ""), str(content.get("stopped_because") or "")
@@ -114,12 +117,12 @@ def _last_record(file: Path) -> tuple[str, str]:
 
 
 def _last_error(log: Path, kind: RunKind) -> str:
-    """Return the last reason in a log, empty if it gives none."""
+    """Return the last reason in a log, empty if there is none."""
     text = log.read_text(encoding="utf-8", errors="replace")
     return next((found[-1] for pattern in kind.reasons if (found := pattern.findall(text))), "")
 
 
 def shorten_line(text: str) -> str:
-    """Return ``text`` as one line of readable length."""
+    """Return ``text`` as one line of at most ``LONGEST_REASON`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."

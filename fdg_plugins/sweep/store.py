@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a sweep. Whatever lies in ``runs/`` is complete: it was moved there as a whole, when it had finished.
+"""The folder of a sweep. Everything in ``runs/`` is complete: each run was moved there as a whole after it finished.
 
-sweep.json               what was asked for
+sweep.json               the request
 runs/<name>/             job/, run.json, results.json, log.txt, and the models if they are kept
 failed/<name>/           log.txt, reason.txt
-plugins/<name>.py        files at hand that bring what the runs name
-running/<name>/          where a run works; worth nothing once the sweep has ended
+plugins/<name>.py        plug-in files that the runs use
+running/<name>/          the working folder of a run; worthless once the sweep has ended
 """
 
 import shutil
@@ -31,9 +31,9 @@ _LOCK_FILE = ".lock"
 
 
 class Store:
-    """Folders and files of one sweep; reading needs no lock, everything else is done under :meth:`locked`.
+    """Folders and files of one sweep; reading needs no lock, everything else happens under :meth:`locked`.
 
-    What writes raises ``DataError`` if it cannot.
+    Writing methods raise ``DataError`` if they cannot write.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class Store:
         self.plugins = self.folder / "plugins"
 
     def read(self) -> SweepFile | None:
-        """Return what the sweep was asked for, None if the folder is new; refuse a folder that holds other things."""
+        """Return the file of an existing sweep, None for a new folder; raise ``DataError`` for any other folder."""
         if self.folder.exists() and not self.folder.is_dir():
             raise DataError(f"{self.folder} is not a folder, expected a new one or that of a sweep.")
         found = read_sweep_file(self.folder / SWEEP_FILE)
@@ -53,9 +53,9 @@ class Store:
         return found
 
     def plugin_files(self, given: Sequence[Path]) -> list[Path]:
-        """Return the files at hand of the sweep: those that it keeps, and those that are ``given`` now.
+        """Return the plug-in files of the sweep: those that it keeps, and those ``given`` now.
 
-        ``DataError`` for one that differs from the file of its name that the sweep was begun with.
+        Raises ``DataError`` if a given file differs from the kept file of the same name.
         """
         kept = {path.name: path for path in sorted(self.plugins.glob("*.py"))}
         for path in given:
@@ -69,7 +69,7 @@ class Store:
         return list(kept.values())
 
     def keep_plugins(self, files: Sequence[Path]) -> None:
-        """Keep a copy of each file at hand, so that the sweep can go on without the original."""
+        """Keep a copy of each plug-in file, so the sweep can continue without the originals."""
         for path in files:
             write_bytes(self.plugins / path.name, _content(path))
 
@@ -79,9 +79,9 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for this process alone; ``DataError`` if another sweep holds it.
+        """Lock the folder for this process; raise ``DataError`` if another sweep holds the lock.
 
-        The lock ends with the process, however that ends: nothing is left that a person would have to remove.
+        The lock ends with the process, however it ends, and leaves nothing to remove by hand.
         """
         with ExitStack() as stack:
             with self._writing():
@@ -97,13 +97,13 @@ class Store:
         return (self.runs / name).is_dir()
 
     def failure(self, name: str) -> str | None:
-        """Return why the run failed when it was last tried; None if it did not."""
+        """Return why the last try of the run failed; None if it did not."""
         with suppress(OSError):
             return (self.failed / name / REASON_FILE).read_text(encoding="utf-8").strip()
         return None
 
     def seconds(self, name: str) -> float:
-        """Return how long a finished run took, from the start of its processes to their end."""
+        """Return the duration of a finished run in seconds, from the start of its processes to their end."""
         value = read_json(self.runs / name / RUN_FILE)
         seconds = value.get("seconds") if isinstance(value, dict) else None
         if not isinstance(seconds, int | float):
@@ -119,9 +119,9 @@ class Store:
         return working
 
     def keep(self, run: PlannedRun, record_folder: Path, seconds: float, keep_models: bool) -> None:
-        """Move a run that has finished from its working folder to ``runs/``, in one step.
+        """Move a finished run from its working folder to ``runs/``, atomically.
 
-        ``record_folder`` is where, in ``workspace`` of the working folder, record and models were left.
+        ``record_folder`` is the folder, within ``workspace`` of the working folder, that holds record and models.
         """
         working = self.running / run.name
         left = working / record_folder
@@ -138,7 +138,7 @@ class Store:
             self._tidy()
 
     def fail(self, name: str, reason: str) -> None:
-        """Keep the log of a run that failed, and why, in place of those of an earlier try."""
+        """Keep the log of a failed run and the reason, replacing those of an earlier try."""
         working, target = self.running / name, self.failed / name
         with self._writing():
             for path in working.iterdir():
@@ -151,19 +151,19 @@ class Store:
             self._tidy()
 
     def clear(self) -> None:
-        """Remove the working folders; none of their processes may be left."""
+        """Remove the working folders; all of their processes must have ended."""
         shutil.rmtree(self.running, ignore_errors=True)
         self._tidy()
 
     def _tidy(self) -> None:
-        """Remove what is empty."""
+        """Remove empty folders."""
         for folder in (self.running, self.failed):
             with suppress(OSError):
                 folder.rmdir()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Say of an error of the file system which folder it is about."""
+        """Turn a file system error into a ``DataError`` that names the folder."""
         try:
             yield
         except OSError as error:
@@ -171,7 +171,7 @@ class Store:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a path that FLARE's simulator would take apart: it pastes it into a command line without quotes."""
+    """Reject a path that FLARE's simulator would split: it inserts the path into a command line without quotes."""
     if odd := sorted({sign for sign in str(folder.absolute()) if sign.isspace() or sign in "\"'\\#"}):
         raise SettingsError(
             f"folder {str(folder.absolute())!r} has {odd[0]!r} in its path, which FLARE's simulator cannot take."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of ``--set``: ``name=value``, ``name=value,value``, ``method:name=value``; values are JSON or bare words."""
+"""The syntax of ``--set``: ``name=value``, ``name=value,value``, ``method:name=value``; values are JSON or words."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _JSON_STARTS = ("{", "[", '"')
 def read_settings(texts: list[str]) -> dict[str, tuple[Any, ...]]:
     """Return the values of each setting by its key, ``name`` or ``method:name``, in the order given.
 
-    Raises ``SettingsError`` for a text of another form, a setting or a value named twice.
+    Raises ``SettingsError`` for invalid syntax, and for a repeated setting or value.
     """
     settings: dict[str, tuple[Any, ...]] = {}
     for text in texts:
@@ -32,13 +32,13 @@ def read_settings(texts: list[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def split_key(key: str) -> tuple[str | None, str]:
-    """Return the method that a key names, None if it is for all, and the setting."""
+    """Return the method in a key, None if it applies to all, and the setting."""
     method, colon, name = key.rpartition(":")
     return (method if colon else None), name
 
 
 def split_values(text: str, key: str) -> tuple[Any, ...]:
-    """Return the comma-separated values in ``text``; commas inside a JSON object, list or string part nothing."""
+    """Return the comma-separated values in ``text``; commas inside a JSON object, list or string do not separate."""
     values: list[Any] = []
     rest = text.strip()
     while True:
@@ -57,7 +57,7 @@ def as_json(value: Any) -> str:
 
 
 def _first_value(text: str, key: str) -> tuple[Any, str]:
-    """Return the first value, and the rest of the text from the comma that ends it, empty at the end."""
+    """Return the first value, and the rest of the text from the comma that ends the value, empty at the end."""
     if text.startswith(_JSON_STARTS):
         try:
             value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
@@ -78,7 +78,7 @@ def _first_value(text: str, key: str) -> tuple[Any, str]:
 
 
 def _plain(text: str) -> Any:
-    """Return a number, a truth value or null as what it is, and any other word as text."""
+    """Return a number, a truth value or null as such, and any other word as text."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -90,5 +90,5 @@ def _refuse(constant: str) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Return ``1.0`` as ``1``, so that both ways to write it are one value with one name."""
+    """Return ``1.0`` as ``1``, so that both spellings are one value with one name."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network learns: targets, loss, score, and how methods read features, as one declared value per task.
+"""What a network learns: targets, loss, scores, and how methods read features, as one declared value per task.
 
     >>> import torch
     >>> from fdg_plugins.tasks import TASKS
@@ -8,13 +8,13 @@
     >>> round(float(task.loss(logits, labels)), 4)
     1.1269
 
-A model is judged by sums and counts, which add up over batches, sites and domains; only their quotient is shown:
+A model is evaluated by sums and counts, which add up over batches, sites and domains; only their quotient is displayed:
 
     >>> score = task.sums(logits, labels)[task.score.name]
     >>> float(score.total), score.samples, task.score.text(float(score.total) / score.samples)
     (1.0, 2, '50.0 %')
 
-A task of an installed plug-in is announced by an entry point of the group ``fdg_plugins.tasks``.
+An installed plug-in announces a task by an entry point of the group ``fdg_plugins.tasks``.
 """
 
 from fdg_plugins.tasks.accumulator import Accumulator, Score
@@ -24,7 +24,7 @@ from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.task import Stratified, Task
 
 DEFAULT_TASK: Task = CLASSIFICATION
-"""The task of a data set or protocol that names none."""
+"""The task of a data set or protocol that specifies none."""
 
 __all__ = [
     "CLASSIFICATION",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss and scores of a model, added up over batches."""
+"""Metric accumulation: loss and scores of a model, summed over batches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from fdg_plugins.tasks.task import Task
 
 @dataclass(frozen=True)
 class Score:
-    """How good a model is on ``count`` images: the mean loss, and each score as a sum and a count."""
+    """The quality of a model on ``count`` images: the mean loss, and each score as a sum and a count."""
 
     loss: float
     count: int
     sums: Mapping[str, tuple[float, int]]
 
     def value(self, name: str) -> float:
-        """Return the score of that name."""
+        """Return the score called ``name``."""
         total, count = self.sums[name]
         return total / count
 
 
 class Accumulator:
-    """Sums over batches, of which a :class:`Score` is made. They stay on the device until they are read out.
+    """Sums over batches, from which a :class:`Score` is computed. They stay on the device until they are read.
 
     Args:
-        task: whose loss and scores.
-        device: where the logits are.
+        task: the task that defines loss and scores.
+        device: the device of the logits.
     """
 
     def __init__(self, task: Task, device: torch.device) -> None:
@@ -40,7 +40,7 @@ class Accumulator:
 
     @torch.no_grad()
     def add(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
-        """Count a batch with its logits, float32, and its targets."""
+        """Add a batch of B images with its logits, float32, and its targets."""
         self._loss += self.task.summed_loss(logits, targets).double()
         self._images += len(targets)
         for name, (total, count) in self.task.sums(logits, targets).items():
@@ -48,6 +48,6 @@ class Accumulator:
             self._sums[name] = Sum(before.total + total, before.samples + count)
 
     def score(self) -> Score:
-        """Return the score over all that was counted, at least one image."""
+        """Return the score over all added images, at least one."""
         sums = {name: (float(total), int(count)) for name, (total, count) in self._sums.items()}
         return Score(float(self._loss) / self._images, self._images, sums)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classification: one class per image, cross entropy, and the fraction of images whose class is found.
+"""Classification: one class per image, cross entropy, and the fraction of correctly classified images.
 
-Shapes: logits ``[B, Y]``, labels ``[B]`` int64, features ``[B, D]``: an image is a sample.
+Shapes: logits ``[B, Y]``, labels ``[B]`` int64, features ``[B, D]``: each image is a sample.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ ACCURACY = ScoreKind("accuracy", "Accuracy")
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """One class per image, which is also what a split keeps the proportions of."""
+    """One class per image, by which splits are stratified."""
 
     one_class_per_image: ClassVar[bool] = True
 
@@ -45,18 +45,18 @@ class Classification(Task):
         return cross_entropy(logits, targets, reduction="sum")
 
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
-        """Return the number of images whose largest logit is that of their label, over B."""
+        """Return the number of images whose largest logit is that of their label, and B."""
         return {ACCURACY.name: Sum((logits.argmax(dim=1) == targets).sum(), len(targets))}
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Return what is wrong with a site's accuracy: its range, or images other than those that were judged."""
+        """Return what is wrong with a site's accuracy: its range, or a count other than the evaluated images."""
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
         count = sums[ACCURACY.name][1]
         return None if count == images else f"its accuracy is over {count} images, expected {images}"
 
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both as they are: features ``[B, D]``, labels ``[B]``."""
+        """Return both unchanged: features ``[B, D]``, labels ``[B]``."""
         return features, targets
 
     def samples_per_image(self, image_size: int) -> int:
@@ -72,7 +72,7 @@ class Classification(Task):
         return image.label
 
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
-        """Return how many images have each label; they add up to all images."""
+        """Return how many images have each label, ``[Y]``; the counts sum to the number of images."""
         counts = Counter(image.label for image in images)
         return tuple(counts[label] for label in range(num_classes))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of tasks: those of this room, of installed plug-ins, and of files at hand."""
+"""The registry of tasks: those of ``fdg_plugins.tasks``, of installed plug-ins, and of plug-in files."""
 
 from fdg_plugins.plugins.registry import Registry
 from fdg_plugins.tasks.task import Task

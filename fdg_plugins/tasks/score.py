@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a score is called, which of two is better, how it is printed; and a score as a sum over a count."""
+"""The kinds of scores: their names, which value is better, how they are printed; and a score as a sum and a count."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +10,7 @@ MISSING = "missing"
 
 
 class Sum(NamedTuple):
-    """A score before the division: the sum over what was judged, and how much that was. Sums of batches add up."""
+    """A score before the division: the sum over the samples, and their number. Sums of batches add up."""
 
     total: float | torch.Tensor
     samples: int | torch.Tensor
@@ -21,12 +21,12 @@ class ScoreKind:
     """One score of a task.
 
     Args:
-        name: as records, tags of TensorBoard and axes of figures have it: ``"accuracy"``.
-        title: as captions begin: ``"Accuracy"``.
-        lowest: the smallest value it can have.
-        highest: the largest.
-        higher_is_better: whether the largest is the best.
-        percent: whether people are shown a hundred times its value, in percent.
+        name: as used in records, TensorBoard tags and axes of figures: ``"accuracy"``.
+        title: as used at the start of captions: ``"Accuracy"``.
+        lowest: the smallest possible value.
+        highest: the largest possible value.
+        higher_is_better: whether the largest value is the best.
+        percent: whether values are displayed in percent, multiplied by a hundred.
     """
 
     name: str
@@ -38,21 +38,21 @@ class ScoreKind:
 
     @property
     def factor(self) -> float:
-        """By what a value is multiplied when it is shown to people."""
+        """The factor by which a value is multiplied for display."""
         return 100.0 if self.percent else 1.0
 
     @property
     def heading(self) -> str:
-        """Return title and place for captions' numbers: ``"Accuracy on the held-out domain"``."""
+        """Return the heading of numbers in captions: ``"Accuracy on the held-out domain"``."""
         return f"{self.title} on the held-out domain"
 
     @property
     def unit(self) -> str:
-        """Return the unit in which people are shown values, with the comma before it; empty if there is none."""
+        """Return the unit of displayed values, preceded by a comma; empty if there is none."""
         return ", percent" if self.percent else ""
 
     def goodness(self, value: float) -> float:
-        """Return ``value`` with the sign that makes the larger one the better one."""
+        """Return ``value`` with the sign that makes larger values better."""
         return value if self.higher_is_better else -value
 
     def best(self, values: list[float]) -> float:
@@ -64,11 +64,11 @@ class ScoreKind:
         return min(values, key=self.goodness)
 
     def error(self, value: float) -> float:
-        """Return how far ``value`` is from the best there can be, at least 0."""
+        """Return the distance of ``value`` from the best possible value, at least 0."""
         return self.highest - value if self.higher_is_better else value - self.lowest
 
     def text(self, value: float | None, digits: int = 1) -> str:
-        """Return a value for people, ``81.2 %``; ``missing`` if there is none."""
+        """Return a value for display, such as ``81.2 %``; ``missing`` if it is None."""
         if value is None:
             return MISSING
         return f"{self.factor * value:.{digits}f}{' %' if self.percent else ''}"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of a task: everything that depends on what a network is to learn from an image.
+"""The contract of a task: everything that depends on what a network learns from an image.
 
-Nothing outside this room knows what a target looks like, what the loss is, or how a model is judged. Shapes: images
-``[B, C, H, W]``; logits as the network returns them, their first dimension B; targets as :meth:`Task.collate` makes
-them, their first dimension B; Y classes; S samples of features, D numbers each. A *sample* is what has one class: an
-image for classification, a pixel where every pixel has its own.
+Only ``fdg_plugins.tasks`` knows the form of a target, the loss, and the evaluation of a model. Shapes: images
+``[B, C, H, W]``; logits as the network returns them, with B as the first dimension; targets as :meth:`Task.collate`
+returns them, with B as the first dimension; Y classes; S samples of D features each. A *sample* is a unit with one
+class: an image for classification, a pixel if every pixel has its own class.
 """
 
 from abc import ABC, abstractmethod
@@ -21,18 +21,18 @@ SumAndCount = tuple[float, int]
 
 
 class Stratified(Protocol):
-    """An image of a data set as far as a split knows it."""
+    """An image of a data set, reduced to what a split needs."""
 
     @property
     def label(self) -> int:
-        """The number of the image's class, in [0, Y); where images have none, 0."""
+        """The number of the image's class, in [0, Y); 0 if images have no class."""
 
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What is learned. A subclass is a value without state; all of its functions are pure.
+    """What a network learns. A subclass is a value without state; all of its functions are pure.
 
-    ``one_class_per_image``: whether a sample is an image. Methods that need it are refused for other tasks.
+    ``one_class_per_image``: whether a sample is an image. Methods that require this reject other tasks.
     """
 
     one_class_per_image: ClassVar[bool]
@@ -42,14 +42,14 @@ class Task(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that are understood."""
+        """All names that refer to this task."""
         return (self.name,)
 
     # --- targets ---
 
     @abstractmethod
     def target_of(self, sample: Any, read: Callable[[str], np.ndarray]) -> Any:
-        """Return the target of one image; ``read`` returns the pixels of a file of the data set by its name."""
+        """Return the target of one image; ``read`` maps the name of a file in the data set to its pixels."""
 
     @abstractmethod
     def collate(self, targets: Sequence[Any]) -> torch.Tensor:
@@ -58,9 +58,9 @@ class Task(ABC):
     def view(
         self, view: Callable[[np.ndarray, int], np.ndarray], pixels: np.ndarray, target: Any, index: int
     ) -> tuple[np.ndarray, Any]:
-        """Return image and target as the network is given them, from the pixels of the image at ``index`` of a split.
+        """Return image and target as the network receives them, from the pixels of the image at ``index`` of a split.
 
-        ``view`` draws by ``index`` what it does to pixels; a target that lies on the image must move with it.
+        ``view`` draws its transformation by ``index``; a target in image coordinates must be transformed with it.
         """
         return view(pixels, index), target
 
@@ -68,24 +68,24 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of the batch, a scalar that can be differentiated; logits in float32."""
+        """Return the mean loss of the batch, a differentiable scalar, from logits in float32."""
 
     @abstractmethod
     def summed_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return B times the mean loss; sums over batches, over all images, are the mean whatever the batches were."""
+        """Return B times the mean loss: summed over batches and divided by all images, it gives the overall mean."""
 
     @abstractmethod
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
         """Return the scores of a batch by name, the primary one first, as sums and counts on the device."""
 
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
-        """Return all scores that :meth:`sums` has for Y classes, the primary one first."""
+        """Return all scores that :meth:`sums` returns for Y classes, the primary one first."""
         return (self.score,)
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Return what is wrong with the scores that a site reports of ``images`` images; None if nothing is.
+        """Return a description of the first problem in a site's scores over ``images`` images; None if there is none.
 
-        Checked are the names and that every score lies in its range.
+        Checks the names and that every score is in its range.
         """
         kinds = {kind.name: kind for kind in self.kinds(num_classes)}
         if set(sums) != set(kinds):
@@ -102,25 +102,25 @@ class Task(ABC):
 
     @abstractmethod
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what the last layer reads of each sample, ``[S, D]``, and the samples' classes, ``[S]``, int64.
+        """Return the features of each sample, ``[S, D]``, and the samples' classes, ``[S]``, int64.
 
-        ``features`` is what the last layer reads of the batch, or what it returns (then D is Y).
+        ``features`` is the last layer's input for the batch, or its output (then D is Y).
         """
 
     @abstractmethod
     def samples_per_image(self, image_size: int) -> int:
-        """Return S over B for images of ``image_size`` times ``image_size`` pixels."""
+        """Return S / B for images of ``image_size`` x ``image_size`` pixels."""
 
     # --- data ---
 
     @abstractmethod
     def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of the groups of images that a split divides one by one, in the same proportion each."""
+        """Return the names of the strata: groups of images that a split divides separately, in the same proportion."""
 
     @abstractmethod
     def stratum(self, image: Stratified) -> int:
-        """Return the number of an image's group."""
+        """Return the number of an image's stratum."""
 
     @abstractmethod
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
-        """Return how many images have each of the Y classes, as the census counts them."""
+        """Return how many images contain each of the Y classes, ``[Y]``, as the census counts them."""

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assertions for whoever writes a method: what every aggregator, weighting, objective and algorithm promises.
+"""Assertions for authors of methods: the contract of every aggregator, weighting, objective and algorithm.
 
 The contract suite of this package calls them for every member of its registries; a plug-in's tests call them for its
-own classes, with a test runner of their choice:
+own classes, with any test runner:
 
     >>> from fdg_plugins.aggregators import FedAvgAggregator
     >>> from fdg_plugins.testing import AGGREGATOR_CONTRACT
     >>> for promise in AGGREGATOR_CONTRACT:
     ...     promise(FedAvgAggregator)
 
-Each promise takes the class and raises ``AssertionError`` where it is broken. A class is excused from one only by what
-it declares of itself, such as ``neutral`` or ``whole_updates``. Nothing here is loaded by a run.
+Each assertion takes the class and raises ``AssertionError`` on a violation. A class is exempt from an assertion only by
+its own declarations, such as ``neutral`` or ``whole_updates``. A run loads nothing from here.
 """
 
 from fdg_plugins.testing.aggregators import AGGREGATOR_CONTRACT

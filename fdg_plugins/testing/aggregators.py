@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every aggregator promises. Each function takes a class and raises ``AssertionError`` where it is broken."""
+"""The contract of every aggregator. Each function takes a class and raises ``AssertionError`` on a violation."""
 
 import inspect
 import itertools
@@ -39,7 +39,7 @@ SCALES = (1e-10, 2.0, 1e10)
 
 
 def made(class_: AggregatorClass, facts: RunFacts = UNEQUAL_CLASSES, **settings: Any) -> UpdateAggregator:
-    """Return an aggregator at the begin of a run, with those of ``settings`` that it has."""
+    """Return an aggregator at the start of a run, configured with those of ``settings`` that it has."""
     known = class_.setting_names()
     aggregator = class_(**{name: value for name, value in settings.items() if name in known})
     aggregator.begin_run(facts)
@@ -47,12 +47,12 @@ def made(class_: AggregatorClass, facts: RunFacts = UNEQUAL_CLASSES, **settings:
 
 
 def weightings_of(class_: AggregatorClass) -> tuple[str, ...]:
-    """Return the plain weightings to try; one that counts nowhere for a class that has a weighting built in."""
+    """Return the plain weightings to try; an arbitrary one for a class with a built-in weighting."""
     return ("samples", "uniform") if "weighting" in class_.setting_names() else ("uniform",)
 
 
 def every_setting_has_a_default_and_a_line(class_: AggregatorClass) -> None:
-    """Settings are those of the constructor, make the aggregator again, and are documented."""
+    """Settings are those of the constructor, suffice to rebuild the aggregator, and are documented."""
     for name, parameter in inspect.signature(class_).parameters.items():
         assert parameter.default is not inspect.Parameter.empty, name
         assert f"{name}: " in (inspect.getdoc(class_) or ""), name
@@ -62,7 +62,7 @@ def every_setting_has_a_default_and_a_line(class_: AggregatorClass) -> None:
 
 
 def weights_lie_on_the_simplex(class_: AggregatorClass) -> None:
-    """The weights of a round are its sites' own, non-negative, and sum to one."""
+    """The weights of a round belong to its sites, are non-negative, and sum to one."""
     for weighting in weightings_of(class_):
         report = run_round(made(class_, weighting=weighting), random_updates()).meta[META_REPORT]
         assert report["sites"] == sorted(SITES)
@@ -71,14 +71,14 @@ def weights_lie_on_the_simplex(class_: AggregatorClass) -> None:
 
 
 def any_order_of_arrival_gives_the_same_bits(class_: AggregatorClass) -> None:
-    """Whoever comes first changes no bit."""
+    """The order of arrival changes no bit."""
     updates = random_updates()
     steps = [run_round(made(class_), updates, order=order).params for order in itertools.permutations(SITES)]
     assert all(same_bits(step, steps[0]) for step in steps)
 
 
 def names_of_sites_make_no_difference(class_: AggregatorClass) -> None:
-    """What a site contributes counts, and not what it is called: permuted sites leave the step."""
+    """Contributions count, names do not: renaming the sites leaves the step unchanged."""
     one = random_updates()
     names = dict(zip(SITES, ("c", "b", "a"), strict=True))
     counts = {names[site]: found for site, found in UNEQUAL_CLASSES.class_counts.items()}
@@ -97,7 +97,7 @@ def names_of_sites_make_no_difference(class_: AggregatorClass) -> None:
 
 
 def equal_updates_are_stepped_along(class_: AggregatorClass) -> None:
-    """Equal updates, and one site alone, are stepped along, by the same multiple of the update."""
+    """Equal updates, and a single update, are scaled by the same positive factor."""
     update = random_update(5)
     for facts in (EQUAL_CLASSES, UNEQUAL_CLASSES):
         alone = flat(run_round(made(class_, facts), {"photo": update}, steps=3).params)
@@ -109,7 +109,7 @@ def equal_updates_are_stepped_along(class_: AggregatorClass) -> None:
 
 
 def neutral_settings_are_fedavg_to_the_bit(class_: AggregatorClass) -> None:
-    """With ``neutral`` settings, and sites that are alike in steps and classes, the step is FedAvg's."""
+    """With ``neutral`` settings, and sites with equal steps and classes, the step is FedAvg's."""
     if class_.neutral is None:
         return
     for weighting in weightings_of(class_):
@@ -121,7 +121,7 @@ def neutral_settings_are_fedavg_to_the_bit(class_: AggregatorClass) -> None:
 
 
 def scaled_updates_scale_the_step(class_: AggregatorClass) -> None:
-    """All updates times a factor move the model by that factor times as much (``scales_with_updates``)."""
+    """Scaling all updates by a factor scales the step by the same factor (``scales_with_updates``)."""
     if not class_.scales_with_updates:
         return
     updates = random_updates(dtype=torch.float64)
@@ -132,7 +132,7 @@ def scaled_updates_scale_the_step(class_: AggregatorClass) -> None:
 
 
 def the_step_is_the_combination_that_is_reported(class_: AggregatorClass) -> None:
-    """The step is ``server_lr`` times the sum of coefficients times updates, where these are ``whole_updates``."""
+    """The step is ``server_lr`` times the sum of coefficients times updates, if these are ``whole_updates``."""
     if not class_.whole_updates:
         return
     updates = random_updates()
@@ -155,7 +155,7 @@ def buffers_follow_their_own_rule(class_: AggregatorClass) -> None:
 
 
 def inputs_stay_as_they_were(class_: AggregatorClass) -> None:
-    """No update is changed, nor does the step share memory with one."""
+    """No update is changed, and the step shares no memory with any."""
     for updates in (random_updates(), {"photo": random_update(1)}):
         before = {site: {name: value.clone() for name, value in update.items()} for site, update in updates.items()}
         for value in run_round(made(class_), updates).params.values():
@@ -164,7 +164,7 @@ def inputs_stay_as_they_were(class_: AggregatorClass) -> None:
 
 
 def dtypes_shapes_and_kinds_are_kept(class_: AggregatorClass) -> None:
-    """A step has the dtypes and shapes of the updates, and arrays give arrays with the same bits as tensors."""
+    """A step has the dtypes and shapes of the updates; arrays result in arrays, with the same bits as tensors."""
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         updates = random_updates(dtype=dtype)
         step = run_round(made(class_), updates).params
@@ -180,7 +180,7 @@ def dtypes_shapes_and_kinds_are_kept(class_: AggregatorClass) -> None:
 
 
 def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AggregatorClass) -> None:
-    """Saved as JSON between two rounds and taken back by a new aggregator, a run has the bits of an unbroken one."""
+    """A new aggregator, restored from JSON between two rounds, reproduces the bits of an uninterrupted run."""
     unbroken = made(class_)
     expected = [run_round(unbroken, random_updates(number), number=number).params for number in range(3)]
     for broken_before in (1, 2):
@@ -194,7 +194,7 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AggregatorClass) -> No
 
 
 def a_refused_update_is_named_and_leaves_no_trace(class_: AggregatorClass) -> None:
-    """NaN, infinities, other shapes and missing parameters are refused by site and parameter; the round goes on."""
+    """NaN, infinity, wrong shapes and missing parameters raise errors with site and parameter; the round continues."""
     name, good = TRAINABLE[0], random_update(9)
     broken: dict[str, dict[str, Any]] = {
         "NaN": {**good, name: torch.full_like(good[name], float("nan"))},
@@ -213,7 +213,7 @@ def a_refused_update_is_named_and_leaves_no_trace(class_: AggregatorClass) -> No
 
 
 def _with_two_good_sites(class_: AggregatorClass) -> UpdateAggregator:
-    """Return an aggregator in a round of three sites of which two have sent usable updates."""
+    """Return an aggregator in a round of three sites, two of which have sent usable updates."""
     aggregator, updates = made(class_), random_updates()
     aggregator.begin_round(layout_of(updates), updates, 0, ROUNDS)
     for site in ("art", "photo"):
@@ -222,7 +222,7 @@ def _with_two_good_sites(class_: AggregatorClass) -> UpdateAggregator:
 
 
 def every_family_of_updates_gives_a_usable_step(class_: AggregatorClass) -> None:
-    """Whatever the updates, the step is finite, cosines lie in [-1, 1], and updates of zero give no step."""
+    """For any updates, the step is finite, cosines are in [-1, 1], and zero updates give a zero step."""
     for what, updates in families().items():
         result = run_round(made(class_), updates)
         step, report = flat(result.params), result.meta[META_REPORT]
@@ -233,7 +233,7 @@ def every_family_of_updates_gives_a_usable_step(class_: AggregatorClass) -> None
 
 
 def figures_are_those_of_the_step(class_: AggregatorClass) -> None:
-    """Lengths and cosines in the report are those of the updates and of the step really made."""
+    """Norms and cosines in the report are those of the updates and of the actual step."""
     updates = random_updates()
     result = run_round(made(class_, server_lr=LR), updates)
     report, step = result.meta[META_REPORT], flat(result.params)
@@ -267,4 +267,4 @@ AGGREGATOR_CONTRACT: tuple[Callable[[AggregatorClass], None], ...] = (
     every_family_of_updates_gives_a_usable_step,
     figures_are_those_of_the_step,
 )
-"""All promises of an aggregator."""
+"""The complete contract of an aggregator."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every centralised algorithm promises. Each function takes a class and raises ``AssertionError`` if broken."""
+"""The contract of every centralised algorithm. Each function takes a class and raises ``AssertionError`` if broken."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def small_network(*, two_layer: bool = False) -> ExtractorClassifier:
-    """Return a smooth network for images of ``[1, 3, 4]``, 5 features and three classes, without any buffer."""
+    """Return a smooth network for images ``[B, 1, 3, 4]``, with 5 features, three classes and no buffers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         extractor = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh())
@@ -35,12 +35,12 @@ def small_network(*, two_layer: bool = False) -> ExtractorClassifier:
 
 
 def normalised_network() -> ExtractorClassifier:
-    """Return a network with BatchNorm, for images of ``[3, 16, 16]``."""
+    """Return a network with batch normalisation, for images ``[B, 3, 16, 16]``."""
     return build_model("convnet", CLASSES, seed=0)
 
 
 def small_batches(domains: int = 3, size: int = 6, seed: int = 0, shape: Sequence[int] = SMALL) -> list[Batch]:
-    """Return a batch for each domain, whose images of ``shape`` differ in their mean."""
+    """Return one batch per domain, images ``[B, *shape]`` and labels ``[B]``; the domains' images differ in mean."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (
@@ -59,7 +59,7 @@ def trained(
     shape: Sequence[int] = SMALL,
     bfloat16: bool = False,
 ) -> PooledTraining:
-    """Train ``model`` in place by some steps of Adam on batches of their own; return the training."""
+    """Train ``model`` in place with several Adam steps on generated batches; return the training."""
     streams = [_own_batches(domain, domains, shape) for domain in range(domains)]
     training = PooledTraining(model, algorithm, streams, partial(_adam, model), Arithmetic(CPU, bfloat16=bfloat16))
     training.train(STEPS, lambda: False, lambda _: None)
@@ -76,7 +76,7 @@ def _own_batches(domain: int, domains: int, shape: Sequence[int]) -> Iterator[Ba
 
 
 def is_erm(algorithm: Algorithm, *, normalised: bool = False, domains: int = 3) -> bool:
-    """Return whether some steps of an algorithm leave the bits that ERM's leave."""
+    """Return whether several steps of an algorithm give the same bits as ERM."""
     own, plain = (normalised_network() if normalised else small_network() for _ in range(2))
     shape = NORMALISED if normalised else SMALL
     trained(algorithm, own, domains=domains, shape=shape)
@@ -85,13 +85,13 @@ def is_erm(algorithm: Algorithm, *, normalised: bool = False, domains: int = 3) 
 
 
 def in_force(class_: AlgorithmClass, warm_up: int = 0, **settings: Any) -> Algorithm:
-    """Return the algorithm; where a part of it waits, that is in force after ``warm_up`` steps."""
+    """Return the algorithm; a part with a warm-up takes effect after ``warm_up`` steps."""
     waits = {"warm_up": warm_up} if "warm_up" in {field.name for field in fields(class_)} else {}
     return class_(**{**waits, **settings})
 
 
 def its_settings_make_it_again(class_: AlgorithmClass) -> None:
-    """Settings say all of it, and it has a name and a title."""
+    """Settings determine the algorithm completely, and it has a name and a title."""
     algorithm = class_()
     assert class_(**algorithm.settings()) == algorithm
     assert class_.name
@@ -99,7 +99,7 @@ def its_settings_make_it_again(class_: AlgorithmClass) -> None:
 
 
 def neutral_settings_are_erm_to_the_bit(class_: AlgorithmClass) -> None:
-    """With ``neutral`` settings the steps are ERM's, whatever else is set."""
+    """With ``neutral`` settings, the steps are ERM's, whatever the other settings are."""
     if class_.neutral is None:
         return
     for normalised in (False, True):
@@ -107,17 +107,17 @@ def neutral_settings_are_erm_to_the_bit(class_: AlgorithmClass) -> None:
 
 
 def what_is_not_neutral_is_not_erm(class_: AlgorithmClass) -> None:
-    """With its own settings in force it is another algorithm."""
+    """With its own settings in effect, the algorithm differs from ERM."""
     assert is_erm(in_force(class_)) == (class_.neutral == {})
 
 
 def with_one_domain_it_is_erm(class_: AlgorithmClass) -> None:
-    """Where one domain leaves nothing to compare (``compares_domains``), the steps are ERM's."""
+    """If one domain leaves nothing to compare (``compares_domains``), the steps are ERM's."""
     assert not class_.compares_domains or is_erm(in_force(class_), domains=1)
 
 
 def the_order_of_the_domains_leaves_the_loss(class_: AlgorithmClass) -> None:
-    """Domains turned round have the same loss, and their risks turned round."""
+    """Reversing the domains leaves the loss unchanged and reverses their risks."""
     model, batches, algorithm = small_network(), small_batches(4), in_force(class_)
     state = algorithm.begin(model, 4)
     loss, turned = (algorithm.loss(model, found, 0, state) for found in (batches, batches[::-1]))
@@ -126,7 +126,7 @@ def the_order_of_the_domains_leaves_the_loss(class_: AlgorithmClass) -> None:
 
 
 def risks_are_the_domains_cross_entropies(class_: AlgorithmClass) -> None:
-    """Risks are ``[m]``, each domain's own, and neither they nor the state carry a graph."""
+    """Risks are ``[m]``, one per domain, and neither they nor the state carry a graph."""
     model, batches, algorithm = small_network(), small_batches(), in_force(class_)
     loss = algorithm.loss(model, batches, 0, algorithm.begin(model, 3))
     expected = torch.stack([DEFAULT_TASK.loss(model(images), labels) for images, labels in batches])
@@ -138,7 +138,7 @@ def risks_are_the_domains_cross_entropies(class_: AlgorithmClass) -> None:
 
 
 def inputs_stay_as_they_were(class_: AlgorithmClass) -> None:
-    """Neither batches nor the state of the step before are changed by a loss."""
+    """Computing a loss changes neither batches nor the previous step's state."""
     model, batches, algorithm = small_network(), small_batches(), in_force(class_)
     state = algorithm.begin(model, 3)
     kept = {name: value.clone() for name, value in state.items()}
@@ -150,7 +150,7 @@ def inputs_stay_as_they_were(class_: AlgorithmClass) -> None:
 
 
 def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AlgorithmClass) -> None:
-    """What is kept from step to step is tensors alone: saved and read, the next loss has the same bits."""
+    """The state between steps consists of tensors: after saving and loading it, the next loss has the same bits."""
     model, algorithm = small_network(), in_force(class_)
     state = algorithm.loss(model, small_batches(), 0, algorithm.begin(model, 3)).state
     read = load(save({name: value.contiguous() for name, value in state.items()}))
@@ -160,7 +160,7 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AlgorithmClass) -> Non
 
 
 def it_trains_a_head_of_two_layers_under_bfloat16(class_: AlgorithmClass) -> None:
-    """Under autocast too it moves the parameters, and its state stays in full precision."""
+    """The algorithm also trains under autocast, and its state stays in full precision."""
     model, before = small_network(two_layer=True), small_network(two_layer=True)
     training = trained(in_force(class_), model, bfloat16=True)
     assert not same_bits(model.state_dict(), before.state_dict())
@@ -178,4 +178,4 @@ ALGORITHM_CONTRACT: tuple[Callable[[AlgorithmClass], None], ...] = (
     a_state_that_was_saved_goes_on_as_if_unbroken,
     it_trains_a_head_of_two_layers_under_bfloat16,
 )
-"""All promises of a centralised algorithm."""
+"""The complete contract of a centralised algorithm."""

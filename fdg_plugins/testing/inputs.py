@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The family of inputs that all promises are tried on: small models, updates of every kind, what sites say of them."""
+"""The inputs on which all contracts are tested: small models, updates of every kind, and the sites' reports."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -48,12 +48,12 @@ def random_update(seed: int, dtype: torch.dtype = torch.float32) -> Params:
 
 
 def random_updates(seed: int = 0, dtype: torch.dtype = torch.float32) -> dict[str, Params]:
-    """Return an update of each site."""
+    """Return one update per site."""
     return {site: random_update(seed + number, dtype) for number, site in enumerate(SITES)}
 
 
 def scaled(updates: Updates, factors: Sequence[float]) -> dict[str, Params]:
-    """Return the updates with the trainable part of each times its factor."""
+    """Return the updates with the trainable part of each multiplied by its factor."""
     return {
         site: {name: value * factor if name in TRAINABLE else value for name, value in update.items()}
         for (site, update), factor in zip(updates.items(), factors, strict=True)
@@ -61,7 +61,7 @@ def scaled(updates: Updates, factors: Sequence[float]) -> dict[str, Params]:
 
 
 def families() -> dict[str, dict[str, Params]]:
-    """Return updates of every kind that a round may bring, by what they are called."""
+    """Return updates of every kind that can occur in a round, by a description of the kind."""
     drawn, one = random_updates(), random_update(5)
     equal = {site: dict(one) for site in SITES}
     return {
@@ -79,7 +79,7 @@ def families() -> dict[str, dict[str, Params]]:
 
 
 def training_report(site: str, steps: int) -> TrainReport:
-    """Return what a site says of its training: plain SGD of so many steps."""
+    """Return a site's report on its training: plain SGD with ``steps`` steps."""
     score = DEFAULT_TASK.score.name
     half, most = ({score: ScoreSum(sum=total, count=8)} for total in (4.0, 6.0))
     received = Evaluation(split="train", loss=LOSSES.get(site, 1.0), count=8, sums=half)
@@ -96,7 +96,7 @@ def training_report(site: str, steps: int) -> TrainReport:
 
 
 def message(site: str, params: Mapping[str, Any], *, steps: int | None = None, number: int = 0) -> FLModel:
-    """Return a contribution as a workflow hands it over, with all that any weighting or direction may ask for."""
+    """Return a contribution as a workflow passes it on, with all metadata that a weighting or direction may need."""
     told = training_report(site, STEPS.get(site, 1) if steps is None else steps)
     meta = {
         META_SITE: site,
@@ -108,7 +108,7 @@ def message(site: str, params: Mapping[str, Any], *, steps: int | None = None, n
 
 
 def contributions(sites: Iterable[str] = SITES, number: int = 0) -> list[Contribution]:
-    """Return the checked contributions of sites, in the sorted order of their names."""
+    """Return the checked contributions of sites, sorted by name."""
     return [
         Contribution(
             site=site,
@@ -122,7 +122,7 @@ def contributions(sites: Iterable[str] = SITES, number: int = 0) -> list[Contrib
 
 
 def layout_of(updates: Updates) -> ModelLayout:
-    """Return the layout of the model that the updates are of."""
+    """Return the layout of the model to which the updates belong."""
     return ModelLayout.of(next(iter(updates.values())))
 
 
@@ -134,9 +134,9 @@ def run_round(
     steps: int | None = None,
     order: Sequence[str] | None = None,
 ) -> FLModel:
-    """Run one round of an aggregator that has begun its run; return its step with its report.
+    """Run one round of an aggregator whose run has begun; return its step with its report.
 
-    ``steps``: of every site alike. ``order``: in which the updates arrive.
+    ``steps``: the same for every site. ``order``: the order in which the updates arrive.
     """
     aggregator.begin_round(layout_of(updates), updates, number, ROUNDS)
     for site in order if order is not None else updates:
@@ -145,7 +145,7 @@ def run_round(
 
 
 def refusal_of(act: Callable[[], object], kind: type[FDGError]) -> str:
-    """Return the sentence with which ``act`` is refused; empty if it is not."""
+    """Return the message of the ``kind`` error that ``act`` raises; empty if it raises none."""
     try:
         act()
     except kind as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every local objective promises. Each function takes a class and raises ``AssertionError`` where it is broken."""
+"""The contract of every local objective. Each function takes a class and raises ``AssertionError`` on a violation."""
 
 import copy
 import json
@@ -25,18 +25,18 @@ NETWORKS = (("convnet", "linear"), ("groupnorm_convnet", "two_layer"))
 
 
 def network(objective: Objective, name: str = "convnet", head: str = "linear") -> ExtractorClassifier:
-    """Return a small network as the objective trains it, in training mode."""
+    """Return a small network, adapted by the objective, in training mode."""
     model = build_model(name, CLASSES, seed=1, head=head)
     return objective.adapt(model, (channels_of(model), SIZE, SIZE), 1).train()
 
 
 def channels_of(model: ExtractorClassifier) -> int:
-    """Return the channels of the images that a network takes."""
+    """Return the number of channels of a network's images."""
     return int(next(model.extractor.parameters()).shape[1])
 
 
 def make_batches(channels: int = 3, seed: int = 0, sizes: Sequence[int] = (4, 5)) -> list[Batch]:
-    """Return batches of random images; the first labels count up, so that every class is in the first batch."""
+    """Return batches of images ``[B, C, 16, 16]`` and labels ``[B]``; the first batch contains every class."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (torch.randn(size, channels, SIZE, SIZE, generator=generator), torch.arange(size) % CLASSES) for size in sizes
@@ -46,7 +46,7 @@ def make_batches(channels: int = 3, seed: int = 0, sizes: Sequence[int] = (4, 5)
 def train(
     model: ExtractorClassifier, local: LocalObjective, batches: Sequence[Batch], momentum: float = 0.0
 ) -> Trained:
-    """Train ``model`` in place as a site does; return what became of it."""
+    """Train ``model`` in place as a site does; return its update and numbers of steps."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
     own = [*model.parameters(), *local.parameters()]
     optimizer = torch.optim.SGD(own, lr=RATE, momentum=momentum, weight_decay=5e-4)
@@ -83,12 +83,12 @@ def by_hand(model: ExtractorClassifier, batches: Sequence[Batch]) -> Tensors:
 
 
 def site_round(site: str = "photo", number: int = 0) -> SiteRound:
-    """Return where a site stands."""
+    """Return the description of a site's round: site, round number, the test's seed and learning rate."""
     return SiteRound(site, number, seed=1, learning_rate=RATE)
 
 
 def report_of(objective: Objective, received: Tensors, seed: int) -> tuple[Tensors, Tensors]:
-    """Return what a site with images of its own reports of a round, and its update."""
+    """Return the report and the update of a site, with its own images, in one round."""
     model = network(objective)
     batches = make_batches(channels_of(model), seed)
     report = objective.report_received(model, see(model, batches), CLASSES)
@@ -100,7 +100,7 @@ def report_of(objective: Objective, received: Tensors, seed: int) -> tuple[Tenso
 
 
 def begun(objective: Objective) -> Exchange | None:
-    """Return the server's half in a round that has begun; None if there is none."""
+    """Return the server side in a round that has begun; None if there is none."""
     model = network(objective)
     exchange = objective.exchange(model, CLASSES, num_sites=2)
     if exchange is not None:
@@ -109,7 +109,7 @@ def begun(objective: Objective) -> Exchange | None:
 
 
 def learned(objective: Objective) -> Exchange | None:
-    """Return the server's half after a round of two sites; None if there is none."""
+    """Return the server side after a round of two sites; None if there is none."""
     exchange = begun(objective)
     if exchange is not None:
         sites = {f"site-{seed}": report_of(objective, {}, seed) for seed in (7, 8)}
@@ -118,16 +118,16 @@ def learned(objective: Objective) -> Exchange | None:
 
 
 def received_by(objective: Objective) -> Tensors:
-    """Return what the server sends after a round of two sites; empty for a method that exchanges nothing."""
+    """Return what the server sends after a round of two sites; empty for a method without an exchange."""
     exchange = learned(objective)
     return {} if exchange is None else exchange.down()
 
 
-# --- promises -------------------------------------------------------------------------------------------------------
+# --- contract -------------------------------------------------------------------------------------------------------
 
 
 def its_settings_make_it_again(class_: ObjectiveClass) -> None:
-    """Name and settings say all of it."""
+    """Name and settings determine the objective completely."""
     objective = class_()
     assert objective.settings()["name"] == class_.name
     assert class_(**{name: value for name, value in objective.settings().items() if name != "name"}) == objective
@@ -135,7 +135,7 @@ def its_settings_make_it_again(class_: ObjectiveClass) -> None:
 
 
 def neutral_settings_are_fedavg_to_the_bit(class_: ObjectiveClass) -> None:
-    """With ``neutral`` settings training is FedAvg's; also whatever was received, where ``neutral_when_received``."""
+    """With ``neutral`` settings, training is FedAvg's, even for received tensors if ``neutral_when_received``."""
     if class_.neutral is None:
         return
     objective = class_(**class_.neutral)
@@ -151,7 +151,7 @@ def neutral_settings_are_fedavg_to_the_bit(class_: ObjectiveClass) -> None:
 
 
 def what_is_not_neutral_is_not_fedavg(class_: ObjectiveClass) -> None:
-    """With its own settings, and what a round of others made, training differs and stays finite."""
+    """With its own settings and the tensors from a round of other sites, training differs and stays finite."""
     objective = class_()
     if class_.neutral == {} and objective.exchange(network(objective), CLASSES) is None:
         return
@@ -164,7 +164,7 @@ def what_is_not_neutral_is_not_fedavg(class_: ObjectiveClass) -> None:
 
 
 def the_loss_is_a_finite_scalar_that_trains(class_: ObjectiveClass) -> None:
-    """The loss is a scalar, leaves no gradient behind, and has one for the parameters; also under autocast."""
+    """The loss is a scalar, leaves no gradient behind, and has one for every parameter, even under autocast."""
     objective = class_()
     sent = received_by(objective)
     for dtype in (torch.float32, torch.bfloat16):
@@ -207,14 +207,14 @@ def reports_change_nothing_and_are_plain_tensors(class_: ObjectiveClass) -> None
 
 
 def what_leaves_is_declared(class_: ObjectiveClass) -> None:
-    """A site reports something exactly if the class names it (``report``) and there is a server's half to read it."""
+    """A site reports something exactly if the class names it (``report``) and a server side reads it."""
     objective = class_()
     report, _ = report_of(objective, {}, 7)
     assert bool(report) == (class_.report is not None) == (begun(objective) is not None)
 
 
 def what_was_not_asked_for_is_refused_by_the_site(class_: ObjectiveClass) -> None:
-    """What a server sends that does not fit ends in one sentence, also with neutral settings."""
+    """Unexpected tensors from the server raise an error of one sentence, even with neutral settings."""
     for settings in ({}, class_.neutral or {}):
         objective = class_(**settings)
         model, sent = network(objective), received_by(objective)
@@ -225,7 +225,7 @@ def what_was_not_asked_for_is_refused_by_the_site(class_: ObjectiveClass) -> Non
 
 
 def damaged(sent: Tensors) -> dict[str, dict[str, Any]]:
-    """Return ways in which tensors do not fit, of tensors that do."""
+    """Return damaged variants of valid tensors, by the kind of damage."""
     ways: dict[str, dict[str, Any]] = {"more": {**sent, "more": torch.zeros(2)}}
     if sent:
         name = min(name for name in sent if sent[name].is_floating_point())
@@ -242,7 +242,7 @@ def damaged(sent: Tensors) -> dict[str, dict[str, Any]]:
 
 
 def a_broken_report_is_refused_by_its_site(class_: ObjectiveClass) -> None:
-    """What a site reports that does not fit is refused by the site's name, and nothing of it is kept."""
+    """An invalid report raises an error with the site's name, and none of it is kept."""
     objective = class_()
     exchange = begun(objective)
     if exchange is None:
@@ -256,7 +256,7 @@ def a_broken_report_is_refused_by_its_site(class_: ObjectiveClass) -> None:
 
 
 def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
-    """Whoever reports first, the server learns the same; a report that was read and not used leaves no trace."""
+    """The server learns the same for any order of reports; a report that was read but not used leaves no trace."""
     objective = class_()
     found = []
     reports = {f"site-{seed}": report_of(objective, {}, seed) for seed in (7, 8, 9)}
@@ -272,7 +272,7 @@ def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
 
 
 def a_state_that_was_saved_goes_on_as_if_unbroken(class_: ObjectiveClass) -> None:
-    """What the server learned, saved and taken back by a new server's half, sends the same, and learns the same."""
+    """A new server side, restored from a saved state, sends and learns the same as the original."""
     objective = class_()
     unbroken, other = learned(objective), begun(objective)
     if unbroken is None or other is None:
@@ -288,7 +288,7 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: ObjectiveClass) -> Non
 
 
 def a_repeated_round_has_the_same_bits(class_: ObjectiveClass) -> None:
-    """The same site in the same round draws the same, and keeps the same."""
+    """The same site in the same round draws the same random numbers and keeps the same state."""
     objective = class_()
     sent, states, kept = received_by(objective), [], []
     for _ in range(2):
@@ -314,4 +314,4 @@ OBJECTIVE_CONTRACT: tuple[Callable[[ObjectiveClass], None], ...] = (
     a_state_that_was_saved_goes_on_as_if_unbroken,
     a_repeated_round_has_the_same_bits,
 )
-"""All promises of a local objective."""
+"""The complete contract of a local objective."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every weighting promises. Each function takes a class and raises ``AssertionError`` where it is broken."""
+"""The contract of every weighting. Each function takes a class and raises ``AssertionError`` on a violation."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ WeightingClass = type[Weighting]
 
 
 def weights_lie_on_the_simplex(class_: WeightingClass) -> None:
-    """Weights are float64 ``[U]``, non-negative, and sum to one, in every round and for any of the sites."""
+    """Weights are float64 ``[U]``, non-negative, and sum to one, in every round and for any subset of the sites."""
     weigh = class_()
     for number, sites in enumerate((list(SITES), ["photo"], ["art", "sketch"], list(SITES))):
         weights = weigh(contributions(sites, number), round_of(number))
@@ -27,7 +27,7 @@ def weights_lie_on_the_simplex(class_: WeightingClass) -> None:
 
 
 def one_site_has_all_the_weight(class_: WeightingClass) -> None:
-    """A site alone has the weight one, to the bit."""
+    """A single site has exactly the weight one."""
     assert class_()(contributions(["photo"]), RoundOf(0, ROUNDS, ("photo",))).tolist() == [1.0]
 
 
@@ -40,14 +40,14 @@ def sites_that_say_the_same_weigh_the_same(class_: WeightingClass) -> None:
 
 
 def permuted_sites_permute_the_weights(class_: WeightingClass) -> None:
-    """What a site says counts, and not in which place it stands."""
+    """Permuting the contributions permutes the weights."""
     of_round = contributions()
     weights, turned = class_()(of_round, round_of(0)), class_()(of_round[::-1], round_of(0))
     torch.testing.assert_close(turned, weights.flip(0), rtol=1e-9, atol=1e-12)
 
 
 def contributions_stay_as_they_were(class_: WeightingClass) -> None:
-    """A weighting reads, and changes nothing."""
+    """A weighting does not modify its inputs."""
     of_round = contributions()
     before = [(one.num_samples, dict(one.reports), one.training) for one in of_round]
     class_()(of_round, round_of(0))
@@ -55,7 +55,7 @@ def contributions_stay_as_they_were(class_: WeightingClass) -> None:
 
 
 def a_state_that_was_saved_goes_on_as_if_unbroken(class_: WeightingClass) -> None:
-    """Saved as JSON after a round and taken back by a new one, the weights are those of an unbroken run."""
+    """A new weighting, restored from JSON after a round, returns the weights of an uninterrupted run."""
     unbroken = class_()
     for number in range(3):
         state = json.loads(json.dumps(unbroken.state(), allow_nan=False))
@@ -67,7 +67,7 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: WeightingClass) -> Non
 
 
 def what_cannot_be_weighed_is_refused_by_its_site(class_: WeightingClass) -> None:
-    """A contribution that says nothing of itself is refused by name when it comes, or can be weighed."""
+    """A contribution without metadata raises an error with the site's name on arrival, or can be weighted."""
     bare = replace(contributions(["photo"])[0], num_samples=None, training=None, reports={})
     weigh = class_()
     refused = refusal_of(partial(weigh.check, bare), ContributionError)
@@ -78,14 +78,14 @@ def what_cannot_be_weighed_is_refused_by_its_site(class_: WeightingClass) -> Non
 
 
 def what_it_learns_from_is_declared(class_: WeightingClass) -> None:
-    """Whatever reads more of a site than its number of samples learns, and says what the site shares for it."""
+    """A weighting that uses more than a site's number of samples learns, and declares what the site shares for it."""
     if class_.needs_reports or class_.needs_training_loss:
         assert class_.learns
         assert class_.shares
 
 
 def round_of(number: int) -> RoundOf:
-    """Return where a round of all sites stands."""
+    """Return the description of a round of all sites."""
     return RoundOf(number, ROUNDS, tuple(sorted(SITES)))
 
 
@@ -99,4 +99,4 @@ WEIGHTING_CONTRACT: tuple[Callable[[WeightingClass], None], ...] = (
     what_cannot_be_weighed_is_refused_by_its_site,
     what_it_learns_from_is_declared,
 )
-"""All promises of a weighting."""
+"""The complete contract of a weighting."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures from the records of finished runs; :func:`make_pictures` computes what one kind of figure shows.
+"""Figures from the records of finished runs; :func:`make_pictures` computes the figures of one kind.
 
-Numbers first: every kind has a function from runs to a :class:`Picture`, which needs no matplotlib. ``drawing`` makes
-an image of it, :func:`render_csv` a file of the numbers.
+Numbers first: every kind has a function from runs to a :class:`Picture` that does not need matplotlib. ``drawing``
+turns a picture into an image, :func:`render_csv` into a file of numbers.
 """
 
 from fdg_plugins.analysis.figures.kinds import ALL, KINDS, Request, kinds_of, make_pictures

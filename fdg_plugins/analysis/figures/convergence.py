@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The score against rounds, on the source domains' validation splits and on the held-out domain, per method.
+"""The score over rounds, on the source domains' validation splits and on the held-out domain, per method.
 
 Such figures are Fig. 5 of the FedDIM paper and Fig. 5 and 6 of the FedIIR paper.
 """
@@ -23,19 +23,19 @@ SOURCES = "source validation, mean over domains"
 
 
 def target_by_round(run: Run) -> dict[float, float]:
-    """Return the score on the held-out domain, no percentage, of the model after each round; 0 is the initial one."""
+    """Return the score of the model after each round on the held-out domain, not in percent; 0 is the initial model."""
     found = {evaluation.after_round: evaluation.target for evaluation in run.record.evaluations}
     return {after: score for after, score in found.items() if score is not None}
 
 
 def sources_by_round(run: Run) -> dict[float, float]:
-    """Return the mean score over the source domains' validation splits; only where all expected sites judged."""
+    """Return the mean score over the source domains' validation splits, if all expected sites evaluated the model."""
     found = {evaluation.after_round: evaluation.source_mean for evaluation in run.record.evaluations}
     return {after: score for after, score in found.items() if score is not None}
 
 
 def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
-    """Return one chart with a panel per held-out domain; ``SettingsError`` if the runs are not comparable."""
+    """Return one chart with a panel per held-out domain; raise ``SettingsError`` if the runs are not comparable."""
     runs, notes = checked(runs)
     groups, score = group_runs(runs), runs[0].record.score
     panels = tuple(

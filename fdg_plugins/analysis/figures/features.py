@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extractor's features of images of all domains, laid out in a plane by t-SNE (FedDIM paper, Fig. 4).
+"""The extractor's features of images of all domains, embedded in a plane by t-SNE (FedDIM paper, Fig. 4).
 
 Reference: van der Maaten, Hinton, "Visualizing Data using t-SNE", JMLR 2008. Near neighbours stay near; distances
-between clusters, their sizes and the axes mean nothing.
+between clusters, their sizes and the axes have no meaning.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ PERPLEXITY = 30.0
 
 
 def features(run: Run, chosen: Chosen, images: Images, samples: int) -> Scatter:
-    """Return where the images lie: of each domain at most ``samples`` unseen ones, evenly over its classes.
+    """Return the embedded images: at most ``samples`` unseen images per domain, evenly over its classes.
 
     Raises ``DataError`` if the images are not those of the run, or the features are not finite.
     """
@@ -67,17 +67,17 @@ def extract(model: ExtractorClassifier, batches: Batches) -> np.ndarray:
 
 
 def perplexity_of(count: int) -> float:
-    """Return the perplexity for ``count`` images: 30, which is usual, or less where there are few."""
+    """Return the perplexity for ``count`` images: 30, the usual value, or less for few images."""
     return min(PERPLEXITY, max(1.0, (count - 1) / 3))
 
 
 def lay_out(vectors: np.ndarray, seed: int) -> np.ndarray:
-    """Return the places ``[n, 2]`` of ``vectors: [n, D]``; the same for the same seed.
+    """Return the embedding ``[n, 2]`` of ``vectors: [n, D]``; the same for the same seed.
 
-    Raises ``DataError`` for less than four vectors, which t-SNE cannot lay out.
+    Raises ``DataError`` for fewer than four vectors, which t-SNE cannot embed.
     """
     if len(vectors) < 4:
         raise DataError(f"there are {len(vectors)} images that took no part in training; expected at least 4.")
     method = TSNE(n_components=2, init="pca", perplexity=perplexity_of(len(vectors)), random_state=seed)
-    with threadpool_limits(limits=1):  # more threads add in another order, and t-SNE makes much of a last bit
+    with threadpool_limits(limits=1):  # more threads change the order of sums, and t-SNE amplifies a last bit
         return method.fit_transform(vectors)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generalization gap over rounds: its mean over the sites, and how far they lie apart (FedDG-GA paper, Fig. 3).
+"""The generalization gap over rounds: its mean and its spread over the sites (FedDG-GA paper, Fig. 3).
 
-The gap of a site in a round is the loss of the global model that it received, minus the loss of its own model after
-its last local training before, both on its validation split: positive if the global model is worse. It follows from
-the record for every method in the same way. FedDG-GA's own gaps are the same numbers unless it was told to take them
+A site's gap in a round is the loss of the global model that it received, minus the loss of its own model after
+its previous local training, both on its validation split: positive if the global model is worse. It is computed from
+the record in the same way for every method. FedDG-GA's own gaps are the same numbers unless it is set to compute them
 from accuracies or from the training split.
 """
 
@@ -30,9 +30,9 @@ DEVIATION = "std over sites (nats)"
 
 
 def gaps_by_round(run: Run) -> dict[int, dict[str, float]]:
-    """Return the gap of each site whose update a round used, if it had trained before: from the second round on.
+    """Return the gap of each site whose update a round used and that had trained before: from the second round on.
 
-    Where a site withholds its losses, or one is not finite, it has no gap.
+    A site that withholds its losses, or whose loss is not finite, has no gap.
     """
     received = {
         evaluation.after_round: {site: score.loss for site, score in evaluation.sites.items()}
@@ -54,7 +54,7 @@ def mean_by_round(run: Run) -> dict[float, float]:
 
 
 def deviation_by_round(run: Run) -> dict[float, float]:
-    """Return the standard deviation of the gaps over the sites (divisor n: they are all there are), of two or more."""
+    """Return the standard deviation of the gaps over two or more sites (divisor n, since these are all the sites)."""
     return {
         number: statistics.pstdev(by_site.values())
         for number, by_site in gaps_by_round(run).items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of one figure, parted by method and settings; what stands below the figure; means over seeds."""
+"""The runs of one figure, grouped by method and settings; the figure's caption; means over seeds."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from fdg_plugins.record.text import marks
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one method with its settings; ``label`` tells it from its neighbours."""
+    """The runs of one method with its settings; ``label`` distinguishes it from other groups."""
 
     method: str
     label: str
@@ -26,13 +26,13 @@ class Group:
 
     @property
     def slug(self) -> str:
-        """The label as a part of a file's name: ``fedomg-kappa-0.1``."""
+        """The label as a part of a file name: ``fedomg-kappa-0.1``."""
         words = "".join(letter if letter.isalnum() or letter in "._" else " " for letter in self.label.lower())
         return "-".join(words.split())
 
 
 def checked(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Return runs that may stand in one figure, each once, and a note for each copy that was left out.
+    """Return comparable runs, each once, and a note for each copy that was left out.
 
     Raises ``SettingsError`` if they differ in more than method, held-out domain and seed.
     """
@@ -42,7 +42,7 @@ def checked(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
 
 
 def group_runs(runs: Iterable[Run], apart_from: str = "") -> tuple[Group, ...]:
-    """Return the runs by method and settings, sorted as in tables; the setting ``apart_from`` makes no group."""
+    """Return the runs grouped by method and settings, except the setting ``apart_from``, sorted as in tables."""
     members: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         members.setdefault((run.method, tuple(_settings(run, apart_from).items())), []).append(run)
@@ -75,9 +75,9 @@ def targets_of(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float]]) -> dict[float, Estimate]:
-    """Return mean and standard deviation over the runs, one per seed, at each ``x`` at which one of them has a value.
+    """Return mean and standard deviation over the runs, one per seed, at each ``x`` for which a run has a value.
 
-    ``values`` gives a run's own, by ``x``; a value that is not finite counts as none.
+    ``values`` returns a run's values by ``x``; a value that is not finite is ignored.
     """
     by_x: dict[float, dict[int, float]] = {}
     for run in runs:
@@ -94,15 +94,15 @@ def site_look(run: Run, site: str) -> Look:
 
 
 def origin_of(runs: Sequence[Run]) -> Origin:
-    """Return what the runs were made on."""
+    """Return the data behind the runs."""
     record = runs[0].record
     return Origin(record.data, record.stand_in, record.initial_weights.label)
 
 
 def caption_of(runs: Sequence[Run], lines: Iterable[Line] = ()) -> str:
-    """Return the line that every figure carries: the marks, the data, how the runs were made, over how many seeds.
+    """Return the caption of a figure: the marks, the data, the settings of the runs, and the number of seeds.
 
-    ``lines`` are means over seeds; where one has several, the caption says what its band is.
+    ``lines`` are means over seeds; if one has several, the caption explains its band.
     """
     record, protocols = runs[0].record, [run.record.protocol for run in runs]
     mark = f"[{marks(record)}] " if marks(record) else ""

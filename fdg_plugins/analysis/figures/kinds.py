@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of figures by name, and what each needs."""
+"""The kinds of figures by name, and the inputs of each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ FEATURE_SAMPLES = 100
 
 
 def no_track(items: Iterable[tuple[float, float]], what: str, total: int) -> Iterable[tuple[float, float]]:
-    """Hand out ``items`` and show nothing."""
+    """Yield ``items`` and show nothing."""
     return items
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks of a figure; each kind reads what concerns it.
+    """A user's options for a figure; each kind reads those that it needs.
 
     Args:
-        selection: the rule by which the model of a run is chosen (``sensitivity``, ``features``).
+        selection: the rule that chooses a run's model (``sensitivity``, ``features``).
         setting: the setting on the x axis (``sensitivity``); None: the only one that varies.
         data_root: folder that holds the data sets (``surface``, ``features``).
-        cache: where the stand-in is drawn; None: the user's cache.
-        sites: three whose models span the plane (``surface``); None: the first three by name.
+        cache: the folder in which the stand-in is drawn; None: the user's cache.
+        sites: three sites whose models span the plane (``surface``); None: the first three by name.
         points: models along each side of the grid (``surface``).
         samples: images of the held-out domain (``surface``: 200), or of each domain (``features``: 100).
-        track: hands out the steps of what takes long, and may show how far it is.
+        track: yields the steps of long computations, and may show progress.
     """
 
     selection: str = SOURCE_VALIDATION
@@ -88,14 +88,14 @@ KINDS: Mapping[str, Callable[[Sequence[Run], Request], tuple[Picture, ...]]] = {
     "features": _features,
     "surface": _surface,
 }
-"""By name, a function from runs, of which there is at least one, and a request to the figures of that kind.
+"""A map from the name of a kind to a function of one or more runs and a request that returns the figures.
 
-What takes longest comes last.
+The slowest kinds come last.
 """
 
 
 def kinds_of(word: str) -> tuple[str, ...]:
-    """Return the kinds that a user names: one, or all of them; ``SettingsError``, listing them, for anything else."""
+    """Return the kinds that a user names: one, or all; raise ``SettingsError``, listing them, for anything else."""
     if word == ALL:
         return tuple(KINDS)
     if word not in KINDS:
@@ -106,10 +106,10 @@ def kinds_of(word: str) -> tuple[str, ...]:
 
 
 def make_pictures(kind: str, runs: Sequence[Run], request: Request = Request()) -> tuple[Picture, ...]:
-    """Return the numbers of the figures of one kind, for at least one run.
+    """Return the numbers of the figures of one kind, for one or more runs.
 
-    Raises what the kind raises: ``SettingsError`` for an unknown kind, for runs that may not stand in one figure and
-    for a request that they cannot meet, ``DataError`` for files and numbers that are not there.
+    Raises ``SettingsError`` for an unknown kind, for runs that are not comparable and for a request that they cannot
+    meet; ``DataError`` for missing files and numbers.
     """
     (name,) = kinds_of(kind)
     pictures = tuple(picture for picture in KINDS[name](runs, request) if next(picture.rows(), None) is not None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a figure of one run needs beside the record: the run's models, and images of its domains."""
+"""The inputs of a figure of one run in addition to its record: the run's models, and images of its domains."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ BATCH = 64
 
 
 def device() -> torch.device:
-    """Return where the machine computes fastest."""
+    """Return the fastest device of this machine."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -33,7 +33,7 @@ def empty_model(run: Run) -> ExtractorClassifier:
 
 
 def read_model(run: Run, file: Path) -> dict[str, torch.Tensor]:
-    """Return the state dict in ``file``; ``DataError`` if it cannot be read or is of another network."""
+    """Return the state dict in ``file``; raise ``DataError`` if it cannot be read or belongs to another network."""
     state = load_tensors(file)
     expected = {name: tuple(value.shape) for name, value in empty_model(run).state_dict().items()}
     found = {name: tuple(value.shape) for name, value in state.items()}
@@ -47,7 +47,7 @@ def read_model(run: Run, file: Path) -> dict[str, torch.Tensor]:
 
 
 class Chosen(NamedTuple):
-    """The global model that a selection rule chose, and after which round."""
+    """The global model that a selection rule chose, and the round after which it was chosen."""
 
     rule: str
     after_round: int
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
 def global_model(run: Run, rule: str) -> Chosen:
     """Return the global model that a selection rule chose.
 
-    Raises ``SettingsError`` for a rule whose model no run keeps, and ``DataError`` if the file is not there.
+    Raises ``SettingsError`` for a rule whose model the run does not keep, and ``DataError`` if the file is missing.
     """
     files = {choice.rule: (choice.after_round, choice.file) for choice in run.record.choices if choice.file}
     if rule not in files:
@@ -69,15 +69,15 @@ def global_model(run: Run, rule: str) -> Chosen:
 
 
 def last_model(run: Run) -> dict[str, torch.Tensor]:
-    """Return the global model after the last round; ``DataError`` if its file is not there."""
+    """Return the global model after the last round; raise ``DataError`` if its file is missing."""
     return read_model(run, _kept(run, LAST_FILE))
 
 
 def local_models(run: Run, sites: Sequence[str] | None) -> dict[str, dict[str, torch.Tensor]]:
-    """Return the models of three sites after their last training, those of the first three by name if none are named.
+    """Return the models of three sites after their last training; by default, those of the first three by name.
 
-    Raises ``DataError`` if the run kept none or less than three, and ``SettingsError`` for sites that are not three or
-    have none.
+    Raises ``DataError`` if the run kept none or fewer than three, and ``SettingsError`` if ``sites`` are not three
+    distinct sites with a model.
     """
     folder = run.folder / LOCAL_FOLDER
     files = {file.stem: file for file in sorted(folder.glob("*.safetensors"))}
@@ -103,14 +103,14 @@ def _kept(run: Run, name: str) -> Path:
 
 
 class Images:
-    """The images of a run's domains as it saw them: same data, same split.
+    """The images of a run's domains as the run used them: the same data, the same split.
 
     Args:
-        run: whose.
-        data_root: the folder that holds the data sets; not for runs on the stand-in or on an installed data set.
-        cache: where the stand-in is or will be drawn; default: the user's cache.
+        run: the run.
+        data_root: the folder that holds the data sets; unused for runs on the stand-in or on an installed data set.
+        cache: the folder in which the stand-in is drawn; default: the user's cache.
 
-    Raises ``DataError`` if the data root is missing, or holds drawings where the run had images or the reverse.
+    Raises ``DataError`` if the data root is missing, or if exactly one of data root and run used the stand-in.
     """
 
     def __init__(self, run: Run, data_root: Path | None, cache: Path | None = None) -> None:
@@ -131,13 +131,13 @@ class Images:
         self._root = root.path
 
     def open(self, domain: str) -> DomainData:
-        """Return a domain; ``DataError`` if its images are not those of the run."""
+        """Return a domain; raise ``DataError`` if its images are not those of the run."""
         protocol = self._run.record.protocol
         data = open_domain(
             self._root, protocol.dataset, domain, seed=protocol.seed, max_samples=protocol.max_samples_per_domain
         )
         for reply in self._run.record.census.values():
-            # One site's part of a domain has a name and a hash of its own; what it is a part of must agree.
+            # One site's part of a domain has its own name and hash; the split that it is a part of must agree.
             whole = reply.split.partition("/part")[0]
             if reply.domain == domain and (
                 whole != data.split or (whole == reply.split and reply.split_hash != data.split_hash)
@@ -149,24 +149,27 @@ class Images:
         return data
 
     def unseen(self, data: DomainData) -> tuple[Sample, ...]:
-        """Return the images that took no part in training: of a source the validation split, else the test split."""
+        """Return the images not used for training: a source's validation split, or the held-out domain's test split."""
         return data.test if data.domain == self._run.target else data.validation
 
     def draw(self, data: DomainData, count: int) -> tuple[Sample, ...]:
-        """Return at most ``count`` unseen images, as evenly over the classes as there are images, by the run's seed."""
+        """Return at most ``count`` unseen images, spread over the classes as evenly as possible, by the run's seed."""
         generator = numpy_generator(self._run.seed, "figure", data.dataset, data.domain)
         unseen = self.unseen(data)
         shuffled = [unseen[place] for place in generator.permutation(len(unseen))]
         return balanced(shuffled, count)
 
     def batches(self, data: DomainData, samples: Sequence[Sample]) -> Batches:
-        """Return the images in batches, images ``[B, C, S, S]`` and labels ``[B]``, as the run's sites judged them."""
+        """Return the images in batches, images ``[B, C, S, S]`` and labels ``[B]``, as the sites evaluated them.
+
+        The images are resized to the run's ``image_size`` S, in pixels.
+        """
         size = self._run.record.protocol.image_size
         return list(evaluation_batches(data, samples, image_size=size, batch_size=BATCH))
 
 
 def balanced(samples: Sequence[Sample], count: int) -> tuple[Sample, ...]:
-    """Return ``count`` samples, or all if there are fewer: one of each class in turn, each class's in their order.
+    """Return ``count`` samples, or all if there are fewer, taken from the classes in turn and in order within a class.
 
     The result is sorted by class, then by file.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points; and these as CSV.
+"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points; and their CSV.
 
-Whatever is drawn stands here first, in plain units: fractions, seconds, rounds.
+Everything drawn is defined here first, in plain units: fractions, seconds, rounds.
 """
 
 import csv
@@ -17,7 +17,7 @@ from fdg_plugins.analysis.figures.style import Look
 
 @dataclass(frozen=True)
 class Origin:
-    """What the numbers were measured on; it stands in every line of their CSV."""
+    """The data behind the numbers, repeated in every line of their CSV."""
 
     data: str
     stand_in: bool
@@ -26,9 +26,9 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What all figures have. ``name`` is the file's, without suffix; ``caption`` says how the numbers were made.
+    """The fields that all figures share. ``name`` is the file name without suffix; ``caption`` describes the numbers.
 
-    ``notes`` are for who makes the figure: what was not counted.
+    ``notes`` inform the author of the figure about data that was left out.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Picture:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the numbers, one line of the CSV each; all lines have the same keys."""
+        """Yield the numbers, one dictionary per line of the CSV; all have the same keys."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: a mean over seeds at each ``x``. ``quantity`` is what is measured, where a panel shows two.
+    """One line: a mean over seeds at each ``x``. ``quantity`` is the measured quantity if a panel shows two.
 
-    ``is_constant``: the thing has no such ``x``, and is shown across the panel for comparison.
+    ``is_constant``: the method does not depend on ``x``; the line crosses the panel for comparison.
     """
 
     label: str
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes with a title, the label of ``y`` with its unit, and lines."""
+    """Axes with a title, a label of ``y`` with its unit, and lines."""
 
     title: str
     y_label: str
@@ -68,7 +68,7 @@ class Panel:
 
 
 class Scale(StrEnum):
-    """What the axis of ``x`` holds."""
+    """The kind of the ``x`` axis."""
 
     ROUNDS = "rounds"
     LINEAR = "linear"
@@ -78,11 +78,11 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(Picture):
-    """Panels of lines, at most ``columns`` side by side. Lines of the first of ``quantities`` are solid, of the second
-    dotted.
+    """Panels of lines, at most ``columns`` side by side. The lines of the first of ``quantities`` are solid, of the
+    second dotted.
 
-    ``legend`` are all labels of lines in the legend's order, by default that of the lines. ``categories`` are the texts
-    of ``x`` = 0, 1, ... where the values are no numbers.
+    ``legend`` contains all labels of lines in the legend's order, by default that of the lines. ``categories`` are the
+    texts at ``x`` = 0, 1, ... if the values are not numbers.
     """
 
     x_label: str
@@ -145,7 +145,7 @@ class Bars(Picture):
 
 @dataclass(frozen=True)
 class PlacedModel:
-    """A model on a surface, or beside it: its place there, its own loss and error, and its distance from the plane."""
+    """A model on or near a surface: its coordinates, its own loss and error, and its distance from the plane."""
 
     label: str
     look: Look
@@ -158,7 +158,7 @@ class PlacedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Surface(Picture):
-    """Loss and error (fractions) over a plane of models, ``[len(y)][len(x)]``, and the models that mark it."""
+    """Loss and error (fractions) over a plane of models, ``[len(y)][len(x)]``, and the models marked in it."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -193,7 +193,7 @@ class Surface(Picture):
 
 @dataclass(frozen=True)
 class FeaturePoint:
-    """One image in the plane; ``file`` tells it from all others of the data set."""
+    """One image in the plane; ``file`` identifies it within the data set."""
 
     domain: str
     class_name: str
@@ -225,7 +225,7 @@ class Scatter(Picture):
 
 
 def render_csv(picture: Picture) -> str:
-    """Return the plotted numbers under their header, nothing rounded; fractions stay fractions."""
+    """Return the plotted numbers as CSV with a header, unrounded; fractions stay fractions."""
     origin = {
         "data": picture.origin.data,
         "stand_in": str(picture.origin.stand_in).lower(),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""The plane through three models, and where another model lies beside it.
+r"""The plane through three models, and the position of any model relative to it.
 
-With ``u`` and ``v`` from the first model to the second and third, over trainable parameters, Gram and Schmidt give
-the axes ``e1 = u / |u|`` and ``e2 = (v - <v, e1> e1) / h``, with ``h`` the length of that bracket. The corners are
-``(0, 0)``, ``(|u|, 0)`` and ``(<v, e1>, h)``, and one unit is one unit of distance between models. A point is an affine
-combination of the corners, ``(1 - s - t) first + s second + t third``, with ``t = y / h`` and
-``s = (x - t <v, e1>) / |u|``; with the same three coefficients go the float buffers. So the axes, which are as
-large as the model, are never made.
+With ``u`` and ``v`` from the first model to the second and third, over trainable parameters, Gram-Schmidt yields the
+axes ``e1 = u / |u|`` and ``e2 = (v - <v, e1> e1) / h``, where ``h`` is the norm of the expression in parentheses. The
+corners are ``(0, 0)``, ``(|u|, 0)`` and ``(<v, e1>, h)``, and one unit is one unit of distance between models. A point
+is an affine combination of the corners, ``(1 - s - t) first + s second + t third``, with ``t = y / h`` and
+``s = (x - t <v, e1>) / |u|``; float buffers are combined with the same three coefficients. The axes, which are as
+large as the model, are therefore never computed.
 """
 
 import math
@@ -21,13 +21,13 @@ from fdg_plugins.errors import DataError
 
 State = Mapping[str, torch.Tensor]
 
-# Below this part of its own length the third model's distance from the line is rounding.
+# Below this fraction of the third model's distance from the first, its distance from the line is rounding error.
 _ON_ONE_LINE = 1e-6
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model lies: the foot of its perpendicular in the plane, and its distance from the plane (L2)."""
+    """A model's position: the foot of its perpendicular in the plane, and its distance from the plane (L2)."""
 
     x: float
     y: float
@@ -39,7 +39,7 @@ class Plane:
 
     Args:
         corners: the three state dicts.
-        kinds: the kind of each of their entries, by which the plane is found and its points are made.
+        kinds: the kind of each of their entries, which determines how entries are used and combined.
 
     Raises ``DataError`` if the models lie on one line.
     """
@@ -74,12 +74,12 @@ class Plane:
         return {name: self._entry(name, coefficients) for name in self._corners[0]}
 
     def place(self, model: State) -> Place:
-        """Return where ``model`` lies."""
+        """Return the position of ``model``."""
         offset = self._between(self._corners[0], model)
         x = inner_product(offset, self._to_second) / self._width
         y = (inner_product(offset, self._to_third) - self._foot * x) / self._height
         _, second, third = self.coefficients(x, y)
-        # Taken from the rest itself: the difference of two squares would be rounding where the model is in the plane.
+        # From the residual itself: for a model in the plane, a difference of two squares would be rounding error.
         minus = torch.tensor([1.0, -second, -third], dtype=torch.float64)
         rest = {
             name: combine(minus, [value, self._to_second[name], self._to_third[name]]) for name, value in offset.items()
@@ -98,7 +98,7 @@ class Plane:
         if self._kinds[name] is ParameterKind.INTEGER_BUFFER:
             return self._corners[0][name].clone()
         value = combine(coefficients, [corner[name] for corner in self._corners])
-        # Beyond the triangle a coefficient is negative, but no variance is.
+        # Outside the triangle a coefficient is negative, but a variance must not be.
         return value.clamp_(min=0) if name.endswith("running_var") else value
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a round goes, per method (FedOMG paper, Fig. 14)."""
+"""The duration of a round and its parts, per method (FedOMG paper, Fig. 14)."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ PARTS: Mapping[str, Callable[[RoundRecord], float | None]] = {
     "local training, slowest site": _slowest,
     "aggregation at the server": lambda finished: finished.aggregation_seconds,
 }
-"""What is measured in a round, in seconds; None where no site's update was used."""
+"""The measured parts of a round, in seconds; None if no site's update was used."""
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return lower quartile, median and upper quartile, between values linearly; of a single value, itself thrice."""
+    """Return lower quartile, median and upper quartile, linearly interpolated; for a single value, it three times."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
@@ -37,7 +37,7 @@ def seconds_of(runs: Sequence[Run], part: Callable[[RoundRecord], float | None])
 
 
 def time_per_round(runs: Sequence[Run]) -> tuple[Bars, ...]:
-    """Return bars per method over all rounds of all its runs; ``SettingsError`` if the runs are not comparable."""
+    """Return bars per method over all rounds of all its runs; raise ``SettingsError`` if runs are not comparable."""
     runs, notes = checked(runs)
     groups = group_runs(runs)
     devices = sorted({run.record.census[site].device for run in runs for site in run.record.sources})

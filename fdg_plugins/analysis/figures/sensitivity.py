@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The score on the held-out domain against one setting of the method or of the protocol.
+"""The score on the held-out domain as a function of one setting of the method or of the protocol.
 
 Such figures are Fig. 3, 4 and 6 of the FedOMG paper (kappa, server learning rate, local epochs), Fig. 6 of the FedDIM
 paper (strength and momentum) and Table 3 of the FedDG-GA paper (step size).
@@ -29,7 +29,7 @@ from fdg_plugins.settings.protocol import Protocol
 
 AVERAGE = "average of the held-out domains"
 DECADE = 10.0
-# What runs may differ in anyway: a table's columns and seeds, and what names a method.
+# Settings in which runs may differ anyway: a table's columns and seeds, and what identifies a method.
 _NO_AXIS = ("target", "seed", "objective", "gap_split")
 
 
@@ -50,7 +50,7 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def chosen_setting(runs: Sequence[Run], setting: str | None) -> str:
-    """Return ``setting``, or if it is None the only one that varies; ``SettingsError`` if there is nothing to plot."""
+    """Return ``setting``, by default the only one that varies; raise ``SettingsError`` if there is nothing to plot."""
     varied = varied_settings(runs)
     if setting is None:
         if len(varied) == 1:
@@ -66,11 +66,11 @@ def chosen_setting(runs: Sequence[Run], setting: str | None) -> str:
 
 
 def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Chart, ...]:
-    """Return one chart: a panel per held-out domain and, with all of them, one of their average; a line per method.
+    """Return one chart: a panel per held-out domain and, if all are present, one of their average; a line per method.
 
-    A method without the setting is a level line. Raises ``SettingsError`` if no setting varies, or several do and
-    none is named, or the runs differ in anything else that is not the method's, and ``DataError`` if no run has a
-    score under the selection rule ``rule``.
+    A method without the setting is a level line. Raises ``SettingsError`` if no setting varies, if several vary and
+    none is named, or if the runs differ in settings that are not the method's; ``DataError`` if no run has a score
+    under the selection rule ``rule``.
     """
     setting = chosen_setting(runs, setting)
     kept, notes = _checked_apart(runs, setting)
@@ -104,7 +104,7 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
 
 
 class _Axis:
-    """Values of a setting as places on an axis: themselves if all are numbers, else their rank as texts."""
+    """Values of a setting as positions on an axis: the values if all are numbers, else their rank as text."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         known = {value for value in values if value is not None}
@@ -124,7 +124,7 @@ class _Axis:
 
 
 def _checked_apart(runs: Sequence[Run], setting: str) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Return runs that may stand in one figure in which the setting varies, each once, and notes."""
+    """Return runs that are comparable except for the varying setting, each once, and notes."""
     if setting in Protocol.model_fields:
         check_comparable([_with(run, setting, getattr(runs[0].record.protocol, setting)) for run in runs])
     else:
@@ -137,7 +137,7 @@ def _checked_apart(runs: Sequence[Run], setting: str) -> tuple[tuple[Run, ...], 
 
 
 def _with(run: Run, setting: str, value: Any) -> Run:
-    """Return the run as if it had been made with another value of a setting of the protocol."""
+    """Return the run with another value of a setting of the protocol."""
     protocol = run.record.protocol.model_copy(update={setting: value})
     return Run(run.folder, run.record.model_copy(update={"protocol": protocol}))
 

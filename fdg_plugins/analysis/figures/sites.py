@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server made of each site's update, round by round: its cosine with the step, and its weight in it.
+"""The server's numbers for each site's update, round by round: its cosine with the step, and its weight in the step.
 
 The first is Fig. 5 of the FedOMG paper.
 """
@@ -25,7 +25,7 @@ from fdg_plugins.record.run_record import AggregationRecord
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that the server has for each site: its name, and its field of the record."""
+    """A number that the server computes for each site: its name, and its field of the record."""
 
     name: str
     field: str
@@ -40,8 +40,8 @@ WEIGHT = Quantity("p, reference weight", "weights")
 def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return a chart per method: a panel per held-out domain, a line per site.
 
-    The cosine with the mean is shown where the direction is another one. ``SettingsError`` if the runs are not
-    comparable.
+    The cosine with the mean is shown if the direction differs from the mean. Raises ``SettingsError`` if the runs are
+    not comparable.
     """
     runs, notes = checked(runs)
     return tuple(
@@ -53,7 +53,7 @@ def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
 def weights(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return a chart per method: a panel per held-out domain, a line per site.
 
-    Shown are the reference weights; where the method matches updates, its gamma, and the reference weights beside it.
+    It shows the reference weights; for a method that matches updates, gamma and the reference weights. Raises
     ``SettingsError`` if the runs are not comparable.
     """
     runs, notes = checked(runs)
@@ -64,7 +64,7 @@ def weights(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
 
 def site_by_round(run: Run, site: str, quantity: Quantity) -> dict[float, float]:
-    """Return a site's number in each round in which its update was used."""
+    """Return a site's number in each round that used its update."""
     found = {
         finished.round: _values(finished.aggregation, quantity).get(site)
         for finished in run.record.rounds
@@ -125,7 +125,7 @@ def _lines(group: Group, target: str, quantities: Sequence[Quantity]) -> Iterato
 
 
 def _label(run: Run, site: str) -> str:
-    """Return what the legend calls a site: itself, or its domain where that has several sites."""
+    """Return a site's label in the legend: its name, or its domain if that has several sites."""
     domain = run.record.census[site].domain
     of_domain = [other for other in run.record.sources if run.record.census[other].domain == domain]
     return site if len(of_domain) == 1 else f"{domain} ({len(of_domain)} sites)"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How figures look: one colour and marker per method, domain and class, told apart by the colour-blind and in grey.
+"""The look of figures: one colour and marker per method, domain and class, distinguishable without colour vision.
 
-Reference: Okabe, Ito, "Color Universal Design", 2008, for the colours; their yellow is left out, which a thin line on
-white paper loses. Where colours look alike in a grey print, the markers differ.
+Reference: Okabe, Ito, "Color Universal Design", 2008, for the colours, without their yellow, which is too faint for a
+thin line on white paper. Colours that look alike in a greyscale print have different markers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
 @dataclass(frozen=True)
 class Look:
-    """A colour, and the marker that tells it from its neighbours in a grey print (matplotlib's names of both)."""
+    """A colour, and a marker that distinguishes it in a greyscale print (matplotlib's names of both)."""
 
     colour: str
     marker: str
@@ -37,16 +37,16 @@ _METHODS = {
 
 
 def numbered_look(number: int) -> Look:
-    """Return the look of the ``number``-th of some things, counted from 0; the first 63 differ."""
-    # Every turn through the colours moves the markers on by one, so that no pair comes back early.
+    """Return the look of item ``number``, counted from 0; the first 63 differ."""
+    # Each cycle through the colours shifts the markers by one, so no pair recurs early.
     return Look(PALETTE[number % len(PALETTE)], MARKERS[(number + number // len(PALETTE)) % len(MARKERS)])
 
 
 def method_looks(methods: Sequence[str]) -> list[Look]:
-    """Return a look for each entry: a method's first entry has the method's own, in every figure.
+    """Return a look for each entry; a method's first entry has the method's own look, in every figure.
 
-    Further entries of a method, which are its other settings, and methods without a look of their own get what is
-    free, colours and markers that nobody has first.
+    Further entries of a method, with other settings, and methods without a look of their own get free looks, starting
+    with unused colours and markers.
     """
     looks: list[Look | None] = [
         _METHODS.get(method) if method not in methods[:place] else None for place, method in enumerate(methods)
@@ -60,7 +60,7 @@ def method_looks(methods: Sequence[str]) -> list[Look]:
 
 
 def domain_order(dataset: str, domains: Iterable[str]) -> tuple[str, ...]:
-    """Return ``domains`` without repetitions in the order of the data set, those that it does not know last."""
+    """Return ``domains`` without repetitions in the order of the data set, unknown domains last."""
     known = _known_domains(dataset)
     return tuple(sorted(set(domains), key=lambda name: (known.index(name) if name in known else len(known), name)))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss and error on the held-out domain over the plane through three sites' own models, the global one marked.
+"""Loss and error on the held-out domain over the plane through three sites' own models, with the global model marked.
 
-Such figures are Fig. 4 of the FedDG-GA paper and Fig. 3 of the FedDIM paper: where averaging works, the global model
-lies in a wider and lower valley than the models that it came from.
+Such figures are Fig. 4 of the FedDG-GA paper and Fig. 3 of the FedDIM paper: if averaging works, the global model lies
+in a wider and lower valley than the local models.
 """
 
 import math
@@ -23,14 +23,14 @@ from fdg_plugins.tasks import TASKS, Score
 from fdg_plugins.training.loop import Arithmetic, evaluate
 
 GLOBAL = "global model"
-MARGIN = 0.25  # beyond the outermost models on each side, as a part of the larger extent
-IN_THE_PLANE = 1e-4  # of the distance from the nearest corner: float32 parameters are rounded
+MARGIN = 0.25  # beyond the outermost models on each side, as a fraction of the larger extent
+IN_THE_PLANE = 1e-4  # as a fraction of the distance from the nearest corner: float32 parameters are rounded
 
 Track = Callable[[Iterable[tuple[float, float]], str, int], Iterable[tuple[float, float]]]
 
 
 class Grid(NamedTuple):
-    """The places at which a surface is measured."""
+    """The points at which a surface is evaluated."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -39,11 +39,11 @@ class Grid(NamedTuple):
 def surface(
     run: Run, corners: Mapping[str, State], last: State, images: Images, points: int, samples: int, track: Track
 ) -> Surface:
-    """Return the surface of ``run`` over ``points`` times ``points`` models, each judged on at most ``samples`` images.
+    """Return the surface of ``run`` over ``points`` x ``points`` models, each evaluated on at most ``samples`` images.
 
-    ``corners`` are the models of three sites after the last round, ``last`` is the global model made of them;
-    ``track`` hands out the points, and may show how far it is. Raises ``DataError`` if the corners span no plane, or
-    the images are not those of the run.
+    ``corners`` are the models of three sites after the last round, ``last`` is the global model aggregated from them;
+    ``track`` yields the points and may show progress. Raises ``DataError`` if the corners span no plane, or if the
+    images are not those of the run.
     """
     data = images.open(run.target)
     drawn = images.draw(data, samples)
@@ -75,14 +75,14 @@ def surface(
 
 
 class Judged(NamedTuple):
-    """The mean loss of a model, and how far its score is from the best there can be."""
+    """The mean loss of a model, and the distance of its score from the best possible one."""
 
     loss: float
     error: float
 
 
 class Judge:
-    """Judges state dicts on images that stay in memory, in evaluation mode, where the machine computes fastest."""
+    """Evaluates state dicts on images kept in memory, in evaluation mode, on the fastest device of the machine."""
 
     def __init__(self, run: Run, batches: Batches) -> None:
         self._task = TASKS.get(run.record.protocol.task)
@@ -102,7 +102,7 @@ class Judge:
 
 
 def grid_around(places: Sequence[tuple[float, float]], points: int) -> Grid:
-    """Return ``points`` times ``points`` places, evenly over the places' bounding box and a margin around it."""
+    """Return ``points`` x ``points`` grid points, evenly over the bounding box of ``places`` plus a margin."""
     lows = [min(place[axis] for place in places) for axis in (0, 1)]
     highs = [max(place[axis] for place in places) for axis in (0, 1)]
     margin = MARGIN * max(high - low for low, high in zip(lows, highs, strict=True))
@@ -114,7 +114,7 @@ def grid_around(places: Sequence[tuple[float, float]], points: int) -> Grid:
 
 
 def relative(place: Place, plane: Plane) -> float:
-    """Return a model's distance from the plane as a part of its distance from the nearest corner; 0 in a corner."""
+    """Return a model's distance from the plane as a fraction of that from the nearest corner; 0 at a corner."""
     nearest = min(math.hypot(place.x - x, place.y - y, place.distance) for x, y in plane.corners)
     return place.distance / nearest if nearest > 0 else 0.0
 

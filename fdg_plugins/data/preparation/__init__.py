@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preparing a data set on disk: from a download to the layout that ``open_domain`` reads, checked and hashed.
+"""Prepare a data set on disk: from a download to the layout that ``open_domain`` reads, checked and hashed.
 
     source = open_source(Path("~/Downloads/pacs").expanduser())
     prepared = prepare(dataset_spec("pacs"), source, Path("/data"))
-    prepared.verdict.differences  # empty if the images are those that the data set is known to have
+    prepared.verdict.differences  # empty if the images match the known counts of the data set
 
-``sources`` and ``archives`` read what was downloaded, ``hub`` downloads, ``layouts`` and ``camera_traps`` say which
-file becomes which, ``copying`` brings them there, ``counts`` and ``manifest`` check them.
+``sources`` and ``archives`` read the download, ``hub`` downloads, ``layouts`` and ``camera_traps`` map source files to
+target files, ``copying`` copies them, ``counts`` and ``manifest`` check them.
 """
 
 from fdg_plugins.data.preparation.archives import open_source

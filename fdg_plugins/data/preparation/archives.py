@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zip and tar archives as sources: nothing is unpacked as the archive wishes, names and kinds of members are checked.
+"""Zip and tar archives as sources; names and kinds of members are checked, and the archive chooses no path on disk.
 
-A member with an absolute name, a name that leads out of the archive, a link or a device refuses the whole archive.
+An absolute name, a name that leads out of the archive, a link or a device makes the whole archive unacceptable.
 """
 
 import lzma
@@ -28,7 +28,7 @@ from fdg_plugins.errors import DataError
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
-# What the two modules raise on archives that are damaged, encrypted, or compressed in a way they do not know.
+# Exceptions of zipfile and tarfile for archives that are damaged, encrypted, or compressed by an unknown method.
 _BROKEN = (
     OSError,
     EOFError,
@@ -59,7 +59,7 @@ def open_source(path: Path) -> Source:
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether ``path`` is a file that is named like an archive."""
+    """Return whether ``path`` is a file with the name of an archive."""
     return path.name.lower().endswith(SUFFIXES) and not is_hidden(path.name) and path.is_file()
 
 
@@ -77,7 +77,7 @@ class ZipSource(Source):
         self.files = {file: info.file_size for file, info in self._members.items()}
 
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """Read in the order of the archive."""
+        """Read the files in the order of the archive."""
         with self._opened() as archive:
             for file, info in ((file, info) for file, info in self._members.items() if file in wanted):
                 with _translated(self._path), archive.open(info) as stream:
@@ -93,7 +93,7 @@ class ZipSource(Source):
 
 
 class TarSource(Source):
-    """The files in a tar archive, compressed or not; it is read from its beginning once to list it, once to copy."""
+    """The files in a tar archive, compressed or not; it is read from the start once to list it and once to copy."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -101,7 +101,7 @@ class TarSource(Source):
         self.files = _named(((member.name, member.size) for _, member in self._walked()), path)
 
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """Read in the order of the archive, and no further than the last wanted file."""
+        """Read the files in the order of the archive, up to the last wanted file."""
         left = set(wanted)
         for archive, member in self._walked():
             if (file := safe_path(member.name, self._path)) in left:
@@ -113,12 +113,12 @@ class TarSource(Source):
     def _content(self, archive: tarfile.TarFile, member: tarfile.TarInfo, file: str) -> bytes:
         with _translated(self._path):
             stream = archive.extractfile(member)
-            if stream is None:  # never so for a regular file
+            if stream is None:  # cannot happen for a regular file
                 raise DataError(f"archive {self._path} holds {file}, which is no file.")
             return read_bounded(stream, f"file {file} in {self._path}")
 
     def _walked(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-        """Yield the regular files; DataError at the first link, device or pipe."""
+        """Yield the regular files; raise DataError at the first link, device or pipe."""
         with _translated(self._path):
             archive = tarfile.open(self._path, "r:*")  # noqa: SIM115
         with archive:
@@ -127,7 +127,7 @@ class TarSource(Source):
                     member = archive.next()
                 if member is None:
                     return
-                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep all that it has met
+                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep every member it has read
                 if member.isdir():
                     continue
                 if not member.isreg():
@@ -139,7 +139,7 @@ class TarSource(Source):
 
 
 def safe_path(name: str, archive: Path) -> str | None:
-    """Return the path of a member, None for hidden ones; DataError if it leads out of the archive or is not plain."""
+    """Return the path of a member, None if hidden; raise DataError if it is not plain or leads out of the archive."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     strange = "\\" in name or re.match("[A-Za-z]:", name) is not None or not name.isprintable()
     if name.startswith("/") or ".." in parts or strange or not parts:
@@ -171,7 +171,7 @@ def _named(members: Iterator[tuple[str, T]], archive: Path) -> dict[str, T]:
 
 @contextmanager
 def _translated(archive: Path) -> Iterator[None]:
-    """Turn what a broken archive raises into one sentence."""
+    """Turn the exceptions of a broken archive into a DataError of one sentence."""
     try:
         yield
     except _BROKEN as error:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Caltech camera traps, as published: images in one folder, and annotations that label them.
 
-Reference: Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization" (DomainBed), ICLR 2021, whose choice of
-places and species this is: an image goes into the folder of its place and of each species that it is annotated with.
+Reference: Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization" (DomainBed), ICLR 2021, which selected these
+places and species: an image goes into the folder of its place and of each species in its annotations.
 
-Differences: DomainBed copies images one by one and stops at one that is missing; here those are counted and left out.
+Differences: DomainBed copies images one by one and stops at a missing one; here, missing images are counted and
+omitted.
 """
 
 from collections.abc import Iterator
@@ -21,10 +22,10 @@ _LISTS = ("images", "annotations", "categories")
 
 
 def annotated_files(spec: ImageFolderSpec, source: Source) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return which file becomes which: from ``<domain>/<class>/<image>`` to the path in ``source``; and remarks.
+    """Return a map from ``<domain>/<class>/<image>`` to the path in ``source``, and remarks.
 
-    All annotations in the format of COCO count (``*.json``, others are passed over). Raises DataError, naming the
-    file, if one of them does not hold what the format says, or if two different images have the same name.
+    Reads all annotations in COCO format (``*.json``; other files are ignored). Raises DataError, naming the file, if
+    annotations do not conform to the format, or if two different images have the same name.
     """
     places = {domain.removeprefix("location_"): domain for domain in spec.domains}
     images = _by_name(source)
@@ -62,7 +63,7 @@ def _by_name(source: Source) -> dict[str, list[str]]:
 
 
 def _annotations(source: Source, file: str) -> dict[str, Any] | None:
-    """Return the content of a file with annotations, None if it is another kind of JSON."""
+    """Return the content of an annotation file, None if it is another kind of JSON."""
     content = parse_json(source.read_one(file), f"file of annotations {file} in {source.name}")
     is_coco = isinstance(content, dict) and all(isinstance(content.get(name), list) for name in _LISTS)
     return content if is_coco else None
@@ -71,7 +72,7 @@ def _annotations(source: Source, file: str) -> dict[str, Any] | None:
 def _chosen(
     content: dict[str, Any], places: dict[str, str], classes: tuple[str, ...]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield domain, class and file name of every annotation of a chosen species at a chosen place."""
+    """Yield domain, class and file name of every annotation of a selected species at a selected place."""
     names = {category["id"]: category["name"] for category in content["categories"]}
     images = {
         image["id"]: (places[str(image["location"])], PurePosixPath(image["file_name"]).name)

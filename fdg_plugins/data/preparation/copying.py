@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing the planned files to their places, so that an interruption at any moment can be gone on from.
+"""Copy the planned files to their targets; an interrupted copy can be resumed at any point.
 
-A file has its final name only when it is complete. What is there with the same content is left alone.
+A file gets its final name only when it is complete. Existing files with the same content are left alone.
 """
 
 import gzip
@@ -30,7 +30,7 @@ class Track(Protocol):
     """Shows the progress of a long loop: yields the ``total`` elements of ``items`` one by one."""
 
     def __call__(self, items: Iterable[T], what: str, total: int) -> Iterable[T]:
-        """Return ``items``; ``what`` is what is done with them."""
+        """Return ``items``; ``what`` describes the operation on them."""
 
 
 def untracked(items: Iterable[T], what: str, total: int) -> Iterable[T]:
@@ -40,16 +40,16 @@ def untracked(items: Iterable[T], what: str, total: int) -> Iterable[T]:
 
 @dataclass(frozen=True)
 class Copied:
-    """How many files were written (or linked), and how many were there already with the same content."""
+    """The number of files written (or linked), and of files that already existed with the same content."""
 
     written: int
     kept: int
 
 
 def copy_files(plan: Plan, source: Source, target: Path, *, link: bool = False, track: Track = untracked) -> Copied:
-    """Bring every item of ``plan`` below ``target``, the resolved folder of the data set.
+    """Copy every item of ``plan`` below ``target``, the resolved folder of the data set; return the counts.
 
-    ``link`` makes hard links to the source's own files where the file system can, which take no space. Raises
+    If ``link`` is true and the file system allows it, hard links to the source's own files save the space. Raises
     DataError if the disk is too small, a file cannot be read or written, or a path leads out of ``target``.
     """
     _make_folders(plan, target)
@@ -74,7 +74,7 @@ def copy_files(plan: Plan, source: Source, target: Path, *, link: bool = False, 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Keep others from preparing the same folder at the same time; DataError if another is at it."""
+    """Keep other processes from preparing the same folder; raise DataError if one is already preparing it."""
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _is_same_file(item: Item, source: Source, target: Path) -> bool:
 
 
 def _linked(item: Item, source: Source, target: Path) -> bool:
-    """Make the target a hard link to the source's file; False if that cannot be done."""
+    """Make the target a hard link to the source's file; return False if that is impossible."""
     path = source.path_of(item.source)
     if path is None or item.packed:
         return False
@@ -112,16 +112,17 @@ def _linked(item: Item, source: Source, target: Path) -> bool:
         part.unlink(missing_ok=True)
         os.link(path, part)
         part.replace(target / item.target)
-    except OSError:  # another file system, or one without links: the file is copied
+    except OSError:  # another file system, or one without links: copy the file instead
         part.unlink(missing_ok=True)
         return False
     return True
 
 
 def _replace(place: Path, content: bytes) -> bool:
-    """Give ``place`` the content; False if it had it.
+    """Write the content to ``place``; return False if it already had that content.
 
-    Not made durable file by file, which takes hours for a large data set: the manifest comes last, and tells.
+    Files are not synced one by one, which takes hours for a large data set: the manifest, written last, tells whether
+    they are complete.
     """
     part = _part(place)
     try:
@@ -142,7 +143,7 @@ def _has(place: Path, content: bytes) -> bool:
 
 
 def _part(place: Path) -> Path:
-    """Return the hidden name of a file that is not complete."""
+    """Return the hidden name of an incomplete file."""
     return place.with_name(f".{place.name}.part")
 
 
@@ -155,7 +156,7 @@ def _unpacked(content: bytes, file: str, source: Source) -> bytes:
 
 
 def _check_space(left: Mapping[str, list[Item]], source: Source, target: Path) -> None:
-    """Refuse to begin what the disk cannot hold."""
+    """Raise DataError, before copying anything, if the files exceed the free space."""
     needed = 0
     for file, items in left.items():
         for place in (target / item.target for item in items):

@@ -13,12 +13,12 @@ from fdg_plugins.data.origins import Release, origin_of
 from fdg_plugins.errors import DataError
 
 Counts = Mapping[str, Mapping[str, int]]
-"""Images by domain (of MNIST: by part) and class."""
+"""Images by domain (MNIST: by part) and class."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The release that was found, None if no number is known, and how the images differ from it, as sentences."""
+    """The closest release, None if no numbers are known, and the differences from it, as sentences."""
 
     release: Release | None
     differences: tuple[str, ...]
@@ -30,10 +30,10 @@ class Verdict:
 
 
 def count_images(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Counts:
-    """Count the images of the domains that are below the data root; a site may have one of them only.
+    """Count the images of the domains below the data root; a site may have only one of them.
 
-    Files that are known to be bad count. Raises DataError if no domain is there, and, as opening one does, for class
-    folders that are missing, empty or unexpected, for links out of the root, and for broken files of MNIST.
+    Known bad files are counted. Raises DataError if no domain exists, and, as opening a domain does, for class folders
+    that are missing, empty or unexpected, for links out of the root, and for broken files of MNIST.
     """
     if isinstance(spec, RotatedSpec):
         labels = {part: read_part(root, part, spec.size)[1].tolist() for part in PARTS}
@@ -50,7 +50,7 @@ def count_images(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Counts:
 
 
 def judge(counts: Counts, spec: ImageFolderSpec | RotatedSpec) -> Verdict:
-    """Compare the counts with the release of the data set from which the fewest domains differ."""
+    """Compare the counts with the release of the data set that has the fewest differing domains."""
     releases = origin_of(spec.name).releases
     if not releases:
         return Verdict(None, ())
@@ -64,7 +64,7 @@ def _by_class(names: list[str], classes: tuple[str, ...]) -> dict[str, int]:
 
 
 def _differences(counts: Counts, spec: ImageFolderSpec | RotatedSpec, release: Release) -> Iterator[str]:
-    """Yield one sentence for each domain whose total, or whose counts by class, are not those of the release."""
+    """Yield one sentence for each domain whose total, or whose counts by class, differ from the release."""
     for domain, by_class in counts.items():
         total, expected = sum(by_class.values()), release.images[domain]
         known = dict(zip(spec.classes, release.by_class.get(domain, ()), strict=False))

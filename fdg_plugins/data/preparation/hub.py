@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets from public repositories at Hugging Face, through its optional package ``datasets``.
+"""Data sets from public repositories at Hugging Face, through the optional package ``datasets``.
 
-A repository has a row per image with the columns image, domain and label. The original names of the files are lost
-there, so the images are named by their split and row, and splits by name differ from those of the official archives.
+A repository has one row per image with the columns image, domain and label. It lacks the original file names, so images
+are named by split and row, and splits by name differ from those of the official archives.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from fdg_plugins.errors import DataError, SettingsError
 
 
 class Repository(NamedTuple):
-    """Where a data set is kept, and the splits that together are all of it."""
+    """The name of a data set's repository, and the splits that together make up the data set."""
 
     name: str
     splits: tuple[str, ...]
@@ -31,10 +31,10 @@ _SUFFIXES = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png"}
 
 
 class HubSource(Source):
-    """A repository as a source; opening it downloads it into the cache of ``datasets``, which can go on later."""
+    """A repository as a source; opening it downloads it into the cache of ``datasets``, where it can be resumed."""
 
     def __init__(self, dataset: str) -> None:
-        """Raise SettingsError if no repository is known or ``datasets`` is missing, DataError for other rows."""
+        """Raise SettingsError if no repository is known or ``datasets`` is missing, DataError for malformed rows."""
         if dataset not in REPOSITORIES:
             raise SettingsError(f"data set {dataset} is in no known repository; expected {', '.join(REPOSITORIES)}.")
         repository = REPOSITORIES[dataset]
@@ -44,7 +44,7 @@ class HubSource(Source):
         self.files = dict(self._listed())
 
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """Read row by row; the bytes are those of the repository, not decoded and encoded again."""
+        """Read row by row; yields the bytes stored in the repository, without re-encoding."""
         for file, (split, row) in self._rows.items():
             if file in wanted:
                 yield file, self._content(split, row, self._splits[split][row])
@@ -88,6 +88,6 @@ def _load(repository: str, split: str) -> Any:
 
 
 def _name(rows: Any, row: Mapping[str, Any], column: str) -> str:
-    """Return the name of a domain or class, which is kept as text or as a number with a list of names."""
+    """Return the name of a domain or class, stored as text or as an index into a list of names."""
     value, names = row[column], getattr(rows.features[column], "names", None)
     return str(names[value]) if names and isinstance(value, int) else str(value)

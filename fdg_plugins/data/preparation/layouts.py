@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which file of a source becomes which file of a data set: the published layouts, mapped to this package's own.
+"""Map the files of a source to the files of a data set: from the published layouts to this package's own.
 
-Published archives hold ``<any folders>/<domain>/<class>/<image>``, with names of domains of their own, VLCS in one
-of its forms ``<domain>/<train, crossval or test>/<number of the class>/<image>``.
+Published archives hold ``<any folders>/<domain>/<class>/<image>`` with their own domain names; VLCS also comes as
+``<domain>/<train, crossval or test>/<class number>/<image>``.
 """
 
 import re
@@ -28,16 +28,16 @@ PUBLISHED_DOMAINS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "officehome": {"art": ("Art",), "clipart": ("Clipart",), "product": ("Product",), "real_world": ("Real World",)},
 }
-"""Published names of the domains' folders that differ from ours; case and punctuation are ignored."""
+"""Published names of domain folders that differ from ours; comparison ignores case and punctuation."""
 
 _SPLITS = ("train", "crossval", "test")
-_UNION = "full"  # in VLCS, the images of train/ and crossval/ once more, named <train or crossval>_<file>
+_UNION = "full"  # in VLCS, the images of train/ and crossval/ again, named <train or crossval>_<file>
 _MNIST_NAME = re.compile(r"(train|t10k)-(images|labels)[-.](idx\d-ubyte)(\.gz)?")
 
 
 @dataclass(frozen=True)
 class Item:
-    """One file to be made: ``target`` is its path below the data set's folder; ``packed`` is undone by gunzip."""
+    """One file to create: ``target`` is its path below the data set's folder; if ``packed``, it is gunzipped."""
 
     source: str
     target: str
@@ -54,10 +54,10 @@ class Plan:
 
 
 def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path) -> Plan:
-    """Return what is to be copied from ``source`` to ``target``, the data set's folder.
+    """Return the plan that copies ``source`` to ``target``, the data set's folder.
 
     Raises DataError if the source holds nothing of the data set, holds drawings of the stand-in, has two files for
-    the same image, or lists that do not belong together.
+    the same image, or holds inconsistent lists.
     """
     if marker := next((file for file in source.files if PurePosixPath(file).name == MARKER), None):
         raise DataError(f"source {source.name} holds {marker}: it is the STAND-IN; expected images of {spec.title}.")
@@ -81,7 +81,7 @@ def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path)
 
 
 def expected_layout(spec: ImageFolderSpec | RotatedSpec) -> str:
-    """Return, for an error message, what a source of the data set looks like."""
+    """Return the expected layout of a source of the data set, for an error message."""
     if isinstance(spec, RotatedSpec):
         return f"the files {', '.join(MNIST_FILES)}, with or without .gz"
     names = ", ".join(published[0] for published in _published(spec).values())
@@ -97,12 +97,12 @@ def _published(spec: ImageFolderSpec) -> Mapping[str, tuple[str, ...]]:
 
 
 def _plain(name: str) -> str:
-    """Return a name as it is compared: letters and digits, in small letters."""
+    """Return a name in the form used for comparison: letters and digits only, in lower case."""
     return "".join(character for character in name.lower() if character.isalnum())
 
 
 def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item]:
-    """Yield the images that lie in a folder of a class in a folder of a domain."""
+    """Yield the images in ``<domain>/<class>/`` folders."""
     domains = {_plain(name): domain for domain, names in _published(spec).items() for name in (domain, *names)}
     classes = {_plain(name): name for name in spec.classes}
     numbered = {str(number): name for number, name in enumerate(spec.classes)} if spec.name == "vlcs" else {}
@@ -133,14 +133,14 @@ def _mnist(source: Source) -> Iterator[Item]:
 
 
 def _kfold_lists(spec: ImageFolderSpec, source: Source, target: Path) -> list[Item]:
-    """Return the official split lists, unless they are where the loader finds them already."""
+    """Return the official split lists, except those already in a place where the loader finds them."""
     pattern = re.compile(f"({'|'.join(spec.domains)})_(train|crossval|test)_kfold.txt")
     lists = [file for file in source.files if pattern.fullmatch(PurePosixPath(file).name)]
     return [Item(file, f"splits/{PurePosixPath(file).name}") for file in lists if not _is_below(source, file, target)]
 
 
 def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tuple[list[Item], tuple[str, ...]]:
-    """Keep, of each domain that has DomainNet's lists, the images they name: those of the cleaned release."""
+    """Keep, of each domain with DomainNet's lists, the images that they name: those of the cleaned release."""
     if not spec.name.startswith("domainnet"):
         return items, ()
     listed: dict[str, set[str]] = {}
@@ -161,7 +161,7 @@ def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tu
 
 
 def _paths_in(source: Source, file: str) -> Iterator[str]:
-    """Yield what the lines of a list such as ``clipart/bird/clipart_027_000001.jpg 31`` name."""
+    """Yield the paths in a list of lines such as ``clipart/bird/clipart_027_000001.jpg 31``."""
     try:
         lines = source.read_one(file).decode().splitlines()
     except UnicodeDecodeError as error:
@@ -182,7 +182,7 @@ def _named_by(names: set[str] | None, item: Item) -> bool:
 
 
 def _each_once(items: Iterable[Item], source: Source, target: Path) -> tuple[Item, ...]:
-    """Return one item for each target: what is there already, before others, before a packed or second copy."""
+    """Return one item per target, preferring a file already in place, then any other, then a packed or second copy."""
     chosen: dict[str, tuple[int, Item]] = {}
     for item in items:
         is_second = item.packed or _UNION in item.source.lower().split("/")[-3:]

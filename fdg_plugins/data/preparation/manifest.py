@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a prepared data set: size and SHA-256 of every file, so that a change can be seen later.
+"""The manifest of a prepared data set: size and SHA-256 of every file, to detect later changes.
 
-It covers what is read of the data set: the files in the folders of its domains and the split lists, or MNIST's four
-files. Hidden files and whatever else lies beside them are not part of it.
+It covers the files that the package reads: those in the domain folders and the split lists, or the four files of
+MNIST. Hidden files and any other files in the folder are not part of it.
 """
 
 import hashlib
@@ -33,10 +33,10 @@ class FileRecord(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class Manifest(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
-    """All files of a prepared data set by their POSIX path below ``folder``, the data set's in its data root.
+    """All files of a prepared data set by their POSIX path below ``folder``, the data set's folder in its data root.
 
-    ``release`` names the release whose counts the images had, None if they had those of none. ``sha256`` is
-    the digest of all: that of the lines ``<sha256>  <path>``, sorted by path, as sha256sum writes them.
+    ``release`` names the release whose counts match the images, None if there is none. ``sha256`` is the digest of all
+    files: that of the lines ``<sha256>  <path>``, sorted by path, in the format of sha256sum.
     """
 
     format: int = 1
@@ -48,21 +48,21 @@ class Manifest(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs from a manifest, as sorted paths below the data set's folder."""
+    """The differences from a manifest, as sorted paths below the data set's folder."""
 
     missing: tuple[str, ...]
     extra: tuple[str, ...]
     changed: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Return whether anything differs."""
+        """Return whether there is any difference."""
         return bool(self.missing or self.extra or self.changed)
 
 
 def write_manifest(
     root: Path, spec: ImageFolderSpec | RotatedSpec, release: str | None, *, track: Track = untracked
 ) -> Manifest:
-    """Hash every file of the data set below the resolved data root, and write the manifest into its folder."""
+    """Hash every file of the data set below the resolved data root; write and return the manifest."""
     paths = sorted(_paths(root, spec))
     files = {path: _record(root, spec, path) for path in track(paths, "hashing", len(paths))}
     manifest = Manifest(folder=spec.folder, release=release, sha256=digest(files), files=files)
@@ -71,7 +71,7 @@ def write_manifest(
 
 
 def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest | None:
-    """Return the manifest of a data set, None if it has none; DataError if it is damaged or of another data set."""
+    """Return a data set's manifest, None if it has none; raise DataError if it is damaged or for another data set."""
     path = root / spec.folder / MANIFEST
     if not path.exists():
         return None
@@ -130,7 +130,7 @@ def _record(root: Path, spec: ImageFolderSpec | RotatedSpec, path: str) -> FileR
 
 
 def _paths(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Iterator[str]:
-    """Yield the files of the data set that are there."""
+    """Yield the existing files of the data set."""
     base = root / spec.folder
     if isinstance(spec, RotatedSpec):
         places = [root / MNIST_FOLDER / name for name in MNIST_FILES]

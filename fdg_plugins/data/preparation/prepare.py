@@ -35,16 +35,16 @@ def prepare(
     any_counts: bool = False,
     track: Track = untracked,
 ) -> Prepared:
-    """Bring a data set, or those of its domains that the source has, below ``data_root``, and check it.
+    """Copy a data set, or the domains of it that the source has, below ``data_root``, and check it.
 
-    Calling it again after an interruption goes on; domains prepared before stay. A difference from numbers that are
-    certain leaves the data set without a manifest, unless ``any_counts``. Raises DataError for whatever
-    keeps the data set from being what ``open_domain`` reads; the files copied so far stay.
+    After an interruption, calling it again resumes; previously prepared domains are kept. A difference from certain
+    numbers leaves the data set without a manifest, unless ``any_counts``. Raises DataError for anything that prevents
+    ``open_domain`` from reading the data set; the files copied so far remain.
     """
     root, target = _checked_places(spec, data_root)
     plan = make_plan(spec, source, target)
     with only_one(target):
-        (target / MANIFEST).unlink(missing_ok=True)  # from here on, it no longer says what is there
+        (target / MANIFEST).unlink(missing_ok=True)  # from here on, it no longer describes the files
         copied = copy_files(plan, source, target, link=link, track=track)
         counts = count_images(root, spec)
         verdict = judge(counts, spec)
@@ -56,7 +56,7 @@ def prepare(
 
 
 def _checked_places(spec: ImageFolderSpec | RotatedSpec, data_root: Path) -> tuple[Path, Path]:
-    """Return the resolved data root and the data set's folder in it; DataError if they must not be written to."""
+    """Return the resolved data root and the data set's folder in it; raise DataError if they must not be written."""
     if is_stand_in(data_root, spec.folder):
         raise DataError(f"data root {data_root} holds the STAND-IN; expected another one for images of {spec.title}.")
     if data_root.exists() and not data_root.is_dir():

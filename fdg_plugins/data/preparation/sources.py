@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source of a data set: a folder, an archive, or both together, as named files that can be read.
 
-Nothing is unpacked to be looked at: a source first lists its files, then gives the content of those that are wanted.
+Listing a source unpacks nothing: it first lists its files, then yields the content of the requested ones.
 """
 
 import os
@@ -14,27 +14,27 @@ from fdg_plugins.errors import DataError
 
 MAX_FILES = 2_000_000
 MAX_FILE_BYTES = 512 * 2**20
-"""Limits on the number of files and the size of one; the largest data set has 0.6 million images."""
+"""Limits on the number of files and on the bytes of one file; the largest data set has 0.6 million images."""
 
 T = TypeVar("T")
 
 
 class Readable(Protocol):
-    """A source of named files."""
+    """A binary stream that can be read in bounded pieces."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, fewer only at the end."""
 
 
 class Source(ABC):
-    """Named files: ``files`` maps each path (POSIX, no part of it hidden) to its size in bytes, as stored."""
+    """Named files: ``files`` maps each path (POSIX, no hidden component) to its size in bytes, as stored."""
 
     name: str
     files: Mapping[str, int]
 
     @abstractmethod
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield path and content of each wanted file once, in the source's own order; DataError if one is broken."""
+        """Yield path and content of each wanted file once, in the source's order; raise DataError if one is broken."""
 
     def path_of(self, file: str) -> Path | None:
         """Return the path of ``file`` on this machine, None if it is part of an archive."""
@@ -46,7 +46,7 @@ class Source(ABC):
 
 
 class FolderSource(Source):
-    """The files below a folder, ``without`` some paths. Links that leave it, and linked folders, are refused."""
+    """The files below a folder, ``without`` some paths. Rejects linked folders and links that leave the folder."""
 
     def __init__(self, folder: Path, without: Collection[str] = ()) -> None:
         self.name = str(folder)
@@ -64,7 +64,7 @@ class FolderSource(Source):
             yield file, content
 
     def path_of(self, file: str) -> Path:
-        """Return the path of ``file``, links followed."""
+        """Return the path of ``file`` with links resolved."""
         return (self._root / file).resolve()
 
     def _listed(self) -> Iterator[tuple[str, int]]:
@@ -81,7 +81,7 @@ class FolderSource(Source):
 
 
 class JoinedSource(Source):
-    """Several sources as one; of a path that more than one has, the first one's file is taken."""
+    """Several sources as one; if several hold the same path, the first one's file is used."""
 
     def __init__(self, name: str, parts: Sequence[Source]) -> None:
         self.name = name
@@ -90,30 +90,30 @@ class JoinedSource(Source):
         self._parts = parts
 
     def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """Read from one part after the other."""
+        """Read from the parts in turn."""
         for part in self._parts:
             if own := {file for file in wanted if self._owners[file] is part}:
                 yield from part.read(own)
 
     def path_of(self, file: str) -> Path | None:
-        """Return the answer of the part that has ``file``."""
+        """Return the path given by the part that holds ``file``."""
         return self._owners[file].path_of(file)
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder is not content: names that begin with a dot, and extras of Mac archives."""
+    """Return whether a file or folder is not content: names that begin with a dot, and the extras of Mac archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def bounded(files: dict[str, T], name: str) -> dict[str, T]:
-    """Return ``files``; DataError if there are more than any data set has."""
+    """Return ``files``; raise DataError if there are more than ``MAX_FILES``."""
     if len(files) > MAX_FILES:
         raise DataError(f"source {name} holds {len(files):,} files; expected at most {MAX_FILES:,}.")
     return files
 
 
 def read_bounded(stream: Readable, what: str) -> bytes:
-    """Return all that ``stream`` gives; DataError naming ``what`` if that is more than any file of a data set has."""
+    """Return the content of ``stream``; raise DataError, naming ``what``, if it exceeds ``MAX_FILE_BYTES``."""
     content = stream.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
         raise DataError(f"{what} has more than {MAX_FILE_BYTES:,} bytes; expected an image, a list or annotations.")

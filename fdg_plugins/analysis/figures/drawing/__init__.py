@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the numbers of a figure to an image: :func:`draw` makes it, :func:`render` its bytes. Needs matplotlib.
+"""From the numbers of a figure to an image: :func:`draw` draws it, :func:`render` returns its bytes. Needs matplotlib.
 
-No state of ``pyplot`` is used, and the same numbers give the same bytes.
+It uses no state of ``pyplot``, and the same numbers result in the same bytes.
 """
 
 from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ __all__ = ["FORMATS", "draw", "render"]
 
 
 def draw(picture: Picture) -> Figure:
-    """Return the figure; ``TypeError`` for a picture of a kind that has no drawing."""
+    """Return the figure; raise ``TypeError`` for a kind of picture that has no drawing."""
     match picture:
         case Chart():
             return draw_chart(picture)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bars of medians with their quartiles, one panel per part of a round, each with an axis of its own from zero."""
+"""Bars of medians with their quartiles, one panel per part of a round, each with its own axis from zero."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ PANEL_WIDTH, BAR_HEIGHT, AROUND = 3.0, 0.32, 0.9
 
 
 def draw_bars(bars: Bars) -> Figure:
-    """Return the figure: horizontal bars in the order given, from the top, with the median written beside each."""
+    """Return the figure: horizontal bars in the given order, from the top, with the median next to each."""
     labels = list(dict.fromkeys(bar.label for panel in bars.panels.values() for bar in panel))
     with style():
         figure = new_figure(bars, PANEL_WIDTH * len(bars.panels), BAR_HEIGHT * len(labels) + AROUND)

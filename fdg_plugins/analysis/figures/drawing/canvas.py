@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all figures share: paper, headline, caption, legend, and how a figure becomes the same bytes every time."""
+"""The elements that all figures share: size, title, caption, legend, and rendering to reproducible bytes."""
 
 import io
 import textwrap
@@ -42,21 +42,21 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "xtick.labelsize": SMALL_SIZE,
     "ytick.labelsize": SMALL_SIZE,
-    "text.parse_math": False,  # a $ in a name is a $
+    "text.parse_math": False,  # a $ in a name is a plain $
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "fdg",  # else ids are drawn at random
+    "svg.hashsalt": "fdg",  # otherwise ids are random
 }
 
 
 def style() -> AbstractContextManager[None]:
-    """Return the context in which every figure is drawn and saved; nothing global is changed for good."""
+    """Return the context in which every figure is drawn and saved; global settings are restored on exit."""
     return rc_context(_STYLE)
 
 
 def new_figure(picture: Picture, width: float, height: float, legends: Sequence[Sequence[Artist]] = ()) -> Figure:
     """Return a figure with room for contents of the given size, at least MIN_WIDTH inches wide.
 
-    Title and caption stand above the contents; the legends, one for each sequence of handles, below them.
+    Title and caption are above the contents; the legends, one for each sequence of handles, below them.
     """
     width = max(width, MIN_WIDTH)
     titles = textwrap.wrap(picture.title, int(width * BOLD_PER_INCH))
@@ -89,26 +89,26 @@ def labels_of(handles: Sequence[Artist]) -> list[str]:
 
 
 def columns_for(labels: Sequence[str], inches: float) -> int:
-    """Return how many columns of a legend with these labels go into a width, its rows filled evenly."""
+    """Return the number of columns in which a legend with these labels fits into a width, with evenly filled rows."""
     longest = max(len(label) for label in labels) + 7  # the handle, and the space between columns
     most = max(1, min(len(labels), int(inches * LETTERS_PER_INCH / longest)))
     return -(-len(labels) // -(-len(labels) // most))
 
 
 def legend_inches(labels: Sequence[str], inches: float) -> float:
-    """Return the height of a legend with these labels in a width."""
+    """Return the height in inches of a legend with these labels in a width."""
     return -(-len(labels) // columns_for(labels, inches)) * LEGEND_INCHES + GAP_INCHES
 
 
 def mark_axes(axes: Axes, title: str, x_label: str = "", y_label: str = "") -> None:
-    """Write title and labels; an empty one is left out."""
+    """Set title and labels; an empty label is omitted."""
     axes.set_title(title)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
 
 
 def render(figure: Figure, picture: Picture, form: str) -> bytes:
-    """Return the figure as a ``png`` or ``svg`` file; title and caption are in its metadata, no date is."""
+    """Return the figure as a ``png`` or ``svg`` file; its metadata contain title and caption, but no date."""
     metadata: dict[str, Any] = {"Title": picture.title, "Description": picture.caption}
     if form == "svg":
         metadata["Date"] = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A surface from above: contours of the loss and of the error, and the models that mark the plane."""
+"""A surface from above: contours of the loss and of the error, and the models marked in the plane."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,13 +15,13 @@ from fdg_plugins.analysis.figures.picture import PlacedModel, Surface
 WIDTH, PANEL_WIDTH, AROUND = 9.0, 3.2, 0.8
 MIN_RATIO, MAX_RATIO = 0.4, 1.5
 LEVELS = 12
-LOG_FROM = 10.0  # from this ratio of the largest to the smallest loss on, levels are even in its logarithm
-COLOURS = "viridis"  # even in brightness, so that a grey print keeps the order
+LOG_FROM = 10.0  # above this ratio of the largest to the smallest loss, levels are evenly spaced in its logarithm
+COLOURS = "viridis"  # monotonic in brightness, so a greyscale print keeps the order
 DISTANCE = "distance in the plane (L2 of parameters)"
 
 
 def draw_surface(surface: Surface) -> Figure:
-    """Return the figure: loss on the left, error on the right, one unit as long in x as in y."""
+    """Return the figure: loss on the left, error on the right, with equal units in x and y."""
     ratio = (surface.y[-1] - surface.y[0]) / (surface.x[-1] - surface.x[0])
     height = PANEL_WIDTH * min(max(ratio, MIN_RATIO), MAX_RATIO) + AROUND
     with style():
@@ -53,7 +53,7 @@ def _draw(axes: Axes, surface: Surface, values: np.ma.MaskedArray, title: str, f
 
 
 def levels_of(values: np.ma.MaskedArray) -> tuple[np.ndarray, Normalize]:
-    """Return the levels of the contours, rising, and how they become colours: by logarithm if they span much."""
+    """Return the rising levels of the contours and their colour scale, both logarithmic if they span a wide range."""
     known = values.compressed()
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     if high <= low:

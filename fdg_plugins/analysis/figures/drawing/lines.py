@@ -22,7 +22,7 @@ LEVEL: Stroke = "--"
 
 
 def draw_chart(chart: Chart) -> Figure:
-    """Return the figure: panels that share their axes, in rows of equal length if it can be."""
+    """Return the figure: panels that share their axes, in rows of equal length if possible."""
     rows = -(-len(chart.panels) // chart.columns)
     columns = -(-len(chart.panels) // rows)
     with style():
@@ -50,7 +50,7 @@ def _draw_panel(axes: Axes, chart: Chart, panel: Panel, *, is_leftmost: bool, is
             _draw_band(axes, line) if chart.scale is Scale.ROUNDS else _draw_bars(axes, line)
     mark_axes(axes, panel.title, chart.x_label if is_lowest else "", panel.y_label if is_leftmost else "")
     if is_lowest:
-        axes.tick_params(labelbottom=True)  # below a panel that has none under it, also in an upper row
+        axes.tick_params(labelbottom=True)  # for the lowest panel of a column, even in an upper row
     _set_scale(axes, chart)
     if panel.is_fraction:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
@@ -61,7 +61,7 @@ def _draw_plain(axes: Axes, line: Line, stroke: Stroke) -> None:
 
 
 def _draw_marked(axes: Axes, line: Line, place: int) -> None:
-    # The lines of a panel have their markers at different rounds, so that none hides the others'.
+    # The lines of a panel have their markers at different rounds, so none hides another's.
     every = max(1, len(line.points) // MARKERS_PER_LINE)
     markers = (place % every, every)
     axes.plot(
@@ -107,7 +107,7 @@ def _set_scale(axes: Axes, chart: Chart) -> None:
     places = sorted({x for panel in chart.panels for line in panel.lines for x in line.points})
     if chart.scale is Scale.LOG:
         axes.set_xscale("log")
-    # The values that were tried are the ticks.
+    # Ticks are at the values that were tried.
     labels = [chart.categories[int(place)] if chart.categories else f"{place:g}" for place in places]
     axes.xaxis.set_major_locator(FixedLocator(places))
     axes.xaxis.set_major_formatter(FixedFormatter(labels))
@@ -115,7 +115,7 @@ def _set_scale(axes: Axes, chart: Chart) -> None:
 
 
 def _legends(chart: Chart) -> list[list[Artist]]:
-    """Return the handles of two legends: of what is compared, and of the quantities where there are two."""
+    """Return the handles of two legends: of the compared lines, and of the quantities if there are two."""
     lines = [line for panel in chart.panels for line in panel.lines]
     first = {line.label: line for line in reversed(lines)}
     order = chart.legend or tuple(dict.fromkeys(line.label for line in lines))

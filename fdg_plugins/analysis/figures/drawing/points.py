@@ -21,7 +21,7 @@ MAX_NAMED = 30
 
 
 def draw_scatter(scatter: Scatter) -> Figure:
-    """Return the figure; a legend of more than MAX_NAMED classes is left out, and the panel says so."""
+    """Return the figure; with more than MAX_NAMED classes, the panel states their number instead of a legend."""
     counts = {domain: sum(point.domain == domain for point in scatter.points) for domain in scatter.domain_looks}
     domains = {
         domain: f"{domain} ({'held out, ' if domain == scatter.held_out else ''}{count})"
