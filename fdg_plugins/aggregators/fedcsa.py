@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedCSA: FedAvg, except that each class's row of the last layer is weighted by who holds images of that class.
+"""FedCSA: FedAvg, except that each class's row of the last layer has weights from the sites' shares of that class.
 
 For federations whose sites hold the classes in different proportions, or lack some of them.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedNova: each update is divided by its effective number of local steps, so that more steps do not pull harder.
+"""FedNova: each update is divided by its effective number of local steps, so more steps do not pull harder.
 
 For federations whose sites take different numbers of steps in a round.
 

@@ -44,8 +44,8 @@ class FedOMGAggregator(UpdateAggregator):
         server_lr: eta_g > 0, the factor of the step. 0.05 is the paper's value (Table 4), meant for a pretrained
             network; the authors' code has 0.5. With one, the step is as long as FedAvg's, plus kappa.
         rescale: whether to divide the direction by ``1 + kappa**2``, as the authors' code does.
-        weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or ``{"name": ...,
-            settings}``.
+        weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or
+            ``{"name": ..., settings}``.
     """
 
     reads_parts: ClassVar[bool] = True

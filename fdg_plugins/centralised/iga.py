@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""IGA: the gradients of all domains are pulled towards their mean, so that the domains agree on a direction.
+r"""IGA: the gradients of all domains are pulled towards their mean, so the domains agree on a direction.
 
 Reference: Koyama, Yamaguchi, "When is invariance useful in an Out-of-Distribution Generalization problem ?",
 arXiv:2008.01883, 2020; as DomainBed has it. FedIIR is its federated counterpart, on the classifier's gradients only.

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mathematics of federated domain generalization, as plain functions of tensors that do not depend on FLARE.
 
-Each module can be read beside its paper: it lists the equations and the functions that compute them.
+Each module can be read alongside its paper: it lists the equations and the functions that compute them.
 
 Shapes: U sites in the round, P trainable parameters (flattened), B samples in a batch, Y classes, D features. An
-*update* is local minus global, so that the server adds it. Updates are passed as one matrix ``[U, P]``, as a sequence
+*update* is local minus global, so the server adds it. Updates are passed as one matrix ``[U, P]``, as a sequence
 of ``[P]`` vectors, or as a sequence of mappings from parameter name to tensor.
 
-Sums of many terms are accumulated in float64 and in a fixed order, so that the result has the same bits for any number
+Sums of many terms are accumulated in float64 and in a fixed order, so the result has the same bits for any number
 of threads and any order of arrival.
 
 >>> import torch

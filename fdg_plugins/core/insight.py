@@ -135,10 +135,10 @@ def insight_penalty(
 ) -> torch.Tensor:
     """Return ``1/B sum_i |I_i - J^(y_i)|^2``, differentiable once in ``features [B, D]`` and ``weight [Y, D]``.
 
-    ``global_insight [Y, D, Y]`` is a constant and must be finite everywhere. Samples of classes that are not ``present
-    [Y]`` contribute zero, but count in B. With a strength of zero the gradient is that of the loss alone. ``norms
-    [Y]``: the :func:`squared_norms` of the global insight, worth computing once if it is used for many steps; its
-    values are then best laid out as ``[Y, Y, D]``, transposed in memory.
+    ``global_insight [Y, D, Y]`` is a constant and must be finite everywhere. Samples of classes that are not
+    ``present [Y]`` contribute zero, but count in B. With a strength of zero the gradient is that of the loss alone.
+    ``norms [Y]``: the :func:`squared_norms` of the global insight, worth computing once if it is used for many steps;
+    its values are then best laid out as ``[Y, Y, D]``, transposed in memory.
 
     Accuracy: the expanded square suffers from cancellation. In float32 the error is a few times
     ``1e-7 (|I_i| + |J|)^2``, which hides distances below a thousandth of the norms, and can make the value of a sample

@@ -11,7 +11,7 @@ from fdg_plugins.core.linear import BLOCK
 def squared_norm(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     """Return the sum of the squares of all elements of one or more tensors, as a float64 scalar on their device.
 
-    Summed in float64 over blocks of fixed length, so that the result has the same bits for any number of threads.
+    Summed in float64 over blocks of fixed length, so the result has the same bits for any number of threads.
     It does not synchronise with an accelerator.
 
     >>> squared_norm([torch.tensor([3.0]), torch.tensor([[4.0]])]).item()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedCSA: each class's row of the last layer is averaged with weights by who holds images of that class.
+"""FedCSA: each class's row of the last layer is averaged with weights from the sites' shares of that class.
 
 Choose it if the sites hold the classes in different proportions, or lack some. If all sites have the same shares, it is
 FedAvg, bit for bit. The class counts come from the census, so nothing more leaves a site.

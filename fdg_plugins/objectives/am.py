@@ -71,7 +71,7 @@ class AMObjective(Objective):
 
 @dataclass(frozen=True)
 class LocalAmplitudeMix(LocalRisk):
-    """The task's loss of batches of which a fraction is mixed.
+    """The task's loss of a batch, which is mixed with the given probability.
 
     Each call of :meth:`loss` draws anew from ``generator``, on the CPU, so the mixture does not depend on the device. A
     step that computes the loss of one batch twice (SAM) would see two mixtures; no method here combines the two.

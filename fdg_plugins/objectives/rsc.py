@@ -25,7 +25,7 @@ Buffers: averaged as under FedAvg. The extractor runs once per step, unmuted, so
 once.
 
 Differences: fractions are rounded down (the authors' code rounds up, mutes 1/3.2 of the channels, and uses a share of
-the batch that grows with the epochs). Of equal scores the first are muted, so that their number is exact (the authors'
+the batch that grows with the epochs). Of equal scores the first are muted, so their number is exact (the authors'
 code mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
 """
 
