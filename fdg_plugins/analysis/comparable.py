@@ -76,16 +76,22 @@ def _facts(run: Run) -> Iterator[tuple[str, Any]]:
     yield "the stand-in", "used" if record.stand_in else "not used"
     yield "data", record.data
     yield "data set", run.dataset
-    free, centralised = {*_FREE_FIELDS, *method_fields(record)}, is_centralised(run.method)
-    for name, value in record.protocol.model_dump().items():
-        if name not in free and not (centralised and name in SCHEDULE_SETTINGS):
-            own = centralised and name not in SHARED_SETTINGS
-            yield f"{name} of the {'centralised runs' if own else 'protocol'}", value
-    for name in SCHEDULE_SETTINGS if centralised else ():
-        yield f"{name} of the centralised runs", record.method.settings.get(name)
+    yield from _protocol_facts(run)
     yield "the source of the initial weights", record.initial_weights.label
     yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
     yield from _splits(run)
+
+
+def _protocol_facts(run: Run) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of the protocol that must agree; of a centralised run its schedule stands in their place."""
+    free, centralised = {*_FREE_FIELDS, *method_fields(run.record)}, is_centralised(run.method)
+    schedule = SCHEDULE_SETTINGS if centralised else ()
+    for name, value in run.record.protocol.model_dump().items():
+        if name not in free and name not in schedule:
+            own = centralised and name not in SHARED_SETTINGS
+            yield f"{name} of the {'centralised runs' if own else 'protocol'}", value
+    for name in schedule:
+        yield f"{name} of the centralised runs", run.record.method.settings.get(name)
 
 
 def _splits(run: Run) -> Iterator[tuple[str, Any]]:

@@ -99,7 +99,7 @@ def _look(found: Contents, part: str, place: str, value: Any, depth: int) -> Non
     value = _as_python(value)
     if isinstance(value, torch.Tensor | np.ndarray):
         found.tensors.append(_entry(part, place, value))
-    elif value is None or isinstance(value, bool | int | float | str):
+    elif isinstance(value, bool | int | float | str | None):
         found.values[where] = _text(value) if isinstance(value, str) else value
     elif depth >= DEEPEST:
         found.others[where] = f"{_type(value)}, too deep to look into"

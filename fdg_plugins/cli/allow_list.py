@@ -44,7 +44,12 @@ def allow_list(
     _warn(merge)
     if merge.changes and not dry_run:
         merge.write()
-    verbs = ("would add", "would remove") if dry_run else ("added", "removed")
+    _show(merge, kit, ("would add", "would remove") if dry_run else ("added", "removed"))
+    written = "not written (dry run)" if dry_run else "written" if merge.changes else "left as it was"
+    say(f"{merge.kit.target}: {written}")
+
+
+def _show(merge: "Merge", kit: Path, verbs: tuple[str, str]) -> None:
     counts = f"{verbs[0]} {len(merge.added)}, {verbs[1]} {len(merge.removed)} of FLARE's defaults"
     say(f"{merge.kit.end} kit {kit}: {counts}; {len(merge.entries)} entries in all")
     for entry in merge.added:
@@ -52,8 +57,6 @@ def allow_list(
             say(f"  + {entry}")
     for entry in merge.others:
         say(f"  kept {entry}, which is neither this package's nor FLARE's: added here")
-    written = "not written (dry run)" if dry_run else "written" if merge.changes else "left as it was"
-    say(f"{merge.kit.target}: {written}")
 
 
 def _warn(merge: "Merge") -> None:

@@ -101,12 +101,15 @@ def _check_path(job: Path, path: Path) -> None:
             f"job {job}: {inside} is code that the job brings, expected nothing but README.md in {CUSTOM}/."
         )
     if path.suffix == ".json" and CUSTOM not in inside.parts:
-        for key in _keys(read_json(path)):
-            if not SAFE_KEY.fullmatch(key):
-                raise SettingsError(
-                    f"job {job}: key {key!r} in {inside} would be distorted by nvflare job submit, expected letters, "
-                    "digits and '_' only."
-                )
+        _check_keys(f"job {job}", path, str(inside))
+
+
+def _check_keys(whose: str, path: Path, inside: str) -> None:
+    if distorted := [key for key in _keys(read_json(path)) if not SAFE_KEY.fullmatch(key)]:
+        raise SettingsError(
+            f"{whose}: key {distorted[0]!r} in {inside} would be distorted by nvflare job submit, expected letters, "
+            "digits and '_' only."
+        )
 
 
 def _keys(value: Any) -> Iterator[str]:

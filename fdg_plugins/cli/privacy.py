@@ -198,8 +198,11 @@ def _show(plan: Plan | None, standing: Standing | None, delta: float, asked_nois
         say(f"{rounds} with noise multiplier {_digits(plan.noise_multiplier)}: epsilon {plan.epsilon:.4g} {at}")
         if asked_noise is not None and plan.noise_multiplier > asked_noise:
             say(f"the site's policy raises the noise multiplier from {asked_noise:.6g}")
-    if standing is None:
-        return
+    if standing is not None:
+        _show_standing(standing, at)
+
+
+def _show_standing(standing: Standing, at: str) -> None:
     releases = len(standing.content.releases)
     spent = f"epsilon {standing.spent:.4g} {at}, by {releases} release{'' if releases == 1 else 's'}"
     say(visible(f"site {standing.content.site} has spent {spent} ({standing.file})"))

@@ -149,14 +149,18 @@ def released_meta(site: str, dxo: DXO) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     for key, value in dxo.meta.items():
         if key == META_SAMPLES:
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                refuse(site, "its number of samples is not a whole number above zero")
-            meta[key] = value
+            meta[key] = _samples(site, value)
         elif key == META_REPORT:
             meta[key] = _withheld(site, value)
         elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # these are dropped
             refuse(site, f"its meta holds {_REASONS.get(key) or f'{shorten(key)}, which is not known'}")
     return meta
+
+
+def _samples(site: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        refuse(site, "its number of samples is not a whole number above zero")
+    return value
 
 
 def _withheld(site: str, value: Any) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def _check_sites(sites: Any) -> list[str]:
     if isinstance(sites, str) or not isinstance(sites, Sequence) or not all(isinstance(site, str) for site in sites):
         raise SettingsError(f"sites is {shorten(sites)}, expected a list of names.")
     names = list(sites)
-    if not names or len(set(names)) < len(names) or SERVER_SITE_NAME in names or ALL_SITES in names:
+    if not names or len(set(names)) < len(names) or not {SERVER_SITE_NAME, ALL_SITES}.isdisjoint(names):
         raise SettingsError(f"sites is {shorten(names)}, expected names of sites, each once.")
     for name in names:
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The census: checks that the sites of a run are compatible."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fdg_plugins.errors import CensusError
@@ -35,6 +35,18 @@ def take_census(
     sites = sorted(replies)
     for site in sites[1:]:
         _check_pair(sites[0], replies[sites[0]], site, replies[site])
+    sources, held_out = _roles(replies, sites, target)
+    for site in sites:
+        _check_own(site, replies[site], "held_out" if site in held_out else "source")
+        _check_classes(site, replies[site], task)
+    first = replies[sites[0]]
+    return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
+
+
+def _roles(
+    replies: Mapping[str, CensusReply], sites: Sequence[str], target: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the sources and the held-out sites; at least one of each is needed."""
     sources = tuple(site for site in sites if replies[site].domain != target)
     held_out = tuple(site for site in sites if replies[site].domain == target)
     held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
@@ -42,11 +54,7 @@ def take_census(
         raise CensusError(f"no site holds the held-out domain {target!r}; the sites are {held}.")
     if not sources:
         raise CensusError(f"every site holds the held-out domain {target!r}, so none can train; the sites are {held}.")
-    for site in sites:
-        _check_own(site, replies[site], "held_out" if site in held_out else "source")
-        _check_classes(site, replies[site], task)
-    first = replies[sites[0]]
-    return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
+    return sources, held_out
 
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:

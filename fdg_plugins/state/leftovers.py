@@ -84,14 +84,13 @@ def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None)
     if run is not None and not is_run(run):
         raise SettingsError(f"run is {run!r}, expected the id of a job.")
     processes = list(_processes())
+    age_days = None if run is not None else older_than_days
     found = []
-    for folder in state_folders(place):
-        for path in sorted(folder.iterdir()):
-            if run is None or path.name == run:
-                num_bytes, changed = _size_and_change(path)
-                age_days = None if run is not None else older_than_days
-                reason = _why_kept(path, place.resolve(), changed, processes, age_days)
-                found.append(Leftover(path, num_bytes, changed, reason))
+    for path in (path for folder in state_folders(place) for path in sorted(folder.iterdir())):
+        if run is None or path.name == run:
+            num_bytes, changed = _size_and_change(path)
+            reason = _why_kept(path, place.resolve(), changed, processes, age_days)
+            found.append(Leftover(path, num_bytes, changed, reason))
     return found
 
 

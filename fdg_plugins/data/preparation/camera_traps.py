@@ -31,27 +31,32 @@ def annotated_files(spec: ImageFolderSpec, source: Source) -> tuple[dict[str, st
     images = _by_name(source)
     found: dict[str, str] = {}
     missing: set[str] = set()
+    for domain, class_name, name in _all_chosen(source, places, spec.classes):
+        if name not in images:
+            missing.add(name)
+        elif len(images[name]) > 1:
+            raise DataError(
+                f"source {source.name} has {len(images[name])} images named {name}, {images[name][0]} and "
+                f"{images[name][1]} among them; expected one."
+            )
+        else:
+            found[f"{domain}/{class_name}/{name}"] = images[name][0]
+    return found, (f"{len(missing):,} annotated images are not in the source",) if missing else ()
+
+
+def _all_chosen(source: Source, places: dict[str, str], classes: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """Yield domain, class and name of every image that the annotations in ``source`` choose."""
     for file in source.files:
         if not file.lower().endswith(".json") or (content := _annotations(source, file)) is None:
             continue
         try:
-            chosen = list(_chosen(content, places, spec.classes))
+            chosen = list(_chosen(content, places, classes))
         except (AttributeError, KeyError, TypeError) as error:
             raise DataError(
                 f"annotations {file} in {source.name} lack or misplace {error}; expected images with id, file_name and "
                 "location, annotations with image_id and category_id, categories with id and name."
             ) from error
-        for domain, class_name, name in chosen:
-            if name not in images:
-                missing.add(name)
-            elif len(images[name]) > 1:
-                raise DataError(
-                    f"source {source.name} has {len(images[name])} images named {name}, {images[name][0]} and "
-                    f"{images[name][1]} among them; expected one."
-                )
-            else:
-                found[f"{domain}/{class_name}/{name}"] = images[name][0]
-    return found, (f"{len(missing):,} annotated images are not in the source",) if missing else ()
+        yield from chosen
 
 
 def _by_name(source: Source) -> dict[str, list[str]]:

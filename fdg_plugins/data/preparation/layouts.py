@@ -114,8 +114,12 @@ def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item
         domain = domains.get(_plain(folders[-3] if part else folders[-2]))
         class_name = numbered.get(folders[-1]) or classes.get(_plain(folders[-1]))
         if domain and class_name:
-            prefix = f"{part}_" if part in _SPLITS and not name.startswith(f"{part}_") else ""
-            yield Item(file, f"{domain}/{class_name}/{prefix}{name}")
+            yield Item(file, f"{domain}/{class_name}/{_with_part(name, part)}")
+
+
+def _with_part(name: str, part: str) -> str:
+    """Return the name with that of the part before it, where images of several parts come together."""
+    return f"{part}_{name}" if part in _SPLITS and not name.startswith(f"{part}_") else name
 
 
 def _part_of(folders: list[str]) -> str:

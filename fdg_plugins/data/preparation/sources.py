@@ -70,9 +70,8 @@ class FolderSource(Source):
     def _listed(self) -> Iterator[tuple[str, int]]:
         for place, folders, names in os.walk(self._root, onerror=_cannot_be_listed):
             folders[:] = sorted(name for name in folders if not is_hidden(name))
-            for name in folders:
-                if (link := Path(place) / name).is_symlink():
-                    raise DataError(f"{link} is a link to a folder; expected the folder itself, or --from its target.")
+            if links := [link for name in folders if (link := Path(place) / name).is_symlink()]:
+                raise DataError(f"{links[0]} is a link to a folder; expected the folder itself, or --from its target.")
             for path in (Path(place) / name for name in sorted(names) if not is_hidden(name)):
                 if path.is_symlink() and not path.resolve().is_relative_to(self._root):
                     raise DataError(f"{path} is a link out of the source; expected its target below {self._root}.")
