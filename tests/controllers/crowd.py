@@ -51,7 +51,9 @@ class Crowd:
 
     def __init__(self, folder: Path, sites: dict[str, str], **arguments: Any) -> None:
         self.sites = sites
-        self.controller = Watched(**{"protocol": PROTOCOL, "aggregator": "fedomg", "poll": 0.0, **arguments})
+        self.controller = Watched(
+            **{"protocol": PROTOCOL, "aggregator": {"name": "fedomg", "server_lr": 1.0}, "poll": 0.0, **arguments}
+        )
         self.engine = QuietEngine(folder, tuple(sites))
 
     def run(self) -> None:

@@ -83,7 +83,7 @@ def test_a_site_with_an_unreadable_image_is_named_and_the_file_in_its_own_log(
         (
             '"name": "fedomg"',
             '"name": "fedfoo"',
-            "aggregator is 'fedfoo', expected one of fedavg, fedcsa, fedga, fednova, fedomg.",
+            "aggregator is 'fedfoo', did you mean 'fedomg'? Known are fedavg, fedcsa, fedga, fednova, fedomg.",
         ),
         ('"model": "resnet18"', '"model": "vgg"', "model 'vgg' is unknown"),
         ('"dataset": "pacs"', '"dataset": "packs"', "data set 'packs' is unknown"),
