@@ -224,7 +224,7 @@ def test_the_module_of_a_record_says_what_the_method_does(record: Method) -> Non
     text = ast.get_docstring(ast.parse((PACKAGE / "methods" / f"{record.key}.py").read_text(encoding="utf-8")))
     assert text is not None
     assert text.startswith(record.title)
-    assert "\nFor " in text or record.key == BASE
+    assert "\nChoose it " in text or record.key == BASE
 
 
 # --- what a method costs ---
