@@ -13,13 +13,13 @@ from typing import Any
 
 from fdg_plugins.data import DATASETS
 from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.method import ANY_DATASET, Default, Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes import JOBS
 from fdg_plugins.recipes.by_record import own_settings
 from fdg_plugins.settings.families import FAMILIES
-from fdg_plugins.settings.method_defaults import PLAIN_MEAN
 from fdg_plugins.settings.protocol import Protocol
 
 METRIC_DEFAULT = inspect.signature(GapReportFilter).parameters["metric"].default
@@ -152,7 +152,7 @@ def _of_class(record: Method, name: str, kind: str) -> Any:
     if kind == "protocol":
         return Protocol.model_fields[name].get_default(call_default_factory=True, validated_data={})
     if kind == "server" and record.aggregator is None:
-        record = METHODS.get(PLAIN_MEAN)
+        record = METHODS.get(BASE)
     return inspect.signature(_classes(record)[kind]).parameters[name].default
 
 
@@ -162,11 +162,11 @@ def _classes(record: Method) -> dict[str, Callable[..., Any]]:
 
 
 def _leaves(record: Method) -> str:
-    base = record.key == PLAIN_MEAN
+    base = record.key == BASE
     if not record.leaves:
-        return f"*What leaves the site:* as under [{METHODS.get(PLAIN_MEAN).title}]({PLAIN_MEAN}.md), and nothing more."
+        return f"*What leaves the site:* as under [{METHODS.get(BASE).title}]({BASE}.md), and nothing more."
     rows = [tuple(map(_text, (one.what, one.shape, one.when, one.reveals, one.report or ""))) for one in record.leaves]
-    beyond = "" if base else f" beyond what does under [{METHODS.get(PLAIN_MEAN).title}]({PLAIN_MEAN}.md)"
+    beyond = "" if base else f" beyond what does under [{METHODS.get(BASE).title}]({BASE}.md)"
     head = ("what", "size", "when", "what it reveals", "word in `allowed_reports`")
     return f"*What leaves the site*{beyond}:\n\n{_table(head, rows)}"
 

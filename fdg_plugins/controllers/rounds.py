@@ -16,14 +16,7 @@ from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Patience, Request
 from fdg_plugins.controllers.undo import Snapshot, Undo
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.messages import (
-    META_REPORT,
-    META_REQUEST,
-    TASK_EVALUATE,
-    TASK_PROBE,
-    TASK_TRAIN,
-    TaskRequest,
-)
+from fdg_plugins.messages import META_REPORT, META_REQUEST, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TaskRequest
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint

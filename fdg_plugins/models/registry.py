@@ -62,7 +62,7 @@ class ExtractorClassifier(nn.Module):
         for name, parameter in self.named_parameters():
             if name in names:
                 parameter.requires_grad_(False)
-        self._held = [module for prefix, module in self.named_modules() if _has_buffer(prefix, module, names)]
+        self._held += [module for prefix, module in self.named_modules() if _has_buffer(prefix, module, names)]
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of all modules except those that :meth:`hold` left in evaluation mode; return the model."""

@@ -44,13 +44,11 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Exchange, Phase, Reader, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
-    ComputeGradients,
     LocalObjective,
     Objective,
     Seen,
     Shared,
     SiteRound,
-    Trained,
     evaluating,
     to_report,
 )
@@ -115,7 +113,9 @@ class FedIIRObjective(Objective):
         if gradient and self.strength > 0:
             mean = {name: gradient[GRADIENT + name].to(parameter.device) for name, parameter in parameters.items()}
             objective = LocalAlignment(FACTORS[self.variant] * self.strength, mean, task=site.task)
-        return WithFrozenBatchNorm(objective) if self.frozen_batchnorm else objective
+        if self.frozen_batchnorm:
+            model.hold(batch_norm_buffers(model))
+        return objective
 
     def report_received(
         self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
@@ -161,42 +161,6 @@ class LocalAlignment(LocalRisk):
             loss = self.task.loss(logits.float(), targets)
             penalty = gradient_alignment_penalty(loss, classifier_parameters(model), self.mean_gradient)
             return loss + self.factor * penalty
-
-
-@dataclass(frozen=True)
-class WithFrozenBatchNorm(LocalObjective):
-    """Wraps an objective: BatchNorm uses its running statistics and does not update them."""
-
-    objective: LocalObjective
-
-    def prepare(self, model: ExtractorClassifier) -> None:
-        """Put every BatchNorm into evaluation mode; its affine parameters are still trained."""
-        self.objective.prepare(model)
-        for module in model.modules():
-            if isinstance(module, _BatchNorm):
-                module.eval()
-
-    def parameters(self) -> Sequence[torch.nn.Parameter]:
-        """Return the wrapped objective's own parameters."""
-        return self.objective.parameters()
-
-    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the wrapped objective's loss."""
-        return self.objective.loss(model, images, targets)
-
-    def step(
-        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
-    ) -> torch.Tensor:
-        """Take the wrapped objective's step."""
-        return self.objective.step(model, compute_gradients, optimizer)
-
-    def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return the wrapped objective's report."""
-        return self.objective.report(trained)
-
-    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return the wrapped objective's site state."""
-        return self.objective.memory(trained)
 
 
 class GradientExchange(Exchange):
@@ -249,6 +213,12 @@ class GradientExchange(Exchange):
     def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
         """Return the mean gradient in the form of :meth:`learn`."""
         return read_gradient(reader, tensors, self.shapes)
+
+
+def batch_norm_buffers(model: ExtractorClassifier) -> list[str]:
+    """Return the names of BatchNorm's running statistics in the state dict, without its affine parameters."""
+    norms = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    return [f"{prefix}.{name}" for prefix, module in norms for name, _ in module.named_buffers()]
 
 
 def classifier_parameters(model: ExtractorClassifier) -> dict[str, torch.nn.Parameter]:

@@ -52,6 +52,7 @@ class Registry(Generic[R]):
         self._modules = tuple(modules)
         self._type = type_
         self._own: dict[str, R] | None = None
+        self._own_names: dict[str, R] = {}
         self._brought: dict[str, R] = {}
         self._origins: dict[str, str] = {}
         self._entries: dict[str, EntryPoint] | None = None
@@ -76,7 +77,7 @@ class Registry(Generic[R]):
         """Return the record of that name, or None. A plug-in is loaded when its name is requested."""
         if not isinstance(name, str):
             return None
-        if (record := self._by_name(self.own()).get(name)) is not None:
+        if (record := self._own_by_name().get(name)) is not None:
             return record
         with self._lock:
             if name not in self._by_name(self._brought) and name in self.entries():
@@ -103,7 +104,7 @@ class Registry(Generic[R]):
 
         This loads no plug-in.
         """
-        if name in self._by_name(self.own()):
+        if name in self._own_by_name():
             return None
         for record in self._brought.values():
             if name in record.names:
@@ -116,14 +117,20 @@ class Registry(Generic[R]):
             found = [record for module in self._imported() for record in self.records_in(module)]
             found.sort(key=lambda record: (record.rank, record.name) if hasattr(record, "rank") else (0, ""))
             self._own = {record.name: record for record in found}
+            self._own_names = self._by_name(self._own)
         return self._own
+
+    def _own_by_name(self) -> dict[str, R]:
+        """Return this package's records by each of their names."""
+        self.own()
+        return self._own_names
 
     def entries(self) -> dict[str, EntryPoint]:
         """Return the entry points of installed plug-ins by name; raise ``SettingsError`` if two share a name."""
         if self._entries is None:
             self._entries = {}
             for entry in entry_points(group=self.group):
-                if entry.name in self._entries or entry.name in self._by_name(self.own()):
+                if entry.name in self._entries or entry.name in self._own_by_name():
                     other = self._entries.get(entry.name)
                     self._clash(entry.name, _distribution(entry), None if other is None else _distribution(other))
                 self._entries[entry.name] = entry

@@ -13,30 +13,13 @@ A setting that no record names takes the default of its class and is omitted fro
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from fdg_plugins.data.catalogue import dataset_spec
+from fdg_plugins.plugins.composition import BASE, Composition
 from fdg_plugins.plugins.method import Default, Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.settings.families import Settings
-
-PLAIN_MEAN = "fedavg"  # the direction under which the server settings of an objective or a weighting apply
-
-
-class MadeOf(Protocol):
-    """The parts of a method, by name: see ``fdg_plugins.plugins.composition``."""
-
-    @property
-    def direction(self) -> str:
-        """The aggregator that computes the step."""
-
-    @property
-    def weighting(self) -> str | None:
-        """The weighting that learns, if there is one."""
-
-    @property
-    def objective(self) -> str:
-        """The local objective."""
 
 
 class MethodDefaults(NamedTuple):
@@ -48,7 +31,7 @@ class MethodDefaults(NamedTuple):
     protocol: Settings
 
 
-def method_defaults(method: MadeOf, dataset: str) -> MethodDefaults:
+def method_defaults(method: Composition, dataset: str) -> MethodDefaults:
     """Return the defaults of a method on a data set; raise ``SettingsError`` if it is not in the catalogue."""
     spec = dataset_spec(dataset)
     records = [METHODS.find(part) for part in (method.direction, method.objective, method.weighting)]
@@ -57,7 +40,7 @@ def method_defaults(method: MadeOf, dataset: str) -> MethodDefaults:
         for record in records
     )
     server = dict(direction.server)
-    if method.direction == PLAIN_MEAN:
+    if method.direction == BASE:  # the plain mean, under which an objective's or a weighting's server settings apply
         server |= {**weighting.server, **objective.server}
     protocol = {**direction.protocol, **objective.protocol, **weighting.protocol}
     return MethodDefaults(server, weighting.weighting, objective.objective, protocol)

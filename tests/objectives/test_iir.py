@@ -2,7 +2,6 @@
 """FedIIR: the loss is Algorithm 1's, the report the gradient of the pooled mean loss, however it was batched."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -12,8 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.outliers import length_ratios
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import FedIIRObjective, GradientExchange, LocalObjective, Trained, see
-from fdg_plugins.objectives.fediir import WithFrozenBatchNorm
+from fdg_plugins.objectives import FedIIRObjective, GradientExchange, see
 
 Gradient = dict[str, torch.Tensor]
 
@@ -243,36 +241,3 @@ def test_what_was_usual_survives_in_the_state() -> None:
     other.restore(exchange.state(), exchange.tensors())
     assert other.typical("gradient/classifier.bias") == [pytest.approx(2.0 * 2**0.5)] * 5
     assert other.state() == exchange.state()
-
-
-def test_an_objective_under_frozen_batchnorm_keeps_every_hook_of_its_own(linear_model: ExtractorClassifier) -> None:
-    own = torch.nn.Parameter(torch.ones(1))
-    calls: list[str] = []
-
-    class Whole(LocalObjective):
-        def parameters(self) -> list[torch.nn.Parameter]:
-            return [own]
-
-        def prepare(self, model: ExtractorClassifier) -> None:
-            calls.append("prepare")
-
-        def loss(self, model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            return own.sum()
-
-        def step(self, model: ExtractorClassifier, compute_gradients: Any, optimizer: Any) -> torch.Tensor:
-            return torch.tensor(2.0)
-
-        def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-            return {"report": own.detach()}
-
-        def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-            return {"memory": own.detach()}
-
-    frozen, trained = WithFrozenBatchNorm(Whole()), Trained({}, 1, 1.0)
-    frozen.prepare(linear_model)
-    assert calls == ["prepare"]
-    assert list(frozen.parameters()) == [own]
-    assert float(frozen.loss(linear_model, torch.zeros(1), torch.zeros(1)).detach()) == 1.0
-    optimizer = torch.optim.SGD([own], lr=0.1)
-    assert float(frozen.step(linear_model, lambda: torch.tensor(0.0), optimizer)) == 2.0
-    assert (list(frozen.report(trained)), list(frozen.memory(trained))) == (["report"], ["memory"])
