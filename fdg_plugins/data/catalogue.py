@@ -18,7 +18,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 class DatasetSpec:
     """The record of a data set; the position of a class in ``classes`` is its label at every site.
 
-    ``channels`` is 3 for colour and 1 for grey images. ``folder`` holds the files below a data root; it is empty if
+    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the files below a data root; it is empty if
     ``needs_data_root`` is false, because an installed package then supplies the images. The ``families`` of the data
     set determine the protocol and the method settings; ``protocol`` and ``stand_in_protocol`` override some of them.
     ``task`` names the task of its labels (``fdg_plugins.tasks``).
@@ -30,6 +30,7 @@ class DatasetSpec:
     domains: tuple[str, ...]
     classes: tuple[str, ...]
     channels: int
+    dims: int = 2
     folder: str
     needs_data_root: bool = True
     task: str = "classification"
@@ -70,6 +71,23 @@ class ImageFolderSpec(DatasetSpec):
 
     channels: int = 3
     known_bad: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationSpec(DatasetSpec):
+    """Images with masks: ``<data root>/<folder>/<domain>/{images,masks}/<stem>.<suffix>``, or a data list per domain.
+
+    An image and its mask have the same stem. A data list is ``<data root>/<folder>/<domain>/dataset.json`` or
+    ``<data root>/<folder>/<domain>.json`` in the form of the Medical Segmentation Decathlon. ``mask_values`` are the
+    values in a mask file that stand for each class, in the order of the classes; empty: the value is the class's
+    number. ``preset`` names the transforms from a file to the network's input (``fdg_plugins.data.presets``).
+    """
+
+    task: str = "segmentation"
+    family: str | None = "segmentation"
+    channels: int = 3
+    preset: str = "photo"
+    mask_values: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,16 +247,28 @@ ROTATED_MNIST_7K = RotatedSpec(
     stand_in=ROTATED_DIGITS,
 )
 
+VESSELS = SegmentationSpec(
+    name="vessels",
+    folder="vessels",
+    title="Retinal vessels",
+    reference="Staal et al., IEEE TMI 23(4), 2004 (DRIVE); Hoover, Kouznetsova, Goldbaum, IEEE TMI 19(3), 2000 (STARE); "
+    "Fraz et al., IEEE TBME 59(9), 2012 (CHASE_DB1); Budai et al., Int. J. Biomed. Imaging, 2013 (HRF)",
+    domains=("chase_db1", "drive", "hrf", "stare"),
+    classes=("background", "vessel"),
+    mask_values=((0,), (255,)),
+)
+
 DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
 """All data sets by name: those above and those of plug-ins."""
 
 
-def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec:
+def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec | SegmentationSpec:
     """Return the data set called ``name``; raise SettingsError, listing the known names, if there is none.
 
-    A plug-in can supply an :class:`ImageFolderSpec`, or a :class:`RotatedSpec` with a source of this package.
+    A plug-in can supply an :class:`ImageFolderSpec`, a :class:`SegmentationSpec`, or a :class:`RotatedSpec` with a
+    source of this package.
     """
     spec = DATASETS.get(name)
-    if not isinstance(spec, ImageFolderSpec | RotatedSpec):
+    if not isinstance(spec, ImageFolderSpec | RotatedSpec | SegmentationSpec):
         raise SettingsError(f"data set {name!r} is a {type(spec).__name__}, expected an ImageFolderSpec.", public=True)
     return spec

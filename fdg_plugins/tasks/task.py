@@ -64,7 +64,15 @@ class Task(ABC):
         """
         return view(pixels, index), target
 
-    # --- loss and score ---
+    # --- logits, loss and score ---
+
+    def logits(self, model: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, size: int) -> torch.Tensor:
+        """Return the model's logits for a batch that is evaluated.
+
+        ``size``: the side in pixels of the images that the model is trained on; a task whose images may be larger
+        puts their logits together from windows of that size.
+        """
+        return model(images)
 
     @abstractmethod
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
