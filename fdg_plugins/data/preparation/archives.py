@@ -154,7 +154,7 @@ def safe_path(name: str, archive: Path) -> str | None:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a name is printable, and neither absolute, upwards nor of Windows."""
+    """Return whether a name is printable and relative, without ``..``, and not in the form of Windows."""
     is_within = not _ABSOLUTE.match(name) and ".." not in name.split("/")
     return is_within and "\\" not in name and name.isprintable()
 

@@ -69,7 +69,7 @@ def copy_files(plan: Plan, source: Source, target: Path, *, link: bool = False, 
 
 
 def _copied(left: Mapping[str, list[Item]], source: Source, target: Path, track: Track) -> Iterator[bool]:
-    """Copy the items, by their files in the source; yield of each whether it was written, rather than kept."""
+    """Copy the items, keyed by their file in the source; yield for each whether it was written rather than kept."""
     for file, content in track(source.read(left.keys()), "copying", len(left)):
         for item in left[file]:
             yield _replace(target / item.target, _unpacked(content, file, source) if item.packed else content)
