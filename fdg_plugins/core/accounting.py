@@ -63,19 +63,22 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
     ``SettingsError`` naming the value out of range, also if no float is large or small enough.
     """
     epsilon, delta = _positive("epsilon", epsilon), _fraction(delta)
-    if not isinstance(releases, int) or isinstance(releases, bool) or not 1 <= releases <= MOST_RELEASES:
-        expected = f"a whole number from 1 to {MOST_RELEASES}"
-        raise SettingsError(f"the number of releases is {_shown(releases)}, expected {expected}.", public=True)
-    low, high = 1e-150, 1e150  # of mu
+    _check_releases(releases)
+    sigma = SENSITIVITY * math.sqrt(releases) / _mu_of_epsilon(epsilon, delta)
+    while epsilon_of_mu(mu_of_equal(releases, sigma), delta) > epsilon:
+        sigma *= 1 + 1e-14
+    return sigma
+
+
+def _mu_of_epsilon(epsilon: float, delta: float) -> float:
+    """Return the largest mu that is (epsilon, delta)-private, to 13 digits, rounded down."""
+    low, high = 1e-150, 1e150  # low is private, high is not
     if not epsilon_of_mu(low, delta) <= epsilon < epsilon_of_mu(high, delta):
         raise SettingsError(f"epsilon is {epsilon:g} at delta {delta:g}: no noise multiplier meets it.", public=True)
     while high > low * (1 + 1e-13):
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (middle, high) if epsilon_of_mu(middle, delta) <= epsilon else (low, middle)
-    sigma = SENSITIVITY * math.sqrt(releases) / low
-    while epsilon_of_mu(mu_of_equal(releases, sigma), delta) > epsilon:
-        sigma *= 1 + 1e-14
-    return sigma
+    return low
 
 
 def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, delta: float) -> int:
@@ -115,12 +118,15 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     half = mu / 2
     if half == 0 or _keeps(0.0, half, delta):
         return 0.0
-    if math.isinf(half):
-        return math.inf
+    return math.inf if math.isinf(half) else _up(mu * _smallest_kept(half, delta))
+
+
+def _smallest_kept(half: float, delta: float) -> float:
+    """Return the smallest float ``x = epsilon / mu`` above zero that :func:`_keeps` at delta; ``half`` is mu / 2."""
     low, high = 0.0, half + _FAR  # low fails, high holds
     while low < (middle := low + (high - low) / 2) < high and high > 1e-300:
         low, high = (low, middle) if _keeps(middle, half, delta) else (middle, high)
-    return _up(mu * high)
+    return high
 
 
 def _keeps(x: float, half: float, delta: float) -> bool:
@@ -155,6 +161,12 @@ def _up(value: float) -> float:
     for _ in range(_ULPS):
         value = math.nextafter(value, math.inf)
     return value
+
+
+def _check_releases(releases: object) -> None:
+    if not isinstance(releases, int) or isinstance(releases, bool) or not 1 <= releases <= MOST_RELEASES:
+        expected = f"a whole number from 1 to {MOST_RELEASES}"
+        raise SettingsError(f"the number of releases is {_shown(releases)}, expected {expected}.", public=True)
 
 
 def _positive(what: str, value: float) -> float:

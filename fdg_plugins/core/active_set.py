@@ -24,6 +24,7 @@ Shapes: G ``[U, U]``, b and gamma ``[U]``, float64; S sites in a support.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,10 +66,20 @@ def minimise(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum | 
     value, bound = problem.value(weights), problem.bound(weights)
     if still.any() and value > 0:  # the descent leaves out updates of length zero, at which F is zero
         weights, value = still / still.sum(), 0.0
-    shared = _shared(matrix, weights)
-    if problem.value(shared) <= value + ROUNDING * abs(value):
-        weights, value = shared, problem.value(shared)
+    weights, value = _shared(problem, weights, value)
     return Minimum(weights, value, bound)
+
+
+class _Target(NamedTuple):
+    """The stationary point of a support, of sum one, or a direction ``[S]`` of unbounded descent."""
+
+    vector: np.ndarray
+    is_point: bool
+
+    @property
+    def is_feasible(self) -> bool:
+        """Return whether this is a point without negative weights."""
+        return self.is_point and bool((self.vector >= 0).all())
 
 
 @dataclass(frozen=True)
@@ -109,11 +120,8 @@ class _Problem:
         slopes, errors = self.slopes(gamma)
         return float((slopes - errors).min())
 
-    def stationary(self) -> tuple[np.ndarray, bool]:
-        """Return the stationary point of sum one and True, or a direction of unbounded descent and False.
-
-        Raises ``LinAlgError`` if rounding hides both.
-        """
+    def stationary(self) -> _Target:
+        """Return the stationary point, or a direction of unbounded descent; ``LinAlgError`` if rounding hides both."""
         lengths = np.sqrt(self.matrix.diagonal())
         right = np.stack([1 / lengths, self.linear / lengths], axis=1)
         o, v = np.linalg.solve(self._cosines(ridge=RIDGE), right).T / lengths
@@ -121,12 +129,13 @@ class _Problem:
         if a <= 0:
             raise np.linalg.LinAlgError("The matrix of the support is not positive definite.")
         root_q = _root(self.linear @ v - c * c / a)
-        is_point = root_q < self.kappa
-        kappa_over_s = a**0.5 * (self.kappa - root_q) ** 0.5 * (self.kappa + root_q) ** 0.5 if is_point else 0.0
-        target = (c + kappa_over_s) / a * o - v
-        if not is_point and (target >= 0).all():
+        if root_q < self.kappa:
+            kappa_over_s = a**0.5 * (self.kappa - root_q) ** 0.5 * (self.kappa + root_q) ** 0.5
+            return _Target(((c + kappa_over_s) / a * o - v) / kappa_over_s, is_point=True)
+        direction = c / a * o - v
+        if (direction >= 0).all():
             raise np.linalg.LinAlgError("The direction of descent is lost in rounding.")
-        return (target / kappa_over_s if is_point else target), is_point
+        return _Target(direction, is_point=False)
 
     def _cosines(self, ridge: float) -> np.ndarray:
         """Return the cosines of the updates ``[U, U]``, plus ``ridge`` times the identity."""
@@ -159,20 +168,28 @@ def _settled(problem: _Problem, start: np.ndarray, support: np.ndarray) -> np.nd
     for _ in range(MAX_SYSTEMS):
         part = problem.part(support)
         try:
-            target, is_point = part.stationary()
+            target = part.stationary()
         except np.linalg.LinAlgError:
             break
-        if is_point and (target >= 0).all():
+        if target.is_feasible:
             settled = np.zeros_like(start)
-            settled[support] = target / target.sum()
+            settled[support] = target.vector / target.vector.sum()
             return settled
-        projected = np.maximum(target, 0.0) / np.maximum(target, 0.0).sum()
-        if is_point and part.value(projected) < part.value(gamma):
-            kept, gamma = target > 0, projected
-        else:
-            kept, gamma = _to_boundary(gamma, target - gamma if is_point else target)
+        kept, gamma = _moved(part, gamma, target)
         gamma, support = gamma[kept], support[kept]
     return start
+
+
+def _moved(part: _Problem, gamma: np.ndarray, target: _Target) -> tuple[np.ndarray, np.ndarray]:
+    """Move ``gamma [S]`` towards an infeasible target; return the mask of the sites left, and weights.
+
+    All weights that would become negative are dropped at once if that lowers F, else the first one on the way.
+    """
+    vector = target.vector
+    projected = np.maximum(vector, 0.0) / np.maximum(vector, 0.0).sum()
+    if target.is_point and part.value(projected) < part.value(gamma):
+        return vector > 0, projected
+    return _to_boundary(gamma, vector - gamma if target.is_point else vector)
 
 
 def _to_boundary(gamma: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -185,12 +202,14 @@ def _to_boundary(gamma: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, 
     return kept, end / end.sum()
 
 
-def _shared(matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return weights ``[U]`` in which sites with equal updates share their weight equally."""
-    used, squares = np.flatnonzero(weights), matrix.diagonal()
-    distances = squares[used, None] + squares[None, :] - 2 * matrix[used]
+def _shared(problem: _Problem, weights: np.ndarray, value: float) -> tuple[np.ndarray, float]:
+    """Return weights ``[U]`` in which sites with equal updates share equally, and F; those given if that raises F."""
+    used, squares = np.flatnonzero(weights), problem.matrix.diagonal()
+    distances = squares[used, None] + squares[None, :] - 2 * problem.matrix[used]
     equal = distances <= EQUAL * squares[used, None]
-    return (weights[used] / equal.sum(axis=1)) @ equal
+    shared = (weights[used] / equal.sum(axis=1)) @ equal
+    shared_value = problem.value(shared)
+    return (shared, shared_value) if shared_value <= value + ROUNDING * abs(value) else (weights, value)
 
 
 def _root(square: float) -> float:

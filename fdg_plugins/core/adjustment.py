@@ -157,6 +157,11 @@ def _adjusted(
     total = math.fsum(moved.values())
     if not any(moves.values()) or total == 0:
         return values
+    return _rescaled(values, moved, total)
+
+
+def _rescaled(values: list[float], moved: Mapping[int, float], total: float) -> list[float]:
+    """Return ``values`` with ``moved``, of sum ``total``, rescaled to the weight that these sites held together."""
     # If every site reports, renormalising to one also removes the rounding of earlier rounds.
     share = 1.0 if len(moved) == len(values) else math.fsum(values[site] for site in moved)
     return [share * (moved[site] / total) if site in moved else value for site, value in enumerate(values)]

@@ -41,9 +41,7 @@ def classifier_gradient(
     ``create_graph`` keeps the graph, so that the result can itself be differentiated, and the loss once more.
     Raises ``ValueError`` naming a parameter without gradient, or one on which the loss does not depend.
     """
-    fixed = sorted(name for name, parameter in parameters.items() if not parameter.requires_grad)
-    if fixed or not parameters:
-        raise ValueError(f"No gradient for the classifier's parameters: {fixed or 'none given'} without gradient.")
+    _refuse_fixed(parameters)
     names = sorted(parameters)
     found = torch.autograd.grad(
         loss, [parameters[name] for name in names], create_graph=create_graph, allow_unused=True
@@ -54,6 +52,13 @@ def classifier_gradient(
             raise ValueError(f"The loss does not depend on the classifier's parameter {name!r}.")
         gradients[name] = gradient
     return gradients
+
+
+def _refuse_fixed(parameters: Gradient) -> None:
+    """Raise ``ValueError`` without parameters, and naming those that have no gradient."""
+    fixed = [name for name in sorted(parameters) if not parameters[name].requires_grad] if parameters else "none given"
+    if fixed:
+        raise ValueError(f"No gradient for the classifier's parameters: {fixed} without gradient.")
 
 
 def gradient_alignment_penalty(
@@ -89,15 +94,20 @@ def update_mean_gradient(
         raise ValueError("A mean gradient needs at least one site, got none.")
     sites = sorted(gradients)
     start = previous if previous is not None else {n: torch.zeros_like(g) for n, g in gradients[sites[0]].items()}
-    for site in sites:
-        _refuse_misfit(f"site {site}", gradients[site], start)
-        for name in sorted(start):
-            if not bool(gradients[site][name].isfinite().all()):
-                raise ValueError(f"site {site}: the gradient of {name!r} has a value that is not finite.")
+    _refuse_unusable(gradients, start)
     coefficients = torch.tensor([decay] + [(1 - decay) / len(sites)] * len(sites), dtype=torch.float64)
     return {
         name: combine(coefficients, [start[name], *(gradients[site][name] for site in sites)]) for name in sorted(start)
     }
+
+
+def _refuse_unusable(gradients: Mapping[str, Gradient], expected: Gradient) -> None:
+    """Raise ``ValueError`` unless every site's gradient is finite and has the names and shapes of ``expected``."""
+    for site in sorted(gradients):
+        _refuse_misfit(f"site {site}", gradients[site], expected)
+        for name in sorted(expected):
+            if not bool(gradients[site][name].isfinite().all()):
+                raise ValueError(f"site {site}: the gradient of {name!r} has a value that is not finite.")
 
 
 def _refuse_misfit(whose: str, gradient: Gradient, expected: Gradient) -> None:

@@ -32,10 +32,8 @@ def allot_sites(domain_sizes: Mapping[str, int], num_sites: int) -> dict[str, in
     >>> allot_sites({"art": 100, "photo": 300}, 4)
     {'art': 1, 'photo': 3}
     """
-    empty = sorted(domain for domain, size in domain_sizes.items() if size < 1)
-    if empty:
-        raise ValueError(f"domain {empty[0]}: has {domain_sizes[empty[0]]} samples, expected at least one.")
-    if not domain_sizes or not len(domain_sizes) <= num_sites <= sum(domain_sizes.values()):
+    _refuse_empty(domain_sizes)
+    if not 1 <= len(domain_sizes) <= num_sites <= sum(domain_sizes.values()):
         raise ValueError(
             f"Expected at least one site for each of {len(domain_sizes)} domains and at most one for each of "
             f"{sum(domain_sizes.values())} samples, got {num_sites} sites."
@@ -46,6 +44,12 @@ def allot_sites(domain_sizes: Mapping[str, int], num_sites: int) -> dict[str, in
         largest = max(allotted, key=lambda domain: Fraction(domain_sizes[domain], allotted[domain]))
         allotted[largest] += 1
     return allotted
+
+
+def _refuse_empty(domain_sizes: Mapping[str, int]) -> None:
+    empty = sorted(domain for domain, size in domain_sizes.items() if size < 1)
+    if empty:
+        raise ValueError(f"domain {empty[0]}: has {domain_sizes[empty[0]]} samples, expected at least one.")
 
 
 def split_indices(count: int, parts: int, generator: np.random.Generator) -> list[np.ndarray]:

@@ -254,22 +254,30 @@ def _mean_over_holders(
     site_insights: Iterable[torch.Tensor], counts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the mean of each class over the sites that have it (zero if none), and which classes any site has."""
-    holds = torch.as_tensor(counts) > 0
-    if holds.ndim != 2 or len(holds) == 0 or not bool((torch.as_tensor(counts) >= 0).all()):
-        raise ValueError("Expected counts [U, Y] of at least one site, none negative.")
+    holds = _holds(torch.as_tensor(counts))
     total, dtype = torch.zeros(0), torch.float32
     for site, (insight, held) in enumerate(zip(site_insights, holds, strict=True)):
         if site == 0:
             total, dtype = torch.zeros_like(insight, dtype=torch.float64), insight.dtype
-        if insight.shape != total.shape or len(insight) != len(held):
-            raise ValueError(
-                f"The insight at position {site} has shape {list(insight.shape)}, the first {list(total.shape)}."
-            )
-        if not bool(insight[held].isfinite().all()):
-            raise ValueError(f"The insight at position {site} has a value that is not finite in a class it holds.")
+        _refuse_unusable(insight, site, held, total.shape)
         total[held] += insight[held].detach()
     numbers = holds.sum(dim=0).clamp(min=1).to(total.device)
     return (total / numbers.view(-1, *[1] * (total.ndim - 1))).to(dtype), holds.any(dim=0).to(total.device)
+
+
+def _holds(counts: torch.Tensor) -> torch.Tensor:
+    """Return which site has which class, bool ``[U, Y]``; raise ``ValueError`` unless they are counts."""
+    if counts.ndim != 2 or len(counts) == 0 or not bool((counts >= 0).all()):
+        raise ValueError("Expected counts [U, Y] of at least one site, none negative.")
+    return counts > 0
+
+
+def _refuse_unusable(insight: torch.Tensor, site: int, held: torch.Tensor, expected: torch.Size) -> None:
+    """Raise ``ValueError`` for another shape than ``expected``, or a value that is not finite in the classes held."""
+    if insight.shape != expected or len(insight) != len(held):
+        raise ValueError(f"The insight at position {site} has shape {list(insight.shape)}, the first {list(expected)}.")
+    if not bool(insight[held].isfinite().all()):
+        raise ValueError(f"The insight at position {site} has a value that is not finite in a class it holds.")
 
 
 def _mean_of_present(squared: torch.Tensor, present: torch.Tensor) -> torch.Tensor:

@@ -55,12 +55,19 @@ def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
     device = first.device if isinstance(first, torch.Tensor) else None
     total = torch.empty(first.shape.numel(), dtype=first.dtype, device=device)
     for part in _chunks(len(total)):
-        accumulated = torch.zeros(len(total[part]), dtype=torch.float64, device=device)
-        widened = torch.empty_like(accumulated)
-        for coefficient, values in zip(coefficients.tolist(), flat, strict=True):
-            accumulated.add_(widened.copy_(part_of(values, part)), alpha=coefficient)
-        total[part] = accumulated
+        total[part] = _combined(coefficients, flat, part, device)
     return total.view(first.shape)
+
+
+def _combined(
+    coefficients: torch.Tensor, flat: Sequence[Values], part: slice, device: torch.device | None
+) -> torch.Tensor:
+    """Return one part of the combination of flat tensors, in float64."""
+    accumulated = torch.zeros(part.stop - part.start, dtype=torch.float64, device=device)
+    widened = torch.empty_like(accumulated)
+    for coefficient, values in zip(coefficients.tolist(), flat, strict=True):
+        accumulated.add_(widened.copy_(part_of(values, part)), alpha=coefficient)
+    return accumulated
 
 
 def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, list[Values]]]:
@@ -73,13 +80,19 @@ def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, 
     if not isinstance(update, Mapping):
         yield _of_one_shape(_single(update), [_single(other) for other in others])
         return
+    mappings = _of_same_names(update, others)
+    for name in sorted(update):
+        yield _of_one_shape(update[name], [other[name] for other in mappings])
+
+
+def _of_same_names(update: Mapping[str, Values], others: Sequence[Update]) -> list[Mapping[str, Values]]:
+    """Return the ``others``, all mappings; raise ``ValueError`` unless they have the names of ``update``."""
     mappings = [other for other in others if isinstance(other, Mapping)]
     for other in mappings:
         if update.keys() != other.keys():
             name = min(set(update) ^ set(other))
             raise ValueError(f"Two updates differ in their parameters: {name!r} is in only one of them.")
-    for name in sorted(update):
-        yield _of_one_shape(update[name], [other[name] for other in mappings])
+    return mappings
 
 
 def _single(update: Update) -> Values:

@@ -162,17 +162,27 @@ def _relative_gap(minimum: Minimum, linear: np.ndarray, kappa: float) -> float:
 
 
 def _checked(gram: torch.Tensor | np.ndarray, reference: object, kappa: float) -> tuple[np.ndarray, np.ndarray]:
+    matrix = _symmetric(_square(gram))
+    if not (np.isfinite(kappa) and kappa >= 0):
+        raise ValueError(f"kappa must be a finite number that is not negative, got {kappa}.")
+    return matrix, check_weights(reference, len(matrix)).numpy()  # type: ignore[arg-type]
+
+
+def _square(gram: torch.Tensor | np.ndarray) -> np.ndarray:
+    """Return the matrix in float64; raise ``ValueError`` unless it is square."""
     matrix = torch.as_tensor(gram, dtype=torch.float64, device="cpu").detach().numpy()
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+    if not (matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] >= 1):
         raise ValueError(f"A Gram matrix is square, [U, U] with U >= 1; got shape {list(matrix.shape)}.")
+    return matrix
+
+
+def _symmetric(matrix: np.ndarray) -> np.ndarray:
+    """Return the mean of a square matrix and its transpose; raise ``ValueError`` unless it is symmetric and finite."""
     if not np.isfinite(matrix).all():
         raise ValueError("The Gram matrix has an entry that is not finite.")
     if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-6 * np.abs(matrix).max()):
         raise ValueError("The Gram matrix is not symmetric.")
-    if not (np.isfinite(kappa) and kappa >= 0):
-        raise ValueError(f"kappa must be a finite number that is not negative, got {kappa}.")
-    p = check_weights(reference, len(matrix)).numpy()  # type: ignore[arg-type]
-    return (matrix + matrix.T) / 2, p
+    return (matrix + matrix.T) / 2
 
 
 def _length(matrix: np.ndarray, weights: np.ndarray) -> float:

@@ -38,7 +38,9 @@ def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation
     >>> risk_weights([0.25, 0.75], [100, 100], regularisation=100.0).tolist()
     [0.75, 0.25]
     """
-    _check(losses, samples, regularisation)
+    _check_sites(losses, samples)
+    if not regularisation > 0:
+        raise ValueError(f"The regularisation is {regularisation}, expected a number above 0.")
     lowest, total = min(losses), math.fsum(samples)
     excess = [loss - lowest for loss in losses]
     shares = [count / total for count in samples]  # used instead of counts, to avoid products of large numbers
@@ -72,12 +74,10 @@ def _activity(above: float, threshold: float) -> float:
     return 1 - above / threshold if above < threshold else float(above == 0)
 
 
-def _check(losses: Sequence[float], samples: Sequence[int], regularisation: float) -> None:
-    if not losses or len(losses) != len(samples):
+def _check_sites(losses: Sequence[float], samples: Sequence[int]) -> None:
+    if not 0 < len(losses) == len(samples):
         raise ValueError(f"Expected a loss and a number of samples of each site, got {len(losses)} and {len(samples)}.")
     if not all(math.isfinite(loss) for loss in losses):
         raise ValueError(f"Expected finite losses, got {list(losses)}.")
     if not all(0 < count < math.inf for count in samples):
         raise ValueError(f"Expected a positive number of samples from every site, got {list(samples)}.")
-    if not regularisation > 0:
-        raise ValueError(f"The regularisation is {regularisation}, expected a number above 0.")

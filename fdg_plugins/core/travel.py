@@ -13,7 +13,7 @@ Buffers follow the same rule as parameters: a layer whose running statistics are
 them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -23,8 +23,6 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.values import shorten
 
 ALL, HEAD, EXTRACTOR = "all", "head", "extractor"
-NAMED = (ALL, HEAD, EXTRACTOR)
-
 MOST_PATTERNS = 100
 LONGEST_PATTERN = 200
 
@@ -38,6 +36,15 @@ class Rule(StrEnum):
     SHARED = "shared"
     PERSONAL = "personal"
     FROZEN = "frozen"
+
+
+# Name -> the rule for the entries of the head, and that for all others.
+_BY_NAME = {
+    ALL: (Rule.SHARED, Rule.SHARED),
+    HEAD: (Rule.SHARED, Rule.FROZEN),
+    EXTRACTOR: (Rule.PERSONAL, Rule.SHARED),
+}
+NAMED = tuple(_BY_NAME)
 
 
 @dataclass(frozen=True)
@@ -55,18 +62,27 @@ def check_travels(value: Any) -> Travels:
     """Return ``value`` in the form of :data:`Travels`; raise ``ValueError`` with the reason if it is malformed."""
     if isinstance(value, str) and value in NAMED:
         return value
-    if not isinstance(value, Mapping) or not value or not set(value) <= {Rule.PERSONAL, Rule.FROZEN}:
+    if not _is_by_rule(value):
         raise ValueError(f"expected one of {', '.join(NAMED)}, or an object with lists 'personal' and 'frozen'")
     return {str(rule): _patterns(str(rule), patterns) for rule, patterns in value.items()}
 
 
+def _is_by_rule(value: Any) -> bool:
+    return isinstance(value, Mapping) and set() < set(value) <= {Rule.PERSONAL, Rule.FROZEN}
+
+
 def _patterns(rule: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= MOST_PATTERNS:
+    if not _is_sized(value, (list, tuple), MOST_PATTERNS):
         raise ValueError(f"{rule!r} should be a list of 1 to {MOST_PATTERNS} patterns")
     for pattern in value:
-        if not isinstance(pattern, str) or not 0 < len(pattern) <= LONGEST_PATTERN:
+        if not _is_sized(pattern, (str,), LONGEST_PATTERN):
             raise ValueError(f"a pattern of {rule!r} should be a text of 1 to {LONGEST_PATTERN} characters")
     return tuple(value)
+
+
+def _is_sized(value: object, kinds: tuple[type[Sized], ...], most: int) -> bool:
+    """Return whether ``value`` is of one of the kinds and has from 1 to ``most`` elements or characters."""
+    return isinstance(value, kinds) and 0 < len(value) <= most
 
 
 def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str], head: Collection[str]) -> Rules:
@@ -84,9 +100,8 @@ def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str],
     is shared.
     """
     if isinstance(travels, str):
-        held = Rule.FROZEN if travels == HEAD else Rule.PERSONAL
-        stays = set() if travels == ALL else {name for name in names if (name in head) == (travels == EXTRACTOR)}
-        found = {name: held if name in stays else Rule.SHARED for name in names}
+        in_head, elsewhere = _BY_NAME[travels]
+        found = {name: in_head if name in head else elsewhere for name in names}
     else:
         found = _by_patterns(travels, names)
     if not any(found[name] is Rule.SHARED for name in trainable):
@@ -97,14 +112,19 @@ def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str],
 def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, Rule]:
     found = dict.fromkeys(names, Rule.SHARED)
     for rule, pattern in ((Rule(rule), pattern) for rule, patterns in travels.items() for pattern in patterns):
-        matched = [name for name in names if _matches(pattern, name)]
-        if not matched:
-            _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
-        for name in matched:
+        for name in _matched(pattern, names):
             if found[name] not in (Rule.SHARED, rule):
                 _refuse(f"makes {name!r} both personal and frozen, expected one of them")
             found[name] = rule
     return found
+
+
+def _matched(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return the names that the pattern matches, at least one."""
+    matched = [name for name in names if _matches(pattern, name)]
+    if not matched:
+        _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
+    return matched
 
 
 def _matches(pattern: str, name: str) -> bool:

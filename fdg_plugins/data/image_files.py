@@ -42,17 +42,25 @@ class ImageFiles:
         """
         if not self.memory:
             return
-        free = self.memory - sum(place.pixels.nbytes for place in self._places.values() if place)
+        new = [file for file in dict.fromkeys(files) if file not in self._places]
+        places = _new_places(self._fitting(new))
+        self._places.update({file: places.get(file) for file in new})
+
+    def _fitting(self, files: Iterable[str]) -> dict[str, tuple[int, int, int]]:
+        """Return the shapes of the images for which the free memory suffices, in their order."""
+        free = self._free
         shapes: dict[str, tuple[int, int, int]] = {}
-        for file in dict.fromkeys(files):
-            if file in self._places:
-                continue
+        for file in files:
             shape = _shape_of(self.folder / file, self.max_pixels)
-            self._places[file] = None
             if shape and np.prod(shape) <= free:
                 shapes[file] = shape
                 free -= int(np.prod(shape))
-        self._places.update(_new_places(shapes))
+        return shapes
+
+    @property
+    def _free(self) -> int:
+        """The bytes of memory that are not reserved."""
+        return self.memory - sum(place.pixels.nbytes for place in self._places.values() if place)
 
     def read(self, file: str) -> np.ndarray:
         """Return the pixels of an image, uint8 ``[H, W, 3]`` in RGB; the caller must not write to them.

@@ -51,17 +51,21 @@ def read_part(root: Path, part: str, size: int) -> tuple[torch.Tensor, torch.Ten
             f"file {images_file} holds images of {list(images.shape[1:])}; expected {[size, size]} pixels.",
             public=f"a file of MNIST holds images of {list(images.shape[1:])}; expected {[size, size]} pixels.",
         )
-    if len(images) != len(labels):
+    _check_labels(labels, len(images), labels_file)
+    return images, labels
+
+
+def _check_labels(labels: torch.Tensor, expected: int, file: Path) -> None:
+    if len(labels) != expected:
         raise DataError(
-            f"file {labels_file} holds {len(labels)} labels; expected {len(images)}, one per image.",
-            public=f"a file of MNIST holds {len(labels)} labels; expected {len(images)}, one per image.",
+            f"file {file} holds {len(labels)} labels; expected {expected}, one per image.",
+            public=f"a file of MNIST holds {len(labels)} labels; expected {expected}, one per image.",
         )
     if len(labels) and int(labels.max()) >= CLASSES:
         raise DataError(
-            f"file {labels_file} holds the label {int(labels.max())}; expected labels from 0 to 9.",
+            f"file {file} holds the label {int(labels.max())}; expected labels from 0 to 9.",
             public="a file of MNIST holds a label that is not from 0 to 9.",
         )
-    return images, labels
 
 
 def _read(root: Path, path: Path, reader: Callable[[str], torch.Tensor]) -> torch.Tensor:

@@ -30,18 +30,27 @@ def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> 
     if not spec.needs_data_root:
         return DataRoot(None, stand_in=False)
     if data_root is not None:
-        if not is_folder(data_root):
-            raise DataError(
-                f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
-                public="its data root is not a folder.",
-            )
+        _refuse_missing(data_root)
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
     if isinstance(spec, ImageFolderSpec):
-        if spec.name != DATASET:
-            raise DataError(
-                f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to "
-                f"name the folder that holds {spec.folder}/, which fdg data prepare {spec.name} fills.",
-                public=True,
-            )
+        _refuse_undrawn(spec)
         return DataRoot(ensure_stand_in(cache), stand_in=True)
     return DataRoot(None, stand_in=True)
+
+
+def _refuse_missing(data_root: Path) -> None:
+    if not is_folder(data_root):
+        raise DataError(
+            f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
+            public="its data root is not a folder.",
+        )
+
+
+def _refuse_undrawn(spec: ImageFolderSpec) -> None:
+    """Raise DataError for a data set without a stand-in, which needs a data root."""
+    if spec.name != DATASET:
+        raise DataError(
+            f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to "
+            f"name the folder that holds {spec.folder}/, which fdg data prepare {spec.name} fills.",
+            public=True,
+        )

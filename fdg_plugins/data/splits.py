@@ -9,9 +9,12 @@ same images, without exchanging lists.
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+
+import numpy as np
 
 from fdg_plugins.core.domains import split_indices
 from fdg_plugins.data.catalogue import DatasetSpec, ImageFolderSpec, Sample, without_suffix
@@ -138,14 +141,17 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
     """
     total = min(total, sum(sizes))
     result = [0] * len(sizes)
-    for level in range(minimum):
-        for i, size in enumerate(sizes):
-            result[i] += size > level and sum(result) < total
+    for level, (i, size) in product(range(minimum), enumerate(sizes)):
+        result[i] += size > level and sum(result) < total
     while sum(result) < total:
-        open_groups = [i for i, size in enumerate(sizes) if result[i] < size]
-        neediest = max(open_groups, key=lambda i: (sizes[i] * total - result[i] * sum(sizes), -i))
-        result[neediest] += 1
+        result[_neediest(sizes, result, total)] += 1
     return result
+
+
+def _neediest(sizes: Sequence[int], counts: Sequence[int], total: int) -> int:
+    """Return the position of the group, not yet whole, that is furthest below its share; the first of equals."""
+    open_groups = [i for i, size in enumerate(sizes) if counts[i] < size]
+    return max(open_groups, key=lambda i: (sizes[i] * total - counts[i] * sum(sizes), -i))
 
 
 def _thinned(
@@ -165,10 +171,16 @@ def _thinned(
     kept: list[Sample] = []
     for number, (name, quota) in enumerate(zip(strata, quotas, strict=True)):
         generator = numpy_generator(seed, "subsample", spec.name, domain, name)
-        members = [_of_stratum(part, spec, number) for part in parts]
-        for group, count in zip(members, shares([len(group) for group in members], quota, 1), strict=True):
-            kept += [group[i] for i in generator.permutation(len(group))[:count]]
+        kept += _drawn([_of_stratum(part, spec, number) for part in parts], quota, generator)
     return kept
+
+
+def _drawn(groups: Sequence[Sequence[Sample]], total: int, generator: np.random.Generator) -> list[Sample]:
+    """Return at most ``total`` samples, drawn from the groups in proportion to their sizes."""
+    counts = shares([len(group) for group in groups], total, 1)
+    return [
+        group[i] for group, count in zip(groups, counts, strict=True) for i in generator.permutation(len(group))[:count]
+    ]
 
 
 def _thinning_suffix(count: int, max_samples: int | None) -> str:
@@ -195,18 +207,21 @@ def _without(samples: Iterable[Sample], others: Iterable[Sample]) -> list[Sample
 
 def _find_lists(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, Path] | None:
     """Return the lists of the first folder with a training or validation list, keyed train, crossval and test."""
-    for folder in (root / spec.folder / name for name in KFOLD_FOLDERS):
-        paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
-        found = {part: path for part, path in paths.items() if is_file(path)}
-        missing = [paths[part].name for part in ("train", "crossval") if part not in found]
-        if len(missing) == 1:
-            raise DataError(
-                f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.",
-                public=f"of the lists of training and validation images of domain {domain!r}, one is missing.",
-            )
-        if not missing:
-            return found
-    return None
+    found = (_lists_in(root / spec.folder / name, domain) for name in KFOLD_FOLDERS)
+    return next(filter(None, found), None)
+
+
+def _lists_in(folder: Path, domain: str) -> dict[str, Path] | None:
+    """Return the lists in one folder, None without a training and a validation list; raise DataError if it has one."""
+    paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
+    found = {part: path for part, path in paths.items() if is_file(path)}
+    missing = [paths[part].name for part in {"train", "crossval"} - found.keys()]
+    if len(missing) == 1:
+        raise DataError(
+            f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.",
+            public=f"of the lists of training and validation images of domain {domain!r}, one is missing.",
+        )
+    return None if missing else found
 
 
 class _ListReader:
@@ -225,10 +240,7 @@ class _ListReader:
         """Return the images listed in the file at ``path``, except known bad and left-out ones."""
         public = f"its list of {_PARTS[part]} images of domain {self.domain!r}"
         found: dict[str, Sample] = {}
-        for number, line in enumerate(self._lines(path, public), start=1):
-            if not line.strip() or self._is_left_out(line):
-                continue
-            place = _Place(f"list {path}, line {number}", f"{public}, line {number}")
+        for line, place in self._entries(path, public):
             sample = self._read_line(line, place)
             if sample.file in found:
                 raise place.error(f"image {sample.file} is named twice; expected it once", "an image is named twice")
@@ -239,6 +251,12 @@ class _ListReader:
                 public=f"{public} names none that can be used.",
             )
         return _in_order(found.values())
+
+    def _entries(self, path: Path, public: str) -> Iterator[tuple[str, "_Place"]]:
+        """Yield the lines that name an image to be read, each with its place."""
+        for number, line in enumerate(self._lines(path, public), start=1):
+            if line.strip() and not self._is_left_out(line):
+                yield line, _Place(f"list {path}, line {number}", f"{public}, line {number}")
 
     def _lines(self, path: Path, public: str) -> list[str]:
         if not path.resolve().is_relative_to(self.root):
@@ -264,14 +282,7 @@ class _ListReader:
     def _read_line(self, line: str, place: "_Place") -> Sample:
         """Return the image of a line such as ``photo/dog/056_0001.jpg 1``; labels in lists start at 1."""
         classes = self.spec.classes
-        file, number = [*line.rsplit(maxsplit=1), ""][:2]
-        if not re.fullmatch("[0-9]{1,9}", number):
-            expected = f"expected '{self.domain}/<class>/<file> <label>'"
-            raise place.error(f"got {shorten(line.strip())}; {expected}", f"it has another form; {expected}")
-        if not 1 <= int(number) <= len(classes):
-            raise place.error(
-                f"label {number} is out of range; expected 1 to {len(classes)}", "a label is out of range"
-            )
+        file, number = self._file_and_label(line, place)
         meant = self._meant(file)
         if len(meant) != 1:
             matching = f"{len(meant)} images of domain {self.domain} match"
@@ -283,6 +294,18 @@ class _ListReader:
                 f"the label is {number}; expected {expected} as the image's folder says",
             )
         return meant[0]
+
+    def _file_and_label(self, line: str, place: "_Place") -> tuple[str, str]:
+        """Return the two parts of a line; the label is the text of a number from 1 to that of the classes."""
+        file, number = [*line.rsplit(maxsplit=1), ""][:2]
+        if not re.fullmatch("[0-9]{1,9}", number):
+            expected = f"expected '{self.domain}/<class>/<file> <label>'"
+            raise place.error(f"got {shorten(line.strip())}; {expected}", f"it has another form; {expected}")
+        if not 1 <= int(number) <= len(self.spec.classes):
+            raise place.error(
+                f"label {number} is out of range; expected 1 to {len(self.spec.classes)}", "a label is out of range"
+            )
+        return file, number
 
     def _meant(self, file: str) -> list[Sample]:
         return self._by_path.get(file) or self._by_path.get(without_suffix(file)) or []

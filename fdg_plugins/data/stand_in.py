@@ -7,6 +7,8 @@ on them show that the software works; they say nothing about PACS.
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
@@ -72,27 +74,16 @@ def write_stand_in(root: Path, *, images_per_class: int = IMAGES_PER_CLASS) -> P
             f"images_per_class is {shorten(images_per_class)}; the stand-in needs at least one per class, and at most "
             f"{MOST_PER_CLASS:,}."
         )
-    try:
+    with _translated(f"folder {root.parent} cannot hold the stand-in data"):
         if is_stand_in(root):
             return root
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise DataError(
-                f"{root} is in the way and is not the stand-in data; expected a new or an empty folder.",
-                public=_NO_PLACE,
-            )
+        _refuse_occupied(root)
         root.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
-    except OSError as error:
-        raise DataError(
-            f"folder {root.parent} cannot hold the stand-in data: {error.strerror}.", public=_NO_PLACE
-        ) from error
     try:
-        _build(temporary, images_per_class)
-        _publish(temporary, root)
-    except OSError as error:
-        raise DataError(
-            f"folder {root} cannot be filled with the stand-in data: {error.strerror}.", public=_NO_PLACE
-        ) from error
+        with _translated(f"folder {root} cannot be filled with the stand-in data"):
+            _build(temporary, images_per_class)
+            _publish(temporary, root)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return root
@@ -107,6 +98,23 @@ def draw(domain: str, class_name: str, index: int) -> Image.Image:
     generator = numpy_generator(0, "stand-in", STAND_IN_VERSION, domain, class_name, index)
     parts = pose(class_name, CANVAS, generator.uniform(*EXAGGERATION[domain]), generator)
     return STYLES[domain](parts, class_name, generator).reduce(2)
+
+
+@contextmanager
+def _translated(problem: str) -> Iterator[None]:
+    """Turn an OSError into a DataError of one sentence that begins with ``problem``."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{problem}: {error.strerror}.", public=_NO_PLACE) from error
+
+
+def _refuse_occupied(root: Path) -> None:
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise DataError(
+            f"{root} is in the way and is not the stand-in data; expected a new or an empty folder.",
+            public=_NO_PLACE,
+        )
 
 
 def _build(folder: Path, images_per_class: int) -> None:

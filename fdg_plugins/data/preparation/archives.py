@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from fdg_plugins.data.preparation.sources import (
@@ -27,6 +27,8 @@ from fdg_plugins.data.preparation.sources import (
 from fdg_plugins.errors import DataError
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+_ABSOLUTE = re.compile("/|[A-Za-z]:")
 
 # Exceptions of zipfile and tarfile for archives that are damaged, encrypted, or compressed by an unknown method.
 _BROKEN = (
@@ -50,12 +52,16 @@ def open_source(path: Path) -> Source:
     Raises DataError for anything else, and for unsafe or broken archives.
     """
     if path.is_dir():
-        archives = sorted(entry for entry in path.iterdir() if is_archive(entry))
-        folder = FolderSource(path, without={archive.name for archive in archives})
-        return JoinedSource(str(path), [folder, *map(_archive, archives)]) if archives else folder
+        return _folder(path)
     if not path.is_file():
         raise DataError(f"source {path} is not there; expected a folder or an archive ({', '.join(SUFFIXES)}).")
     return _archive(path)
+
+
+def _folder(path: Path) -> Source:
+    archives = sorted(entry for entry in path.iterdir() if is_archive(entry))
+    folder = FolderSource(path, without={archive.name for archive in archives})
+    return JoinedSource(str(path), [folder, *map(_archive, archives)]) if archives else folder
 
 
 def is_archive(path: Path) -> bool:
@@ -130,21 +136,27 @@ class TarSource(Source):
                 archive.members = []  # type: ignore[attr-defined]  # tarfile would keep every member it has read
                 if member.isdir():
                     continue
-                if not member.isreg():
-                    kind = "link" if member.issym() or member.islnk() else "device or pipe"
-                    raise DataError(
-                        f"archive {self._path} holds the {kind} {member.name!r}; expected plain files only."
-                    )
+                self._refuse_special(member)
                 yield archive, member
+
+    def _refuse_special(self, member: tarfile.TarInfo) -> None:
+        if not member.isreg():
+            kind = "link" if member.issym() or member.islnk() else "device or pipe"
+            raise DataError(f"archive {self._path} holds the {kind} {member.name!r}; expected plain files only.")
 
 
 def safe_path(name: str, archive: Path) -> str | None:
     """Return the path of a member, None if hidden; raise DataError if it is not plain or leads out of the archive."""
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    strange = "\\" in name or re.match("[A-Za-z]:", name) is not None or not name.isprintable()
-    if name.startswith("/") or ".." in parts or strange or not parts:
+    parts = PurePosixPath(name).parts
+    if not parts or not _is_plain(name):
         raise DataError(f"archive {archive} holds a file named {name!r}; expected a plain path within the archive.")
     return None if any(is_hidden(part) for part in parts) else "/".join(parts)
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name is printable and relative, without ``..``, and not in the form of Windows."""
+    is_within = not _ABSOLUTE.match(name) and ".." not in name.split("/")
+    return is_within and "\\" not in name and name.isprintable()
 
 
 def _archive(path: Path) -> Source:

@@ -32,31 +32,43 @@ def annotated_files(spec: ImageFolderSpec, source: Source) -> tuple[dict[str, st
     found: dict[str, str] = {}
     missing: set[str] = set()
     for domain, class_name, name in _all_chosen(source, places, spec.classes):
-        if name not in images:
-            missing.add(name)
-        elif len(images[name]) > 1:
-            raise DataError(
-                f"source {source.name} has {len(images[name])} images named {name}, {images[name][0]} and "
-                f"{images[name][1]} among them; expected one."
-            )
+        if name in images:
+            found[f"{domain}/{class_name}/{name}"] = _only_one(images[name], name, source)
         else:
-            found[f"{domain}/{class_name}/{name}"] = images[name][0]
+            missing.add(name)
     return found, (f"{len(missing):,} annotated images are not in the source",) if missing else ()
 
 
 def _all_chosen(source: Source, places: dict[str, str], classes: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     """Yield domain, class and name of every image that the annotations in ``source`` choose."""
     for file in source.files:
-        if not file.lower().endswith(".json") or (content := _annotations(source, file)) is None:
-            continue
-        try:
-            chosen = list(_chosen(content, places, classes))
-        except (AttributeError, KeyError, TypeError) as error:
-            raise DataError(
-                f"annotations {file} in {source.name} lack or misplace {error}; expected images with id, file_name and "
-                "location, annotations with image_id and category_id, categories with id and name."
-            ) from error
-        yield from chosen
+        if file.lower().endswith(".json"):
+            yield from _chosen_by(file, source, places, classes)
+
+
+def _chosen_by(
+    file: str, source: Source, places: dict[str, str], classes: tuple[str, ...]
+) -> list[tuple[str, str, str]]:
+    """Return what one file of annotations chooses, nothing for another kind of JSON; raise DataError if malformed."""
+    content = _annotations(source, file)
+    if content is None:
+        return []
+    try:
+        return list(_chosen(content, places, classes))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"annotations {file} in {source.name} lack or misplace {error}; expected images with id, file_name and "
+            "location, annotations with image_id and category_id, categories with id and name."
+        ) from error
+
+
+def _only_one(files: list[str], name: str, source: Source) -> str:
+    if len(files) > 1:
+        raise DataError(
+            f"source {source.name} has {len(files)} images named {name}, {files[0]} and {files[1]} among them; "
+            "expected one."
+        )
+    return files[0]
 
 
 def _by_name(source: Source) -> dict[str, list[str]]:
@@ -79,12 +91,17 @@ def _chosen(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield domain, class and file name of every annotation of a selected species at a selected place."""
     names = {category["id"]: category["name"] for category in content["categories"]}
-    images = {
-        image["id"]: (places[str(image["location"])], PurePosixPath(image["file_name"]).name)
-        for image in content["images"]
-        if str(image["location"]) in places
-    }
+    images = _images_at(places, content)
     for annotation in content["annotations"]:
         if annotation["image_id"] in images and (class_name := names[annotation["category_id"]]) in classes:
             domain, name = images[annotation["image_id"]]
             yield domain, class_name, name
+
+
+def _images_at(places: dict[str, str], content: dict[str, Any]) -> dict[Any, tuple[str, str]]:
+    """Return domain and file name of every image taken at one of the places, by the image's id."""
+    return {
+        image["id"]: (places[str(image["location"])], PurePosixPath(image["file_name"]).name)
+        for image in content["images"]
+        if str(image["location"]) in places
+    }

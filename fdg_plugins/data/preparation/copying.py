@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -63,13 +64,15 @@ def copy_files(plan: Plan, source: Source, target: Path, *, link: bool = False, 
         else:
             left.setdefault(item.source, []).append(item)
     _check_space(left, source, target)
+    copied = Counter(_copied(left, source, target, track))
+    return Copied(written + copied[True], kept + copied[False])
+
+
+def _copied(left: Mapping[str, list[Item]], source: Source, target: Path, track: Track) -> Iterator[bool]:
+    """Copy the items, keyed by their file in the source; yield for each whether it was written rather than kept."""
     for file, content in track(source.read(left.keys()), "copying", len(left)):
         for item in left[file]:
-            if _replace(target / item.target, _unpacked(content, file, source) if item.packed else content):
-                written += 1
-            else:
-                kept += 1
-    return Copied(written, kept)
+            yield _replace(target / item.target, _unpacked(content, file, source) if item.packed else content)
 
 
 @contextmanager
@@ -142,6 +145,10 @@ def _has(place: Path, content: bytes) -> bool:
     return is_plain and place.stat().st_size == len(content) and place.read_bytes() == content
 
 
+def _has_size(place: Path, size: int) -> bool:
+    return place.is_file() and place.stat().st_size == size
+
+
 def _part(place: Path) -> Path:
     """Return the hidden name of an incomplete file."""
     return place.with_name(f".{place.name}.part")
@@ -157,11 +164,8 @@ def _unpacked(content: bytes, file: str, source: Source) -> bytes:
 
 def _check_space(left: Mapping[str, list[Item]], source: Source, target: Path) -> None:
     """Raise DataError, before copying anything, if the files exceed the free space."""
-    needed = 0
-    for file, items in left.items():
-        for place in (target / item.target for item in items):
-            size = source.files[file]
-            needed += size if not place.is_file() or place.stat().st_size != size else 0
+    sizes = ((target / item.target, source.files[file]) for file, items in left.items() for item in items)
+    needed = sum(size for place, size in sizes if not _has_size(place, size))
     free = shutil.disk_usage(target).free
     if needed > free:
         raise DataError(

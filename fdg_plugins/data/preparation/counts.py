@@ -28,6 +28,11 @@ class Verdict:
         """Return whether the images differ from numbers that are certain."""
         return bool(self.differences) and self.release is not None and self.release.certain
 
+    @property
+    def matched(self) -> str | None:
+        """The name of the release that the images match, None if there is none."""
+        return self.release.name if self.release and not self.differences else None
+
 
 def count_images(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Counts:
     """Count the images of the domains below the data root; a site may have only one of them.
@@ -41,12 +46,13 @@ def count_images(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Counts:
     present = [domain for domain in spec.domains if (root / spec.folder / domain).exists()]
     if not present:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
-    counts = {}
-    for domain in present:
-        samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain)
-        files = [*(sample.file for sample in samples), *skipped]
-        counts[domain] = _by_class([file.split("/")[1] for file in files], spec.classes)
-    return counts
+    return {domain: _count_domain(root, spec, domain) for domain in present}
+
+
+def _count_domain(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, int]:
+    samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain)
+    files = [*(sample.file for sample in samples), *skipped]
+    return _by_class([file.split("/")[1] for file in files], spec.classes)
 
 
 def judge(counts: Counts, spec: ImageFolderSpec | RotatedSpec) -> Verdict:
@@ -67,10 +73,13 @@ def _differences(counts: Counts, spec: ImageFolderSpec | RotatedSpec, release: R
     """Yield one sentence for each domain whose total, or whose counts by class, differ from the release."""
     for domain, by_class in counts.items():
         total, expected = sum(by_class.values()), release.images[domain]
-        known = dict(zip(spec.classes, release.by_class.get(domain, ()), strict=False))
-        wrong = [
-            f"{name} {by_class[name]:,} of {number:,}" for name, number in known.items() if by_class[name] != number
-        ]
-        if total != expected or wrong:
-            where = f" ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''})" if wrong else ""
+        where = _where(by_class, dict(zip(spec.classes, release.by_class.get(domain, ()), strict=False)))
+        if total != expected or where:
             yield f"{domain} has {total:,} images, expected {expected:,}{where}"
+
+
+def _where(by_class: Mapping[str, int], known: Mapping[str, int]) -> str:
+    """Return the first classes whose counts differ from the known ones, in brackets; ``""`` if none does."""
+    wrong = [f"{name} {by_class[name]:,} of {number:,}" for name, number in known.items() if by_class[name] != number]
+    more = ", ..." if len(wrong) > 3 else ""
+    return f" ({', '.join(wrong[:3])}{more})" if wrong else ""

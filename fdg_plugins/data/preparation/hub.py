@@ -53,7 +53,7 @@ class HubSource(Source):
         for split, rows in self._splits.items():
             for number, row in enumerate(rows):
                 content = self._content(split, number, row)
-                suffix = next((suffix for start, suffix in _SUFFIXES.items() if content.startswith(start)), None)
+                suffix = _suffix_of(content)
                 if suffix is None:
                     raise DataError(f"{self.name}, split {split}, row {number}: the image is no JPEG or PNG.")
                 domain, label = (_name(rows, row, column) for column in ("domain", "label"))
@@ -67,6 +67,10 @@ class HubSource(Source):
         if not isinstance(content, bytes):
             raise DataError(f"{self.name}, split {split}, row {number} has no bytes of an image.")
         return content
+
+
+def _suffix_of(content: bytes) -> str | None:
+    return next((suffix for start, suffix in _SUFFIXES.items() if content.startswith(start)), None)
 
 
 def _load(repository: str, split: str) -> Any:

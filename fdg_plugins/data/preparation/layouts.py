@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
 from fdg_plugins.data.folders import IMAGE_SUFFIXES
@@ -59,18 +60,8 @@ def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path)
     Raises DataError if the source holds nothing of the data set, holds drawings of the stand-in, has two files for
     the same image, or holds inconsistent lists.
     """
-    if marker := next((file for file in source.files if PurePosixPath(file).name == MARKER), None):
-        raise DataError(f"source {source.name} holds {marker}: it is the STAND-IN; expected images of {spec.title}.")
-    remarks: tuple[str, ...] = ()
-    if isinstance(spec, RotatedSpec):
-        items = list(_mnist(source))
-    else:
-        items = list(_sorted_images(spec, source.files))
-        if not items and spec.name == "terraincognita":
-            found, remarks = annotated_files(spec, source)
-            items = [Item(file, place) for place, file in found.items()]
-        items, more = _only_listed(spec, source, items)
-        remarks += more
+    _refuse_drawings(spec, source)
+    items, remarks = _found(spec, source)
     if not items:
         raise DataError(f"source {source.name} holds nothing of {spec.title}; expected {expected_layout(spec)}.")
     if isinstance(spec, ImageFolderSpec):
@@ -101,20 +92,57 @@ def _plain(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
+def _of_name(name: str, source: Source) -> list[str]:
+    """Return the paths of the files with this name, in any folder."""
+    return [file for file in source.files if PurePosixPath(file).name == name]
+
+
+def _refuse_drawings(spec: ImageFolderSpec | RotatedSpec, source: Source) -> None:
+    if markers := _of_name(MARKER, source):
+        raise DataError(
+            f"source {source.name} holds {markers[0]}: it is the STAND-IN; expected images of {spec.title}."
+        )
+
+
+def _found(spec: ImageFolderSpec | RotatedSpec, source: Source) -> tuple[list[Item], tuple[str, ...]]:
+    """Return what the source holds of the data set, without the official split lists, and remarks."""
+    if isinstance(spec, RotatedSpec):
+        return list(_mnist(source)), ()
+    images, remarks = _all_images(spec, source)
+    kept, more = _only_listed(spec, source, images)
+    return kept, remarks + more
+
+
+def _all_images(spec: ImageFolderSpec, source: Source) -> tuple[list[Item], tuple[str, ...]]:
+    """Return the images in folders of domains and classes; of camera traps without such folders, the annotated ones."""
+    items = list(_sorted_images(spec, source.files))
+    if items or spec.name != "terraincognita":
+        return items, ()
+    found, remarks = annotated_files(spec, source)
+    return [Item(file, place) for place, file in found.items()], remarks
+
+
 def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item]:
     """Yield the images in ``<domain>/<class>/`` folders."""
     domains = {_plain(name): domain for domain, names in _published(spec).items() for name in (domain, *names)}
     classes = {_plain(name): name for name in spec.classes}
-    numbered = {str(number): name for number, name in enumerate(spec.classes)} if spec.name == "vlcs" else {}
-    for file in files:
+    numbered = _numbered_classes(spec)
+    for file in _images_in_two_folders(files):
         *folders, name = file.split("/")
-        if len(folders) < 2 or not name.lower().endswith(IMAGE_SUFFIXES):
-            continue
-        part = _part_of(folders)
-        domain = domains.get(_plain(folders[-3] if part else folders[-2]))
-        class_name = numbered.get(folders[-1]) or classes.get(_plain(folders[-1]))
+        above, part = _above_class(folders)
+        domain = domains.get(_plain(above))
+        class_name = numbered.get(folders[-1], classes.get(_plain(folders[-1])))
         if domain and class_name:
             yield Item(file, f"{domain}/{class_name}/{_with_part(name, part)}")
+
+
+def _numbered_classes(spec: ImageFolderSpec) -> dict[str, str]:
+    """Return the classes by the numbers that name their folders; only VLCS is published with such folders."""
+    return {str(number): name for number, name in enumerate(spec.classes)} if spec.name == "vlcs" else {}
+
+
+def _images_in_two_folders(files: Iterable[str]) -> Iterator[str]:
+    return (file for file in files if file.count("/") >= 2 and file.lower().endswith(IMAGE_SUFFIXES))
 
 
 def _with_part(name: str, part: str) -> str:
@@ -122,10 +150,12 @@ def _with_part(name: str, part: str) -> str:
     return f"{part}_{name}" if part in _SPLITS and not name.startswith(f"{part}_") else name
 
 
-def _part_of(folders: list[str]) -> str:
-    """Return the folder between domain and class, of one part of the data set; ``""`` if there is none."""
+def _above_class(folders: list[str]) -> tuple[str, str]:
+    """Return the folder of the domain, and that of a part of the data set between domain and class, ``""`` if none."""
     name = folders[-2].lower()
-    return name if len(folders) > 2 and name in (*_SPLITS, _UNION) else ""
+    if len(folders) > 2 and name in (*_SPLITS, _UNION):
+        return folders[-3], name
+    return folders[-2], ""
 
 
 def _mnist(source: Source) -> Iterator[Item]:
@@ -147,21 +177,23 @@ def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tu
     """Keep, of each domain with DomainNet's lists, the images that they name: those of the cleaned release."""
     if not spec.name.startswith("domainnet"):
         return items, ()
-    listed: dict[str, set[str]] = {}
-    for domain in spec.domains:
-        names = [f"{domain}_{part}.txt" for part in ("train", "test")]
-        found = {name: [file for file in source.files if PurePosixPath(file).name == name] for name in names}
-        if not any(found.values()):
-            continue
-        for name, files in found.items():
-            if len(files) != 1:
-                raise DataError(
-                    f"source {source.name} holds {len(files)} lists {name}; expected {' and '.join(names)}."
-                )
-        listed[domain] = {line for files in found.values() for line in _paths_in(source, files[0])}
+    lists = ((domain, _lists_of(domain, source)) for domain in spec.domains)
+    listed = {domain: {path for file in files for path in _paths_in(source, file)} for domain, files in lists if files}
     kept = [item for item in items if _named_by(listed.get(item.target.split("/")[0]), item)]
     remarks = [f"{domain}: the images that its two lists name ({len(names):,})" for domain, names in listed.items()]
     return kept, tuple(remarks)
+
+
+def _lists_of(domain: str, source: Source) -> list[str]:
+    """Return the paths of DomainNet's two lists of a domain, none if it has neither; raise DataError if it has one."""
+    names = [f"{domain}_{part}.txt" for part in ("train", "test")]
+    found = {name: _of_name(name, source) for name in names}
+    if not any(found.values()):
+        return []
+    for name, files in found.items():
+        if len(files) != 1:
+            raise DataError(f"source {source.name} holds {len(files)} lists {name}; expected {' and '.join(names)}.")
+    return [files[0] for files in found.values()]
 
 
 def _paths_in(source: Source, file: str) -> Iterator[str]:
@@ -172,34 +204,52 @@ def _paths_in(source: Source, file: str) -> Iterator[str]:
         raise DataError(f"list {file} in {source.name} is no text; expected lines '<path> <label>'.") from error
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            path, _, label = line.strip().rpartition(" ")
-            if len(path.split("/")) != 3 or not label.isdecimal():
-                raise DataError(
-                    f"list {file} in {source.name}, line {number}: got {line.strip()[:80]!r}; expected "
-                    "'<domain>/<class>/<image> <label>'."
-                )
-            yield path
+            yield _path_in(line.strip(), f"list {file} in {source.name}, line {number}")
+
+
+def _path_in(line: str, where: str) -> str:
+    path, _, label = line.rpartition(" ")
+    if len(path.split("/")) != 3 or not label.isdecimal():
+        raise DataError(f"{where}: got {line[:80]!r}; expected '<domain>/<class>/<image> <label>'.")
+    return path
 
 
 def _named_by(names: set[str] | None, item: Item) -> bool:
     return names is None or "/".join(item.source.split("/")[-3:]) in names
 
 
+class _Ranked(NamedTuple):
+    """An item, and its rank among the items for the same target, the lowest preferred."""
+
+    rank: int
+    item: Item
+
+
 def _each_once(items: Iterable[Item], source: Source, target: Path) -> tuple[Item, ...]:
     """Return one item per target, preferring a file already in place, then any other, then a packed or second copy."""
-    chosen: dict[str, tuple[int, Item]] = {}
+    chosen: dict[str, _Ranked] = {}
     for item in items:
-        is_second = item.packed or _UNION in item.source.lower().split("/")[-3:]
-        rank = 0 if source.path_of(item.source) == target / item.target else 2 if is_second else 1
-        known = chosen.get(item.target)
-        if known and known[0] == rank and known[1].source != item.source:
-            raise DataError(
-                f"source {source.name} has two files for {item.target}: {known[1].source} and {item.source}; "
-                "expected one."
-            )
-        if known is None or rank < known[0]:
-            chosen[item.target] = (rank, item)
+        found = _Ranked(_rank(item, source, target), item)
+        chosen[item.target] = _preferred(chosen.get(item.target, found), found, source)
     return tuple(item for _, item in chosen.values())
+
+
+def _rank(item: Item, source: Source, target: Path) -> int:
+    """Return 0 for a file already in place, 2 for a packed or second copy, 1 for any other."""
+    if source.path_of(item.source) == target / item.target:
+        return 0
+    is_second = item.packed or _UNION in item.source.lower().split("/")[-3:]
+    return 2 if is_second else 1
+
+
+def _preferred(known: _Ranked, other: _Ranked, source: Source) -> _Ranked:
+    """Return the one of lower rank; raise DataError for two files of the same rank."""
+    if known.rank == other.rank and known.item.source != other.item.source:
+        raise DataError(
+            f"source {source.name} has two files for {other.item.target}: {known.item.source} and "
+            f"{other.item.source}; expected one."
+        )
+    return min(known, other, key=lambda each: each.rank)
 
 
 def _is_below(source: Source, file: str, folder: Path) -> bool:

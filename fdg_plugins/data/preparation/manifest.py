@@ -83,13 +83,17 @@ def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest |
         raise DataError(
             f"manifest {path}, {where}: {problem['msg']}; expected what fdg data prepare writes."
         ) from error
+    _check_manifest(manifest, path, spec)
+    return manifest
+
+
+def _check_manifest(manifest: Manifest, path: Path, spec: ImageFolderSpec | RotatedSpec) -> None:
     if manifest.format != 1:
         raise DataError(f"manifest {path} has format {manifest.format}; expected 1.")
     if manifest.folder != spec.folder:
         raise DataError(f"manifest {path} is of folder {manifest.folder}/; expected {spec.folder}/.")
     if digest(manifest.files) != manifest.sha256:
         raise DataError(f"manifest {path} does not have its own digest; expected it as fdg data prepare wrote it.")
-    return manifest
 
 
 def find_changes(
@@ -132,12 +136,16 @@ def _record(root: Path, spec: ImageFolderSpec | RotatedSpec, path: str) -> FileR
 def _paths(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Iterator[str]:
     """Yield the existing files of the data set."""
     base = root / spec.folder
-    if isinstance(spec, RotatedSpec):
-        places = [root / MNIST_FOLDER / name for name in MNIST_FILES]
-    else:
-        places = [place for domain in spec.domains for place in (base / domain).glob("*/*")]
-        places += [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]
-    for place in places:
+    for place in _places(root, spec):
         path = place.relative_to(base)
         if place.is_file() and not any(part.startswith(".") for part in path.parts):
             yield path.as_posix()
+
+
+def _places(root: Path, spec: ImageFolderSpec | RotatedSpec) -> list[Path]:
+    """Return where files of the data set are or may be."""
+    if isinstance(spec, RotatedSpec):
+        return [root / MNIST_FOLDER / name for name in MNIST_FILES]
+    base = root / spec.folder
+    images = [place for domain in spec.domains for place in (base / domain).glob("*/*")]
+    return images + [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]

@@ -50,8 +50,7 @@ def prepare(
         verdict = judge(counts, spec)
         manifest = None
         if any_counts or not verdict.is_wrong:
-            release = verdict.release.name if verdict.release and not verdict.differences else None
-            manifest = write_manifest(root, spec, release, track=track)
+            manifest = write_manifest(root, spec, verdict.matched, track=track)
     return Prepared(plan, copied, counts, verdict, manifest)
 
 

@@ -6,7 +6,7 @@ Listing a source unpacks nothing: it first lists its files, then yields the cont
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -69,14 +69,16 @@ class FolderSource(Source):
 
     def _listed(self) -> Iterator[tuple[str, int]]:
         for place, folders, names in os.walk(self._root, onerror=_cannot_be_listed):
-            folders[:] = sorted(name for name in folders if not is_hidden(name))
-            if links := [link for name in folders if (link := Path(place) / name).is_symlink()]:
-                raise DataError(f"{links[0]} is a link to a folder; expected the folder itself, or --from its target.")
-            for path in (Path(place) / name for name in sorted(names) if not is_hidden(name)):
-                if path.is_symlink() and not path.resolve().is_relative_to(self._root):
-                    raise DataError(f"{path} is a link out of the source; expected its target below {self._root}.")
+            folders[:] = _without_hidden(folders)
+            _refuse_links(Path(place) / name for name in folders)
+            for path in (Path(place) / name for name in _without_hidden(names)):
+                self._refuse_outside(path)
                 if path.is_file():
                     yield path.relative_to(self._root).as_posix(), path.stat().st_size
+
+    def _refuse_outside(self, path: Path) -> None:
+        if path.is_symlink() and not path.resolve().is_relative_to(self._root):
+            raise DataError(f"{path} is a link out of the source; expected its target below {self._root}.")
 
 
 class JoinedSource(Source):
@@ -102,6 +104,16 @@ class JoinedSource(Source):
 def is_hidden(name: str) -> bool:
     """Return whether a file or folder is not content: names that begin with a dot, and the extras of Mac archives."""
     return name.startswith(".") or name == "__MACOSX"
+
+
+def _without_hidden(names: Iterable[str]) -> list[str]:
+    """Return the names of content, sorted."""
+    return sorted(name for name in names if not is_hidden(name))
+
+
+def _refuse_links(folders: Iterable[Path]) -> None:
+    if links := [folder for folder in folders if folder.is_symlink()]:
+        raise DataError(f"{links[0]} is a link to a folder; expected the folder itself, or --from its target.")
 
 
 def bounded(files: dict[str, T], name: str) -> dict[str, T]:
