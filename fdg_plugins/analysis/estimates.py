@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,16 @@ class Estimate:
     count: int
     by_seed: Mapping[int, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+def csv_fields(estimate: Estimate) -> dict[str, Any]:
+    """Return the fields of a CSV line: ``std`` is empty if unknown, ``values`` are ``seed:value``, by semicolons."""
+    return {
+        "mean": estimate.mean,
+        "std": "" if estimate.std is None else estimate.std,
+        "seeds": estimate.count,
+        "values": ";".join(f"{seed}:{value}" for seed, value in estimate.by_seed.items()),
+    }
 
 
 def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
