@@ -190,14 +190,17 @@ class _Writer:
         """
         if rule == ORACLE:
             return {}
-        means = self._means(references, rule)
+        means = self._means(self._results(references, rule))
         return {column: self._best_of(printed) for column, printed in means.items() if len(printed) > 1}
 
-    def _means(self, references: bool, rule: str) -> dict[str, list[str]]:
-        """Return all means of a block under a rule by column, as printed."""
+    def _results(self, references: bool, rule: str) -> list[Result]:
         methods = [method for method in self.table.methods if method.is_reference == references]
+        return [result for method in methods for result in method.results if result.rule == rule]
+
+    def _means(self, results: Sequence[Result]) -> dict[str, list[str]]:
+        """Return all means of each column, as printed."""
         means: dict[str, list[str]] = {}
-        for result in (result for method in methods for result in method.results if result.rule == rule):
+        for result in results:
             for column, cell in result.cells.items():
                 means.setdefault(column, []).append(self._mean(cell))
         return means

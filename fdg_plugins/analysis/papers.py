@@ -131,12 +131,7 @@ def _one_site_per_source(number: PrintedNumber) -> bool:
 def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
     """Return one paper's row: its fullest table, completed by numbers and deviations from its other tables."""
     first = numbers[0]
-    sizes = Counter(number.table for number in numbers)
-    taken: dict[str, PrintedNumber] = {}
-    for number in sorted(numbers, key=lambda number: (-sizes[number.table], number.table)):
-        known = taken.get(number.test_domain)
-        if known is None or _adds_deviation(number, known):
-            taken[number.test_domain] = number
+    taken = _by_domain(numbers)
     paper = papers()[first.paper]
     remark = REMARKS.get((first.paper, first.dataset))
     names = {**DOMAINS[first.dataset], AVERAGE: AVERAGE}
@@ -147,6 +142,17 @@ def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
         for domain, number in taken.items()
     }
     return PrintedRow(paper, tuple(sorted({number.table for number in taken.values()})), first.backbone, cells)
+
+
+def _by_domain(numbers: Sequence[PrintedNumber]) -> dict[str, PrintedNumber]:
+    """Return one number for each domain: that of the fullest table, or an equal one that has a deviation."""
+    sizes = Counter(number.table for number in numbers)
+    taken: dict[str, PrintedNumber] = {}
+    for number in sorted(numbers, key=lambda number: (-sizes[number.table], number.table)):
+        known = taken.get(number.test_domain)
+        if known is None or _adds_deviation(number, known):
+            taken[number.test_domain] = number
+    return taken
 
 
 def _adds_deviation(number: PrintedNumber, known: PrintedNumber) -> bool:

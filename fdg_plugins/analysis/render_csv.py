@@ -62,11 +62,8 @@ def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
     for result, column in product(method.results, table.columns):
         yield {**base, "kind": OURS, "selection": result.rule, "target": column, **_ours(result.cells.get(column))}
     for printed in method.printed:
-        source = {**base, **_source(printed)}
-        for column, cell in printed.cells.items():
-            yield {**source, "kind": PRINTED, "target": column, **csv_fields(cell), "note": "; ".join(cell.notes)}
-        for line in _differences(table, method, printed):
-            yield {**source, "kind": DIFFERENCE, **line}
+        for line in (*_theirs(printed), *_differences(table, method, printed)):
+            yield {**base, **_source(printed), **line}
 
 
 def _common(table: Table, method: MethodRows) -> dict[str, Any]:
@@ -94,12 +91,17 @@ def _ours(cell: Estimate | None) -> dict[str, Any]:
     return {"seeds": 0} if cell is None else csv_fields(cell)
 
 
+def _theirs(row: PrintedRow) -> Iterator[dict[str, Any]]:
+    for column, cell in row.cells.items():
+        yield {"kind": PRINTED, "target": column, **csv_fields(cell), "note": "; ".join(cell.notes)}
+
+
 def _differences(table: Table, method: MethodRows, printed: PrintedRow) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each difference between a result and the printed number of the same column."""
+    """Yield the differences between a result and the printed number of the same column."""
     for result, column in product(method.results, table.columns):
         if column in result.cells and column in printed.cells:
             found = _difference(result.cells[column], printed.cells[column])
-            yield {"selection": result.rule, "target": column, **found}
+            yield {"kind": DIFFERENCE, "selection": result.rule, "target": column, **found}
 
 
 def _difference(ours: Estimate, theirs: Estimate) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def _distinct_files(paths: Iterable[Path], left_out: dict[Path, str]) -> Iterato
 
 
 def _record_files(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
+    """Return the records at or below ``path``; raise ``DataError`` if it does not exist."""
     if not path.exists():
         raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
     return iter([path]) if path.is_file() else _files_below(path, left_out)

@@ -38,7 +38,7 @@ class _Named(NamedTuple):
     """A part given by name, or as an object with a name; empty if none was given."""
 
     name: str | None = None
-    settings: Mapping[str, Any] = {}
+    settings: Mapping[Any, Any] = {}
 
 
 def setting_names(method: Composition) -> tuple[str, ...]:
