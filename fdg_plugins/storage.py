@@ -78,6 +78,13 @@ def locked(path: Path, *, wait: bool = True, private: bool = False) -> Iterator[
         os.close(handle)
 
 
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write ``content`` to an open file or pipe; block until all of it is written. Raises ``OSError`` if it fails."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
     """Replace ``target`` with the current content of ``source``, as a hard link if the file system supports them.
 

@@ -84,13 +84,18 @@ def _facts(run: Run) -> Iterator[tuple[str, Any]]:
 
 def _protocol_facts(run: Run) -> Iterator[tuple[str, Any]]:
     """Yield the fields of the protocol that must agree; of a centralised run its schedule stands in their place."""
-    free, centralised = {*_FREE_FIELDS, *method_fields(run.record)}, is_centralised(run.method)
-    schedule = SCHEDULE_SETTINGS if centralised else ()
-    for name, value in run.record.protocol.model_dump().items():
-        if name not in free and name not in schedule:
-            own = centralised and name not in SHARED_SETTINGS
-            yield f"{name} of the {'centralised runs' if own else 'protocol'}", value
-    for name in schedule:
+    free = {*_FREE_FIELDS, *method_fields(run.record)}
+    if is_centralised(run.method):
+        yield from _centralised_facts(run, free)
+        return
+    for name, value in run.record.protocol.model_dump(exclude=free).items():
+        yield f"{name} of the protocol", value
+
+
+def _centralised_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
+    for name, value in run.record.protocol.model_dump(exclude={*free, *SCHEDULE_SETTINGS}).items():
+        yield f"{name} of the {'protocol' if name in SHARED_SETTINGS else 'centralised runs'}", value
+    for name in SCHEDULE_SETTINGS:
         yield f"{name} of the centralised runs", run.record.method.settings.get(name)
 
 

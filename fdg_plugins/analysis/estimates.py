@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,21 @@ class Estimate:
     count: int
     by_seed: Mapping[int, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def squared_error(self) -> float | None:
+        """The squared standard error of the mean, ``std^2 / count``; None if it is unknown."""
+        return None if self.std is None or self.count < 2 else self.std**2 / self.count
+
+
+def csv_fields(estimate: Estimate) -> dict[str, Any]:
+    """Return the fields of a CSV line: ``std`` is empty if unknown, ``values`` are ``seed:value``, by semicolons."""
+    return {
+        "mean": estimate.mean,
+        "std": "" if estimate.std is None else estimate.std,
+        "seeds": estimate.count,
+        "values": ";".join(f"{seed}:{value}" for seed, value in estimate.by_seed.items()),
+    }
 
 
 def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
@@ -51,7 +67,6 @@ class Difference:
 
 def difference(ours: Estimate, theirs: Estimate) -> Difference:
     """Return ``ours - theirs`` with ``sqrt(s_ours^2 / n_ours + s_theirs^2 / n_theirs)`` as its standard error."""
-    variances = [None if mean.std is None or mean.count < 2 else mean.std**2 / mean.count for mean in (ours, theirs)]
-    known = [variance for variance in variances if variance is not None]
-    error = math.sqrt(sum(known)) if len(known) == len(variances) else None
+    squared, other = ours.squared_error, theirs.squared_error
+    error = None if squared is None or other is None else math.sqrt(squared + other)
     return Difference(ours.mean - theirs.mean, error)

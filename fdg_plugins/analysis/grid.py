@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table as text, before it is rendered: percentages, the best values marked, caption and footnotes."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -107,14 +106,18 @@ class _Writer:
                 "Below a printed row: ours minus theirs, and whether that lies within two standard errors of the "
                 "difference, sqrt(s1²/n1 + s2²/n2); unknown where a deviation is not known or there is one seed."
             )
-            printed = {row.paper.key: row.paper for method in table.methods for row in method.printed}
-            notes += [
-                f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
-                for paper in printed.values()
-            ]
-            lacking = [method.label for method in table.methods if not method.printed and not method.is_reference]
-            notes += [f"No printed number: {', '.join(lacking)}."] if lacking else []
+            notes += self._notes_on_papers()
         return [*notes, *table.notes]
+
+    def _notes_on_papers(self) -> list[str]:
+        methods = self.table.methods
+        printed = {row.paper.key: row.paper for method in methods for row in method.printed}
+        notes = [
+            f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
+            for paper in printed.values()
+        ]
+        lacking = [method.label for method in methods if not method.printed and not method.is_reference]
+        return notes + ([f"No printed number: {', '.join(lacking)}."] if lacking else [])
 
     # --- rows ---
 
@@ -139,24 +142,28 @@ class _Writer:
         common = [note for note in first.notes if all(note in other.notes for other in others)]
         tables = f"table{'s' if len(row.tables) > 1 else ''} {', '.join(map(str, row.tables))}"
         whose = f"{row.paper.title} paper, {tables}, {row.backbone}{self._marked(common)}"
-        cells = []
-        for column in self.table.columns:
-            cell = row.cells.get(column)
-            own = [note for note in cell.notes if note not in common] if cell else []
-            cells.append(Cell(self._estimate(cell) + self._marked(own) if cell else NOT_PRINTED))
+        cells = [self._printed(row.cells.get(column), common) for column in self.table.columns]
         return (*self._cells(method.label, "as printed", whose), *cells)
 
+    def _printed(self, cell: Estimate | None, common: Sequence[str]) -> Cell:
+        """Return a printed number with the marks of its notes, except those ``common`` to its row."""
+        if cell is None:
+            return Cell(NOT_PRINTED)
+        own = [note for note in cell.notes if note not in common]
+        return Cell(self._estimate(cell) + self._marked(own))
+
     def _differences(self, method: MethodRows, result: Result, row: PrintedRow) -> tuple[Cell, ...]:
-        cells = []
-        for column in self.table.columns:
-            ours, theirs = result.cells.get(column), row.cells.get(column)
-            if ours is None or theirs is None:
-                cells.append(Cell(NOT_PRINTED if theirs is None else MISSING))
-                continue
-            found = difference(ours, theirs)
-            cells.append(Cell(f"{self.factor * found.value:+.{self.digits}f} {_WITHIN[found.within_two]}"))
+        cells = [self._difference(result.cells.get(column), row.cells.get(column)) for column in self.table.columns]
         whose = f"ours minus {row.paper.title} paper, within 2 SE"
         return (*self._cells(method.label, RULES[result.rule], whose), *cells)
+
+    def _difference(self, ours: Estimate | None, theirs: Estimate | None) -> Cell:
+        if theirs is None:
+            return Cell(NOT_PRINTED)
+        if ours is None:
+            return Cell(MISSING)
+        found = difference(ours, theirs)
+        return Cell(f"{self.factor * found.value:+.{self.digits}f} {_WITHIN[found.within_two]}")
 
     # --- cells ---
 
@@ -183,14 +190,20 @@ class _Writer:
         """
         if rule == ORACLE:
             return {}
+        means = self._means(self._results(references, rule))
+        return {column: self._best_of(printed) for column, printed in means.items() if len(printed) > 1}
+
+    def _results(self, references: bool, rule: str) -> list[Result]:
         methods = [method for method in self.table.methods if method.is_reference == references]
-        results = [result for method in methods for result in method.results if result.rule == rule]
-        present = Counter(column for result in results for column in result.cells)
-        return {
-            column: self._best_of([self._mean(result.cells[column]) for result in results if column in result.cells])
-            for column, count in present.items()
-            if count > 1
-        }
+        return [result for method in methods for result in method.results if result.rule == rule]
+
+    def _means(self, results: Sequence[Result]) -> dict[str, list[str]]:
+        """Return all means of each column, as printed."""
+        means: dict[str, list[str]] = {}
+        for result in results:
+            for column, cell in result.cells.items():
+                means.setdefault(column, []).append(self._mean(cell))
+        return means
 
     def _best_of(self, printed: list[str]) -> str:
         return max(printed, key=lambda text: self.table.facts.score.goodness(float(text)))
@@ -206,8 +219,11 @@ def _described(facts: Facts) -> list[str]:
     """Return the data and settings that the runs share; the name of the data contains STAND-IN if it applies."""
     weights = "ImageNet weights" if facts.initial_weights == "imagenet" else facts.initial_weights
     sites = " to ".join(str(number) for number in dict.fromkeys((facts.sources[0], facts.sources[-1])))
-    parts = [facts.data, weights, facts.model, f"{facts.image_size} px"]
-    parts += [f"{facts.rounds} rounds"] if facts.rounds is not None else []
-    parts += [f"at most {facts.max_samples} images per domain"] if facts.max_samples is not None else []
-    parts += [f"{sites} source sites"] if facts.rounds is not None else []
-    return parts + ([f"centralised references of {facts.steps} steps"] if facts.steps is not None else [])
+    optional = (
+        (facts.rounds, f"{facts.rounds} rounds"),
+        (facts.max_samples, f"at most {facts.max_samples} images per domain"),
+        (facts.rounds, f"{sites} source sites"),
+        (facts.steps, f"centralised references of {facts.steps} steps"),
+    )
+    known = [text for value, text in optional if value is not None]
+    return [facts.data, weights, facts.model, f"{facts.image_size} px", *known]

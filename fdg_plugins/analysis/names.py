@@ -3,6 +3,7 @@
 
 import inspect
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,14 +69,12 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     A setting of the objective that shares its name with one of the aggregator or the protocol is called
     ``objective <name>``. Defaults of the weighting are included, so specifying them explicitly makes no difference.
     """
-    settings = {name: value for name, value in record.method.settings.items() if name != "weighting"}
-    if "weighting" in record.method.settings:
-        weighting, own = _named(record.method.settings["weighting"])
-        settings |= {} if weighting in weighting_parts() else {"weighting": weighting}
-        settings |= _weighting_defaults(weighting) | own
+    settings = dict(record.method.settings)
+    if "weighting" in settings:
+        settings |= _weighting_settings(settings.pop("weighting"))
     _, own = _named(record.method.objective)
-    for name, value in own.items():
-        settings[f"objective {name}" if name in settings or name in Protocol.model_fields else name] = value
+    taken = {*settings, *Protocol.model_fields}
+    settings |= {f"objective {name}" if name in taken else name: value for name, value in own.items()}
     settings |= {name: getattr(record.protocol, name) for name in method_fields(record)}
     return {name: _plain(value) for name, value in sorted(settings.items())}
 
@@ -86,11 +85,29 @@ def method_fields(record: RunRecord) -> list[str]:
     return list(dict.fromkeys(name for one in found if one is not None for name in one.protocol_fields))
 
 
+def settings_label(name: str, own: Mapping[str, Any], siblings: Sequence[Mapping[str, Any]]) -> str:
+    """Return a method's display name, with those of its ``own`` settings in which its ``siblings`` differ.
+
+    ``siblings`` are the settings of all groups of runs of the method, its own included.
+    """
+    names = sorted({name for settings in siblings for name in settings})
+    differing = [name for name in names if any(other.get(name) != own.get(name) for other in siblings)]
+    words = ", ".join(f"{name} {own.get(name, 'unset')}" for name in differing)
+    return method_title(name) + (f" ({words})" if words else "")
+
+
 def _named(spec: Any) -> tuple[str, dict[str, Any]]:
     """Return name and settings of a part given as a name or as an object with a name."""
     if not isinstance(spec, dict):
         return str(spec), {}
     return str(spec.get("name", "")), {name: value for name, value in spec.items() if name != "name"}
+
+
+def _weighting_settings(spec: Any) -> dict[str, Any]:
+    """Return a weighting's settings, and its name unless the method is named after it."""
+    name, own = _named(spec)
+    rule = {} if name in weighting_parts() else {"weighting": name}
+    return {**rule, **_weighting_defaults(name), **own}
 
 
 def _weighting_defaults(name: str) -> dict[str, Any]:

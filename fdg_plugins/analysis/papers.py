@@ -4,6 +4,7 @@
 import csv
 import functools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -90,16 +91,8 @@ def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[
     the requested papers uses the data set.
     """
     asked = _asked(against)
-    printed = PRINTED_DATASETS.get(dataset)
-    numbers = [number for number in printed_numbers() if number.paper in asked and number.dataset == printed]
-    if not numbers:
-        raise SettingsError(
-            f"no number on data set {dataset} is printed by {', '.join(papers()[key].title for key in asked)}; "
-            f"the data sets with printed numbers are {', '.join(PRINTED_DATASETS)}."
-        )
-    ours = {printed: method_of(printed) for printed in {number.method for number in numbers}}
-    chosen = [number for number in numbers if ours[number.method] == method and _one_site_per_source(number)]
-    rows = [[number for number in chosen if number.paper == key] for key in asked]
+    numbers = _of_method(method, _on_dataset(dataset, asked))
+    rows = [[number for number in numbers if number.paper == key] for key in asked]
     return tuple(_row(row) for row in rows if row)
 
 
@@ -109,6 +102,23 @@ def _asked(against: str) -> tuple[str, ...]:
     if against not in papers():
         raise SettingsError(f"paper {against!r} is unknown; expected one of {', '.join((ALL_PAPERS, *papers()))}.")
     return (against,)
+
+
+def _on_dataset(dataset: str, asked: Sequence[str]) -> list[PrintedNumber]:
+    printed = PRINTED_DATASETS.get(dataset)
+    numbers = [number for number in printed_numbers() if number.paper in asked and number.dataset == printed]
+    if not numbers:
+        raise SettingsError(
+            f"no number on data set {dataset} is printed by {', '.join(papers()[key].title for key in asked)}; "
+            f"the data sets with printed numbers are {', '.join(PRINTED_DATASETS)}."
+        )
+    return numbers
+
+
+def _of_method(method: str, numbers: Sequence[PrintedNumber]) -> list[PrintedNumber]:
+    """Return the numbers for this package's ``method`` in a federation like this package's."""
+    ours = {printed: method_of(printed) for printed in {number.method for number in numbers}}
+    return [number for number in numbers if ours[number.method] == method and _one_site_per_source(number)]
 
 
 def _one_site_per_source(number: PrintedNumber) -> bool:
@@ -121,12 +131,7 @@ def _one_site_per_source(number: PrintedNumber) -> bool:
 def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
     """Return one paper's row: its fullest table, completed by numbers and deviations from its other tables."""
     first = numbers[0]
-    sizes = {table: sum(number.table == table for number in numbers) for table in {number.table for number in numbers}}
-    taken: dict[str, PrintedNumber] = {}
-    for number in sorted(numbers, key=lambda number: (-sizes[number.table], number.table)):
-        known = taken.get(number.test_domain)
-        if known is None or (known.std is None and number.std is not None and known.mean == number.mean):
-            taken[number.test_domain] = number
+    taken = _by_domain(numbers)
     paper = papers()[first.paper]
     remark = REMARKS.get((first.paper, first.dataset))
     names = {**DOMAINS[first.dataset], AVERAGE: AVERAGE}
@@ -137,6 +142,21 @@ def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
         for domain, number in taken.items()
     }
     return PrintedRow(paper, tuple(sorted({number.table for number in taken.values()})), first.backbone, cells)
+
+
+def _by_domain(numbers: Sequence[PrintedNumber]) -> dict[str, PrintedNumber]:
+    """Return one number for each domain: that of the fullest table, or an equal one that has a deviation."""
+    sizes = Counter(number.table for number in numbers)
+    taken: dict[str, PrintedNumber] = {}
+    for number in sorted(numbers, key=lambda number: (-sizes[number.table], number.table)):
+        known = taken.get(number.test_domain)
+        if known is None or _adds_deviation(number, known):
+            taken[number.test_domain] = number
+    return taken
+
+
+def _adds_deviation(number: PrintedNumber, known: PrintedNumber) -> bool:
+    return known.std is None and number.std is not None and known.mean == number.mean
 
 
 def _read(name: str) -> list[dict[str, str]]:

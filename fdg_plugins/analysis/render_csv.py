@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from fdg_plugins.analysis.estimates import Estimate, difference
+from fdg_plugins.analysis.estimates import Estimate, csv_fields, difference
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.table import MethodRows, Table
 
@@ -58,8 +58,18 @@ def render_csv(table: Table) -> str:
 
 
 def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
+    base = _common(table, method)
+    for result, column in product(method.results, table.columns):
+        yield {**base, "kind": OURS, "selection": result.rule, "target": column, **_ours(result.cells.get(column))}
+    for printed in method.printed:
+        for line in (*_theirs(printed), *_differences(table, method, printed)):
+            yield {**base, **_source(printed), **line}
+
+
+def _common(table: Table, method: MethodRows) -> dict[str, Any]:
+    """Return the fields that all lines of a method share."""
     facts = table.facts
-    base = {
+    return {
         "method": method.method,
         "label": method.label,
         "data": facts.data,
@@ -71,16 +81,6 @@ def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
         "steps": facts.steps if method.is_reference else "",
         "version": ";".join(facts.versions),
     }
-    for result, column in product(method.results, table.columns):
-        yield {**base, "kind": OURS, "selection": result.rule, "target": column, **_ours(result.cells.get(column))}
-    for printed in method.printed:
-        source = {**base, **_source(printed)}
-        for column, cell in printed.cells.items():
-            yield {**source, "kind": PRINTED, "target": column, **_theirs(cell)}
-        for result, column in product(method.results, table.columns):
-            if column in result.cells and column in printed.cells:
-                line = {**source, "kind": DIFFERENCE, "selection": result.rule, "target": column}
-                yield {**line, **_difference(result.cells[column], printed.cells[column])}
 
 
 def _source(row: PrintedRow) -> dict[str, Any]:
@@ -88,14 +88,20 @@ def _source(row: PrintedRow) -> dict[str, Any]:
 
 
 def _ours(cell: Estimate | None) -> dict[str, Any]:
-    if cell is None:
-        return {"seeds": 0}
-    values = ";".join(f"{seed}:{value}" for seed, value in cell.by_seed.items())
-    return {"seeds": cell.count, "mean": cell.mean, "std": _or_empty(cell.std), "values": values}
+    return {"seeds": 0} if cell is None else csv_fields(cell)
 
 
-def _theirs(cell: Estimate) -> dict[str, Any]:
-    return {"seeds": cell.count, "mean": cell.mean, "std": _or_empty(cell.std), "note": "; ".join(cell.notes)}
+def _theirs(row: PrintedRow) -> Iterator[dict[str, Any]]:
+    for column, cell in row.cells.items():
+        yield {"kind": PRINTED, "target": column, **csv_fields(cell), "note": "; ".join(cell.notes)}
+
+
+def _differences(table: Table, method: MethodRows, printed: PrintedRow) -> Iterator[dict[str, Any]]:
+    """Yield the differences between a result and the printed number of the same column."""
+    for result, column in product(method.results, table.columns):
+        if column in result.cells and column in printed.cells:
+            found = _difference(result.cells[column], printed.cells[column])
+            yield {"kind": DIFFERENCE, "selection": result.rule, "target": column, **found}
 
 
 def _difference(ours: Estimate, theirs: Estimate) -> dict[str, Any]:
@@ -103,10 +109,6 @@ def _difference(ours: Estimate, theirs: Estimate) -> dict[str, Any]:
     within = "unknown" if found.within_two is None else "yes" if found.within_two else "no"
     return {
         "mean": found.value,
-        "standard_error": _or_empty(found.standard_error),
+        "standard_error": "" if found.standard_error is None else found.standard_error,
         "within_two_standard_errors": within,
     }
-
-
-def _or_empty(value: float | None) -> float | str:
-    return "" if value is None else value

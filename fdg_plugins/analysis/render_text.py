@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table for a terminal: aligned columns, the best in bold."""
 
+from functools import partial
+
 from rich.text import Text
 
 from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
@@ -13,18 +15,20 @@ def render_text(grid: Grid) -> Text:
     header = tuple(Cell(title) for title in grid.header)
     widths = [max(len(row[column].text) for row in (header, *grid.rows)) for column in range(len(header))]
     rule = Text("-" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
-
-    def block(groups: Groups) -> list[Text]:
-        lines: list[Text] = []
-        for number, group in enumerate(groups):
-            lines += [rule] if number and grid.separated else []
-            lines += [_line(row, widths, grid.words) for row in group]
-        return lines
-
-    lines = [Text(grid.caption), _line(header, widths, grid.words), rule, *block(grid.groups)]
+    draw = partial(_block, widths=widths, words=grid.words, between=[rule] if grid.separated else [])
+    lines = [Text(grid.caption), _line(header, widths, grid.words), rule, *draw(grid.groups)]
     if grid.references:
-        lines += [*([rule] if grid.groups else []), Text(f"{REFERENCES}:"), *block(grid.references)]
+        lines += [*([rule] if grid.groups else []), Text(f"{REFERENCES}:"), *draw(grid.references)]
     return Text("\n").join([*lines, *(Text(note) for note in grid.notes)])
+
+
+def _block(groups: Groups, widths: list[int], words: int, between: list[Text]) -> list[Text]:
+    """Return the lines of the groups, with the lines ``between`` each two of them."""
+    lines: list[Text] = []
+    for number, group in enumerate(groups):
+        lines += between if number else []
+        lines += [_line(row, widths, words) for row in group]
+    return lines
 
 
 def _line(row: tuple[Cell, ...], widths: list[int], words: int) -> Text:

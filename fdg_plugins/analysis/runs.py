@@ -2,9 +2,10 @@
 """Finished runs, found by their records: in a sweep, a run's folder, a simulator's workspace, or a downloaded job."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from fdg_plugins.analysis.names import method_name
 from fdg_plugins.errors import DataError
@@ -12,6 +13,8 @@ from fdg_plugins.messages import shorten
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -58,19 +61,20 @@ def find_runs(paths: Iterable[Path]) -> FoundRuns:
     """
     runs: dict[Path, Run] = {}
     left_out: dict[Path, str] = {}
-    seen: set[Path] = set()
-    for path in paths:
-        if not path.exists():
-            raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
-        for file in _record_files(path, left_out):
-            if file.resolve() in seen:
-                continue
-            seen.add(file.resolve())
-            try:
-                runs[file.parent] = Run(file.parent, _read_finished(file))
-            except DataError as error:
-                left_out[file.parent] = str(error)
+    for file in _distinct_files(paths, left_out):
+        try:
+            runs[file.parent] = Run(file.parent, _read_finished(file))
+        except DataError as error:
+            left_out[file.parent] = str(error)
     return FoundRuns(tuple(runs[folder] for folder in sorted(runs)), tuple(sorted(left_out.items())))
+
+
+def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
+    """Return the runs by their ``key``, in the order in which the keys first occur."""
+    groups: dict[Key, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def _read_finished(file: Path) -> RunRecord:
@@ -83,22 +87,38 @@ def _read_finished(file: Path) -> RunRecord:
     if version != SCHEMA_VERSION:
         raise DataError(f"schema_version is {shorten(version)}, expected {SCHEMA_VERSION}.")
     record = RunRecord.read(value, RESULTS_FILE, DataError)
-    if record.status != "finished":
-        because = f": {record.stopped_because.rstrip('.')}" if record.stopped_because else ""
-        raise DataError(f"the run is not finished but {record.status}{because}.")
+    _check_finished(record)
     return record
 
 
-def _record_files(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
-    """Yield the records at or below ``path``; adds folders that cannot be listed to ``left_out``."""
-    if path.is_file():
-        yield path
-        return
+def _check_finished(record: RunRecord) -> None:
+    if record.status != "finished":
+        because = f": {record.stopped_because.rstrip('.')}" if record.stopped_because else ""
+        raise DataError(f"the run is not finished but {record.status}{because}.")
 
+
+def _distinct_files(paths: Iterable[Path], left_out: dict[Path, str]) -> Iterator[Path]:
+    """Yield the records at or below ``paths``, each once; add folders that cannot be listed to ``left_out``."""
+    seen: set[Path] = set()
+    for path in paths:
+        for file in _record_files(path, left_out):
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file
+
+
+def _record_files(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
+    """Return the records at or below ``path``; raise ``DataError`` if it does not exist."""
+    if not path.exists():
+        raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
+    return iter([path]) if path.is_file() else _files_below(path, left_out)
+
+
+def _files_below(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
     def note(error: OSError) -> None:
         left_out[Path(error.filename)] = f"folder cannot be read: {error.strerror}."
 
-    for folder, _, files in os.walk(path, onerror=note):
-        file = Path(folder) / RESULTS_FILE
+    for place, _, files in os.walk(folder, onerror=note):
+        file = Path(place) / RESULTS_FILE
         if RESULTS_FILE in files and not file.is_symlink():
             yield file

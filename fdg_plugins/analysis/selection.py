@@ -24,10 +24,14 @@ RULES = {
 def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
     """Return the evaluation of the model that ``rule`` chooses; None if it chooses none."""
     if rule == SOURCE_WORST:
-        judged = [evaluation for evaluation in record.evaluations if evaluation.source_worst is not None]
-        return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
+        return _best_on_worst(record)
     chosen = [choice.after_round for choice in record.choices if choice.rule == rule]
     return next((found for found in record.evaluations if found.after_round in chosen), None)
+
+
+def _best_on_worst(record: RunRecord) -> EvaluationRecord | None:
+    judged = [evaluation for evaluation in record.evaluations if evaluation.source_worst is not None]
+    return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
 
 
 def target_score(record: RunRecord, rule: str) -> float | None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
-from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, method_title
+from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
-from fdg_plugins.analysis.runs import Run
+from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
@@ -91,9 +91,7 @@ def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,)
     facts = _facts(runs)
     if against is not None and facts.stand_in:
         raise SettingsError(f"the runs used {facts.data}, and the papers real data: they cannot stand in one table.")
-    groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(settings_key(run), []).append(run)
+    groups = grouped(runs, settings_key)
     labels = _labels({key: members[0] for key, members in groups.items()})
     domains = _domains(runs)
     methods = [
@@ -113,8 +111,8 @@ def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,)
 
 def _facts(runs: Sequence[Run]) -> Facts:
     record = runs[0].record
-    federated = [run.record for run in runs if not is_centralised(run.method)]
-    centralised = [run.record for run in runs if is_centralised(run.method)]
+    federated = (run.record.protocol.rounds for run in runs if not is_centralised(run.method))
+    centralised = (run.record.method.settings.get("steps") for run in runs if is_centralised(run.method))
     return Facts(
         dataset=record.protocol.dataset,
         data=record.data,
@@ -122,8 +120,8 @@ def _facts(runs: Sequence[Run]) -> Facts:
         initial_weights=record.initial_weights.label,
         model=record.protocol.model,
         image_size=record.protocol.image_size,
-        rounds=federated[0].protocol.rounds if federated else None,
-        steps=centralised[0].method.settings.get("steps") if centralised else None,
+        rounds=next(federated, None),
+        steps=next(centralised, None),
         max_samples=record.protocol.max_samples_per_domain,
         sources=_distinct(len(run.record.sources) for run in runs),
         seeds=_distinct(run.seed for run in runs),
@@ -169,9 +167,5 @@ def _labels(firsts: Mapping[tuple[Any, ...], Run]) -> dict[tuple[Any, ...], str]
     labels = {}
     for key, run in firsts.items():
         siblings = [method_settings(other.record) for other in firsts.values() if other.method == run.method]
-        names = sorted({name for settings in siblings for name in settings})
-        own = method_settings(run.record)
-        differing = [name for name in names if any(other.get(name) != own.get(name) for other in siblings)]
-        words = ", ".join(f"{name} {own.get(name, 'unset')}" for name in differing)
-        labels[key] = method_title(run.method) + (f" ({words})" if words else "")
+        labels[key] = settings_label(run.method, method_settings(run.record), siblings)
     return labels

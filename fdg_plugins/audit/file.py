@@ -17,7 +17,7 @@ import pydantic
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import Checked, Loss, first_problem
-from fdg_plugins.storage import locked
+from fdg_plugins.storage import locked, write_all
 
 AUDIT_FILE = "fdg_audit.jsonl"
 NOT_SENT = "not sent"
@@ -114,10 +114,8 @@ def append_line(path: Path, line: AuditLine) -> None:
 def _append(handle: int, content: bytes) -> None:
     size = os.fstat(handle).st_size
     torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash in the middle of the last line
-    rest = memoryview((b"\n" if torn else b"") + content + b"\n")
     try:
-        while rest:
-            rest = rest[os.write(handle, rest) :]
+        write_all(handle, (b"\n" if torn else b"") + content + b"\n")
         os.fsync(handle)
     except OSError:
         with suppress(OSError):

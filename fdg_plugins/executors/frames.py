@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.storage import UNREADABLE
+from fdg_plugins.storage import UNREADABLE, write_all
 
 MAGIC = b"FDG1"
 PREFIX = struct.Struct(">4sIQ")
@@ -93,9 +93,7 @@ def read_frame(descriptor: int, reader: FrameReader) -> Frame | None:
 def write_frame(descriptor: int, parts: Iterable[bytes]) -> None:
     """Write a frame to a pipe; block until all of it is written."""
     for part in parts:
-        rest = memoryview(part)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_all(descriptor, part)
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:

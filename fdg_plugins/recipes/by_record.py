@@ -67,16 +67,21 @@ def own_settings(record: Method) -> dict[str, Any]:
 
     These are the settings of the classes that the record names. Those of FedAvg's step also apply to other methods.
     """
-    classes = [load_target(one) for one in (record.aggregator, record.weighting, record.objective) if one is not None]
+    classes = _classes_of(record)
     kinds: dict[str, Any] = {}
     for class_ in classes:
-        kinds |= {name: kind for name, kind in _annotations(class_).items() if name not in kinds}
+        kinds |= _annotations(class_) | kinds  # a name that several share belongs to the first
     if any(getattr(class_, "needs_reports", False) is True for class_ in classes):
         kinds |= _annotations(GapReportFilter)
     return {name: kind for name, kind in kinds.items() if name not in _TAKEN}
 
 
-def _annotations(callable_: Callable[..., Any]) -> Mapping[str, Any]:
+def _classes_of(record: Method) -> list[Any]:
+    """Return the classes that the record names."""
+    return [load_target(one) for one in (record.aggregator, record.weighting, record.objective) if one is not None]
+
+
+def _annotations(callable_: Callable[..., Any]) -> dict[str, Any]:
     if callable_.__init__ is object.__init__:
         return {}
     return {name: one.annotation for name, one in signature(callable_).parameters.items()}
@@ -112,11 +117,7 @@ def _said(source: SettingSource | None) -> Iterator[str]:
     if source is None:
         yield "a setting of the method's classes"
         return
-    if source.symbol is not None:
-        yield source.symbol
-    if source.remark is not None:
-        yield source.remark
-    if source.paper is not None:
-        yield f"paper: {source.paper}"
-    if source.code is not None:
-        yield f"code: {source.code}"
+    facts = (("", source.symbol), ("", source.remark), ("paper: ", source.paper), ("code: ", source.code))
+    for heading, fact in facts:
+        if fact is not None:
+            yield f"{heading}{fact}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
@@ -20,9 +21,13 @@ def _composed() -> Iterator[str]:
     """Yield the compositions in papers or their authors' code, according to the records of the methods."""
     for record in RECORDS.own().values():
         for together in record.together:
-            other = RECORDS.get(together.method)
-            base, part = (other, record) if other.acts == ("direction",) else (record, other)
-            yield parse_method(f"{base.key}+{part.part or part.key}").name
+            yield _composition(record, RECORDS.get(together.method))
+
+
+def _composition(record: Method, other: Method) -> str:
+    """Return the name of two methods together: one that only acts on the direction comes first."""
+    base, part = (other, record) if other.acts == ("direction",) else (record, other)
+    return parse_method(f"{base.key}+{part.part or part.key}").name
 
 
 COMPOSITIONS = tuple(dict.fromkeys([*_composed(), *_OURS]))

@@ -84,11 +84,15 @@ class FederationJob(FedJob):
                 f"expected clients={self.sites}."
             )
         names = list(self.sites if clients is None else clients)
-        if unknown := [name for name in names if name not in self.sites]:
-            raise SettingsError(
-                f"SimEnv has the client {unknown[0]!r}, which is no site of job {self.name}, expected of {self.sites}."
-            )
+        self._check_clients(names)
         return super().simulator_run(workspace, clients=names, **options)
+
+    def _check_clients(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self.sites:
+                raise SettingsError(
+                    f"SimEnv has the client {name!r}, which is no site of job {self.name}, expected of {self.sites}."
+                )
 
     def _set_all_apps(self) -> None:
         """Pass the apps to the job's config; FLARE itself supports one app for all, or one for every single site."""
@@ -114,20 +118,27 @@ class _JobConfig(FedJobConfig):
         """Write the job into a folder of its name in ``job_root``, replacing an earlier one."""
         super().generate_job_config(job_root)
         for app in self.fed_apps:
-            custom = Path(job_root, self.job_name, app, "custom")
-            if self._owner.plugin_files:
-                custom.mkdir(exist_ok=True)
-                for file in self._owner.plugin_files:
-                    shutil.copyfile(file, custom / file.name)
-            elif self._owner.with_note and not custom.exists():
-                custom.mkdir()
-                (custom / "README.md").write_text(NOTE, encoding="utf-8")
+            self._add_custom(Path(job_root, self.job_name, app, "custom"))
+
+    def _add_custom(self, folder: Path) -> None:
+        """Give an app its ``custom/`` folder, if it needs one: with the plug-in files, or only with the note."""
+        if self._owner.plugin_files:
+            _copy_files(self._owner.plugin_files, folder)
+        elif self._owner.with_note and not folder.exists():
+            folder.mkdir()
+            (folder / "README.md").write_text(NOTE, encoding="utf-8")
 
     def _get_class_path(self, obj: Any, custom_dir: str) -> str:
         """Return the public path of a class of this package: the one that sites allow (``fdg allow-list``)."""
         path: str = super()._get_class_path(obj, custom_dir)
         package, *inner, name = path.split(".")
         return f"{package}.{inner[0]}.{name}" if package == PACKAGE else path
+
+
+def _copy_files(files: Sequence[Path], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
 
 
 def federation_job(
@@ -196,11 +207,19 @@ def _check_sites(sites: Any) -> list[str]:
     if isinstance(sites, str) or not isinstance(sites, Sequence) or not all(isinstance(site, str) for site in sites):
         raise SettingsError(f"sites is {shorten(sites)}, expected a list of names.")
     names = list(sites)
+    _check_distinct(names)
+    _check_taken_by_flare(names)
+    return names
+
+
+def _check_distinct(names: list[str]) -> None:
     if not names or len(set(names)) < len(names) or not {SERVER_SITE_NAME, ALL_SITES}.isdisjoint(names):
         raise SettingsError(f"sites is {shorten(names)}, expected names of sites, each once.")
+
+
+def _check_taken_by_flare(names: list[str]) -> None:
     for name in names:
         try:
             validate_target_name(name)
         except ValueError as error:
             raise SettingsError(f"sites has the name {name!r}, which FLARE does not take.") from error
-    return names

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of this package's recipes: a method on a data set as a FLARE recipe, with every setting checked at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,7 @@ class FDGRecipe(Recipe):
                 made.objective,
                 made.gap_metric,
                 made.protocol.get("update_precision") == "bfloat16",
-                # FLARE can offload to files only tensors that arrive in chunks.
-                is_small_model(made.protocol["model"]) and not made.protocol.get("enable_tensor_disk_offload"),
+                _fits_in_messages(made.protocol),
             )
         )
         self._job: FederationJob
@@ -112,6 +111,14 @@ class FDGRecipe(Recipe):
         bring code. In any other environment, a site's administrator has allowed the components and may reject code.
         """
         self._job.with_note = isinstance(env, SimEnv | PocEnv)
+
+
+def _fits_in_messages(protocol: Mapping[str, Any]) -> bool:
+    """Return whether models travel within messages: small ones, unless tensors are offloaded to files.
+
+    FLARE can offload to files only tensors that arrive in chunks.
+    """
+    return is_small_model(protocol["model"]) and not protocol.get("enable_tensor_disk_offload")
 
 
 def _listed(plugins: Any) -> Sequence[str | Path]:

@@ -15,7 +15,7 @@ from fdg_plugins.plugins.composition import Composition, weighting_parts
 from fdg_plugins.settings.families import Settings, dataset_protocol
 from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
-from fdg_plugins.values import check_depth, shorten
+from fdg_plugins.values import check_depth, check_settings_known, shorten
 
 METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for methods that need gaps
 
@@ -38,7 +38,7 @@ class _Named(NamedTuple):
     """A part given by name, or as an object with a name; empty if none was given."""
 
     name: str | None = None
-    settings: Mapping[str, Any] = {}
+    settings: Mapping[Any, Any] = {}
 
 
 def setting_names(method: Composition) -> tuple[str, ...]:
@@ -69,8 +69,8 @@ def job_settings(method: Composition, dataset: str, given: Mapping[str, Any]) ->
     base = dataset_protocol(dataset)
     own = {**base.protocol, **defaults.protocol, **parted.protocol, **local_spec}
     protocol = {"dataset": dataset, "target": domains[0], **own}
-    known = {*Protocol.model_fields, *aggregator.setting_names()}
-    stand_in = {name: value for name, value in base.stand_in.items() if name in known and name not in chosen}
+    open_names = {*Protocol.model_fields, *aggregator.setting_names()} - chosen.keys()
+    stand_in = {name: value for name, value in base.stand_in.items() if name in open_names}
     plans = make_plans(protocol, stand_in, {}, aggregator.setting_names())
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
@@ -82,29 +82,31 @@ def _needs_gaps(method: Composition) -> bool:
 
 
 def _named(what: str, spec: Any) -> _Named:
-    if spec is None:
-        return _Named()
     check_depth(what, spec)
-    named = {"name": spec} if isinstance(spec, str) else spec
-    if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
-        raise SettingsError(f"{what} is {shorten(spec)}, expected a name or a mapping with a name.")
-    return _Named(named["name"], {name: value for name, value in named.items() if name != "name"})
+    match spec:
+        case None:
+            return _Named()
+        case str():
+            return _Named(spec)
+        case {"name": str(name), **settings}:
+            return _Named(name, settings)
+    raise SettingsError(f"{what} is {shorten(spec)}, expected a name or a mapping with a name.")
 
 
 def _with_weighting(method: Composition, weighting: _Named) -> Composition:
     name = weighting.name
     if name is None:
         return method
+    _check_weighting(method, name, weighting.settings)
+    return method.plus(name) if name in weighting_parts() and method.weighting is None else method
+
+
+def _check_weighting(method: Composition, name: str, settings: Mapping[str, Any]) -> None:
     if name not in WEIGHTINGS:
         raise SettingsError(f"weighting is {shorten(name)}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
-    known = _weighting_names(name)
-    if unknown := sorted(str(setting) for setting in weighting.settings if setting not in known):
-        raise SettingsError(
-            f"weighting {name!r} has no setting {shorten(unknown[0])}; it has {', '.join(known) or 'none'}."
-        )
+    check_settings_known(f"weighting {name!r}", sorted(map(str, settings)), _weighting_names(name))
     if method.weighting not in (None, name):
         raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
-    return method.plus(name) if name in weighting_parts() and method.weighting is None else method
 
 
 def _with_objective(method: Composition, name: str | None) -> Composition:

@@ -59,7 +59,7 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
 def _lines(groups: Sequence[Group], target: str) -> Iterator[Line]:
     for group in groups:
-        members = [run for run in group.runs if run.target == target]
+        members = group.held_out(target)
         for quantity, values in ((TARGET, target_by_round), (SOURCES, sources_by_round)):
             if points := over_seeds(members, values):
                 yield Line(group.label, group.look, points, quantity)

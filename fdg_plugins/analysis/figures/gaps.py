@@ -7,7 +7,6 @@ the record in the same way for every method. FedDG-GA's own gaps are the same nu
 from accuracies or from the training split.
 """
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,6 +14,7 @@ from fdg_plugins.analysis.figures.groups import (
     Group,
     caption_of,
     checked,
+    finite,
     group_runs,
     origin_of,
     over_seeds,
@@ -42,8 +42,8 @@ def gaps_by_round(run: Run) -> dict[int, dict[str, float]]:
     gaps: dict[int, dict[str, float]] = {}
     for finished in run.record.rounds:
         losses = received.get(finished.round - 1, {})
-        found = {site: loss_gap(losses[site], own[site]) for site in finished.sites if site in losses and site in own}
-        gaps[finished.round] = {site: gap for site, gap in sorted(found.items()) if math.isfinite(gap)}
+        known = sorted({*finished.sites} & losses.keys() & own.keys())
+        gaps[finished.round] = finite({site: loss_gap(losses[site], own[site]) for site in known})
         own.update({site: local.local.loss for site, local in finished.local.items() if local.local is not None})
     return {number: by_site for number, by_site in gaps.items() if by_site}
 
@@ -97,6 +97,5 @@ def gaps(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
 def _lines(groups: Sequence[Group], target: str, values: Callable[[Run], dict[float, float]]) -> Iterator[Line]:
     for group in groups:
-        members = [run for run in group.runs if run.target == target]
-        if points := over_seeds(members, values):
+        if points := over_seeds(group.held_out(target), values):
             yield Line(group.label, group.look, points)

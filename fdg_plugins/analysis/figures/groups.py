@@ -10,8 +10,8 @@ from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate
 from fdg_plugins.analysis.figures.picture import Line, Origin
 from fdg_plugins.analysis.figures.style import Look, domain_look, domain_order, method_looks
-from fdg_plugins.analysis.names import method_order, method_settings, method_title
-from fdg_plugins.analysis.runs import Run
+from fdg_plugins.analysis.names import method_order, method_settings, settings_label
+from fdg_plugins.analysis.runs import Key, Run, grouped
 from fdg_plugins.record.text import marks
 
 
@@ -30,6 +30,10 @@ class Group:
         words = "".join(letter if letter.isalnum() or letter in "._" else " " for letter in self.label.lower())
         return "-".join(words.split())
 
+    def held_out(self, target: str) -> list[Run]:
+        """Return the runs whose held-out domain is ``target``."""
+        return [run for run in self.runs if run.target == target]
+
 
 def checked(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
     """Return comparable runs, each once, and a note for each copy that was left out.
@@ -43,13 +47,13 @@ def checked(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
 
 def group_runs(runs: Iterable[Run], apart_from: str = "") -> tuple[Group, ...]:
     """Return the runs grouped by method and settings, except the setting ``apart_from``, sorted as in tables."""
-    members: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        members.setdefault((run.method, tuple(_settings(run, apart_from).items())), []).append(run)
+    members = grouped(runs, lambda run: (run.method, tuple(_settings(run, apart_from).items())))
+    firsts = [found[0] for found in members.values()]
     labelled = []
-    for found in members.values():
-        siblings = [others[0] for others in members.values() if others[0].method == found[0].method]
-        labelled.append((found[0].method, _label(found[0], siblings, apart_from), tuple(found)))
+    for first, found in zip(firsts, members.values(), strict=True):
+        siblings = [_settings(other, apart_from) for other in firsts if other.method == first.method]
+        label = settings_label(first.method, _settings(first, apart_from), siblings)
+        labelled.append((first.method, label, tuple(found)))
     labelled.sort(key=lambda group: (method_order(group[0]), group[1]))
     looks = method_looks([method for method, _, _ in labelled])
     return tuple(Group(*group[:2], look, group[2]) for group, look in zip(labelled, looks, strict=True))
@@ -57,16 +61,6 @@ def group_runs(runs: Iterable[Run], apart_from: str = "") -> tuple[Group, ...]:
 
 def _settings(run: Run, apart_from: str) -> dict[str, Any]:
     return {name: value for name, value in method_settings(run.record).items() if name != apart_from}
-
-
-def _label(run: Run, siblings: Sequence[Run], apart_from: str) -> str:
-    """Return the method's title, and the settings in which the groups of the method differ."""
-    own = _settings(run, apart_from)
-    others = [_settings(sibling, apart_from) for sibling in siblings]
-    names = sorted({name for settings in others for name in settings})
-    differing = [name for name in names if len({settings.get(name) for settings in others}) > 1]
-    words = ", ".join(f"{name} {own.get(name, 'unset')}" for name in differing)
-    return method_title(run.method) + (f" ({words})" if words else "")
 
 
 def targets_of(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -81,11 +75,15 @@ def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float
     """
     by_x: dict[float, dict[int, float]] = {}
     for run in runs:
-        for x, value in values(run).items():
-            if math.isfinite(value):
-                by_x.setdefault(x, {})[run.seed] = value
+        for x, value in finite(values(run)).items():
+            by_x.setdefault(x, {})[run.seed] = value
     found = {x: estimate(by_x[x]) for x in sorted(by_x)}
     return {x: point for x, point in found.items() if point is not None}
+
+
+def finite(values: Mapping[Key, float]) -> dict[Key, float]:
+    """Return the finite ones of ``values``."""
+    return {key: value for key, value in values.items() if math.isfinite(value)}
 
 
 def site_look(run: Run, site: str) -> Look:

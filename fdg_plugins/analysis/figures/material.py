@@ -8,8 +8,17 @@ from typing import NamedTuple
 import torch
 
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.data import DomainData, Sample, dataset_spec, evaluation_batches, find_data_root, open_domain
+from fdg_plugins.data import (
+    DatasetSpec,
+    DomainData,
+    Sample,
+    dataset_spec,
+    evaluation_batches,
+    find_data_root,
+    open_domain,
+)
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.messages import CensusReply
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import build_network
 from fdg_plugins.randomness import numpy_generator
@@ -79,6 +88,17 @@ def local_models(run: Run, sites: Sequence[str] | None) -> dict[str, dict[str, t
     Raises ``DataError`` if the run kept none or fewer than three, and ``SettingsError`` if ``sites`` are not three
     distinct sites with a model.
     """
+    files = _local_files(run)
+    named = tuple(files)[:3] if sites is None else tuple(sites)
+    if not len(set(named)) == len(named) == 3:
+        raise SettingsError(f"--sites names {', '.join(named)}; expected three sites of {', '.join(files)}.")
+    if unknown := sorted(set(named) - files.keys()):
+        raise SettingsError(f"site {unknown[0]!r} (--sites) has no local model; expected three of {', '.join(files)}.")
+    return {site: read_model(run, files[site]) for site in named}
+
+
+def _local_files(run: Run) -> dict[str, Path]:
+    """Return the files of the local models by site; raise ``DataError`` if there are fewer than three."""
     folder = run.folder / LOCAL_FOLDER
     files = {file.stem: file for file in sorted(folder.glob("*.safetensors"))}
     if not files:
@@ -87,12 +107,7 @@ def local_models(run: Run, sites: Sequence[str] | None) -> dict[str, dict[str, t
         raise DataError(f"run {run.folder} kept no local models: {what}.")
     if len(files) < 3:
         raise DataError(f"run {run.folder} kept the local models of {', '.join(files)}; a plane needs three.")
-    named = tuple(files)[:3] if sites is None else tuple(sites)
-    if len(set(named)) != 3 or len(named) != 3:
-        raise SettingsError(f"--sites names {', '.join(named)}; expected three sites of {', '.join(files)}.")
-    if unknown := sorted(set(named) - files.keys()):
-        raise SettingsError(f"site {unknown[0]!r} (--sites) has no local model; expected three of {', '.join(files)}.")
-    return {site: read_model(run, files[site]) for site in named}
+    return files
 
 
 def _kept(run: Run, name: str) -> Path:
@@ -116,11 +131,7 @@ class Images:
     def __init__(self, run: Run, data_root: Path | None, cache: Path | None = None) -> None:
         self._run = run
         spec = dataset_spec(run.dataset)
-        if data_root is None and spec.needs_data_root and not run.record.stand_in:
-            raise DataError(
-                f"run {run.folder} was made on {run.record.data}, and no data root is named; expected --data-root or "
-                f"FDG_DATA_ROOT to name the folder that holds {spec.folder}/."
-            )
+        _check_named(run, spec, data_root)
         root = find_data_root(run.dataset, data_root, cache)
         if root.stand_in != run.record.stand_in:
             what = "the STAND-IN" if root.stand_in else f"images of {spec.title}"
@@ -137,16 +148,16 @@ class Images:
             self._root, protocol.dataset, domain, seed=protocol.seed, max_samples=protocol.max_samples_per_domain
         )
         for reply in self._run.record.census.values():
-            # One site's part of a domain has its own name and hash; the split that it is a part of must agree.
-            whole = reply.split.partition("/part")[0]
-            if reply.domain == domain and (
-                whole != data.split or (whole == reply.split and reply.split_hash != data.split_hash)
-            ):
-                raise DataError(
-                    f"domain {domain} below {self._root or 'the installed data set'} has the split {data.split} "
-                    f"({data.split_hash}), but run {self._run.folder} had {reply.split} ({reply.split_hash})."
-                )
+            if reply.domain == domain:
+                self._check_split(reply, data)
         return data
+
+    def _check_split(self, reply: CensusReply, data: DomainData) -> None:
+        if not _same_split(reply, data):
+            raise DataError(
+                f"domain {reply.domain} below {self._root or 'the installed data set'} has the split {data.split} "
+                f"({data.split_hash}), but run {self._run.folder} had {reply.split} ({reply.split_hash})."
+            )
 
     def unseen(self, data: DomainData) -> tuple[Sample, ...]:
         """Return the images not used for training: a source's validation split, or the held-out domain's test split."""
@@ -166,6 +177,21 @@ class Images:
         """
         size = self._run.record.protocol.image_size
         return list(evaluation_batches(data, samples, image_size=size, batch_size=BATCH))
+
+
+def _check_named(run: Run, spec: DatasetSpec, data_root: Path | None) -> None:
+    """Raise ``DataError`` if the run's images are in a data root and none is named."""
+    if data_root is None and spec.needs_data_root and not run.record.stand_in:
+        raise DataError(
+            f"run {run.folder} was made on {run.record.data}, and no data root is named; expected --data-root or "
+            f"FDG_DATA_ROOT to name the folder that holds {spec.folder}/."
+        )
+
+
+def _same_split(reply: CensusReply, data: DomainData) -> bool:
+    """Return whether a site had the split of ``data``, or one site's part of it, which has its own name and hash."""
+    whole, part, _ = reply.split.partition("/part")
+    return whole == data.split and (bool(part) or reply.split_hash == data.split_hash)
 
 
 def balanced(samples: Sequence[Sample], count: int) -> tuple[Sample, ...]:

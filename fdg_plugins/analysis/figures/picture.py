@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from fdg_plugins.analysis.estimates import Estimate
+from fdg_plugins.analysis.estimates import Estimate, csv_fields
 from fdg_plugins.analysis.figures.style import Look
 
 
@@ -98,16 +98,15 @@ class Chart(Picture):
         for panel in self.panels:
             for line in panel.lines:
                 for x, point in line.points.items():
-                    yield {
-                        "panel": panel.title,
-                        "line": line.name or line.label,
-                        "quantity": line.quantity or panel.y_label,
-                        self.x_label: self.categories[int(x)] if self.categories else x,
-                        "mean": point.mean,
-                        "std": "" if point.std is None else point.std,
-                        "seeds": point.count,
-                        "values": ";".join(f"{seed}:{value}" for seed, value in point.by_seed.items()),
-                    }
+                    yield {**self._labels(panel, line, x), **csv_fields(point)}
+
+    def _labels(self, panel: Panel, line: Line, x: float) -> dict[str, Any]:
+        return {
+            "panel": panel.title,
+            "line": line.name or line.label,
+            "quantity": line.quantity or panel.y_label,
+            self.x_label: self.categories[int(x)] if self.categories else x,
+        }
 
 
 @dataclass(frozen=True)

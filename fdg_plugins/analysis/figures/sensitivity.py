@@ -5,7 +5,6 @@ Such figures are Fig. 3, 4 and 6 of the FedOMG paper (kappa, server learning rat
 paper (strength and momentum) and Table 3 of the FedDG-GA paper (step size).
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,13 +14,14 @@ from fdg_plugins.analysis.figures.groups import (
     Group,
     caption_of,
     checked,
+    finite,
     group_runs,
     origin_of,
     targets_of,
 )
 from fdg_plugins.analysis.figures.picture import Chart, Line, Panel, Scale
 from fdg_plugins.analysis.names import method_settings
-from fdg_plugins.analysis.runs import Run
+from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import RULES, target_score
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
@@ -30,7 +30,7 @@ from fdg_plugins.settings.protocol import Protocol
 AVERAGE = "average of the held-out domains"
 DECADE = 10.0
 # Settings in which runs may differ anyway: a table's columns and seeds, and what identifies a method.
-_NO_AXIS = ("target", "seed", "objective", "gap_split")
+_NO_AXIS = {"target", "seed", "objective", "gap_split"}
 
 
 def value_of(run: Run, setting: str) -> Any:
@@ -43,7 +43,7 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the settings that have several values among the runs of one method, sorted by name."""
     values: dict[tuple[str, str], set[Any]] = {}
     for run in runs:
-        protocol = {name: value for name, value in run.record.protocol.model_dump().items() if name not in _NO_AXIS}
+        protocol = run.record.protocol.model_dump(exclude=_NO_AXIS)
         for name, value in {**protocol, **method_settings(run.record)}.items():
             values.setdefault((run.method, name), set()).add(value)
     return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
@@ -53,16 +53,24 @@ def chosen_setting(runs: Sequence[Run], setting: str | None) -> str:
     """Return ``setting``, by default the only one that varies; raise ``SettingsError`` if there is nothing to plot."""
     varied = varied_settings(runs)
     if setting is None:
-        if len(varied) == 1:
-            return varied[0]
-        reason = f"several settings vary: {', '.join(varied)}" if varied else "no setting of a method varies"
-        raise SettingsError(f"{reason} among these runs; expected one, or --setting to name one of them.")
+        return _only(varied)
     if setting not in varied:
-        found = sorted({str(value) for run in runs if (value := value_of(run, setting)) is not None})
-        what = f"is {', '.join(found)} in every run of a method" if found else "is no setting of these runs"
         others = f"one that varies: {', '.join(varied)}" if varied else "a setting that varies; none does"
-        raise SettingsError(f"setting {setting!r} (--setting) {what}; expected {others}.")
+        raise SettingsError(f"setting {setting!r} (--setting) {_constant(runs, setting)}; expected {others}.")
     return setting
+
+
+def _only(varied: Sequence[str]) -> str:
+    if len(varied) == 1:
+        return varied[0]
+    reason = f"several settings vary: {', '.join(varied)}" if varied else "no setting of a method varies"
+    raise SettingsError(f"{reason} among these runs; expected one, or --setting to name one of them.")
+
+
+def _constant(runs: Sequence[Run], setting: str) -> str:
+    """Return what is to be said of a setting that does not vary."""
+    found = sorted({str(value) for run in runs if (value := value_of(run, setting)) is not None})
+    return f"is {', '.join(found)} in every run of a method" if found else "is no setting of these runs"
 
 
 def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Chart, ...]:
@@ -107,7 +115,7 @@ class _Axis:
     """Values of a setting as positions on an axis: the values if all are numbers, else their rank as text."""
 
     def __init__(self, values: Sequence[Any]) -> None:
-        known = {value for value in values if value is not None}
+        known = set(values) - {None}
         self._numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
         self.categories = () if self._numeric else tuple(sorted({str(value) for value in known}))
         self.places: tuple[float, ...] = tuple(sorted(known)) if self._numeric else tuple(range(len(self.categories)))
@@ -129,9 +137,7 @@ def _checked_apart(runs: Sequence[Run], setting: str) -> tuple[tuple[Run, ...], 
         check_comparable([_with(run, setting, getattr(runs[0].record.protocol, setting)) for run in runs])
     else:
         check_comparable(runs)
-    by_value: dict[str, list[Run]] = {}
-    for run in runs:
-        by_value.setdefault(str(value_of(run, setting)), []).append(run)
+    by_value = grouped(runs, lambda run: str(value_of(run, setting)))
     parts = [checked(part) for part in by_value.values()]
     return tuple(run for kept, _ in parts for run in kept), tuple(note for _, notes in parts for note in notes)
 
@@ -151,24 +157,33 @@ def _all_domains(run: Run) -> tuple[str, ...]:
 
 def _lines(groups: Sequence[Group], setting: str, axis: _Axis, rule: str, targets: Sequence[str]) -> Iterator[Line]:
     for group in groups:
-        by_value: dict[Any, list[Run]] = {}
-        for run in group.runs:
-            by_value.setdefault(value_of(run, setting), []).append(run)
-        found = {value: _score(members, rule, targets) for value, members in by_value.items()}
-        level = found.pop(None, None)
-        points = {axis.place(value): point for value, point in found.items() if point is not None}
-        if points:
-            yield Line(group.label, group.look, dict(sorted(points.items())))
-        if level is not None:
-            label = f"{group.label}, {setting} unset" if points else group.label
-            yield Line(label, group.look, dict.fromkeys(axis.places, level), is_constant=True)
+        yield from _lines_of(group, setting, axis, rule, targets)
 
 
-def _score(runs: Sequence[Run], rule: str, targets: Sequence[str]) -> Estimate | None:
-    """Return the score over seeds, on one held-out domain or averaged over several within each seed."""
-    values: dict[str, dict[int, float]] = {target: {} for target in targets}
-    for run in runs:
-        score = target_score(run.record, rule)
-        if run.target in values and score is not None and math.isfinite(score):
-            values[run.target][run.seed] = score
-    return estimate(average(values))
+def _lines_of(group: Group, setting: str, axis: _Axis, rule: str, targets: Sequence[str]) -> Iterator[Line]:
+    """Yield the line of the runs with the setting, and the level line of those without it."""
+    scores = _scores(group, setting, rule, targets)
+    level = scores.pop(None, None)
+    points = {axis.place(value): score for value, score in scores.items()}
+    if points:
+        yield Line(group.label, group.look, dict(sorted(points.items())))
+    if level is not None:
+        label = f"{group.label}, {setting} unset" if points else group.label
+        yield Line(label, group.look, dict.fromkeys(axis.places, level), is_constant=True)
+
+
+def _scores(group: Group, setting: str, rule: str, targets: Sequence[str]) -> dict[Any, Estimate]:
+    """Return the score over seeds for each value of the setting that has one; None is that of runs without it.
+
+    Over several held-out domains, it is averaged within each seed.
+    """
+    found = {
+        value: estimate(average({target: _by_seed(runs, rule, target) for target in targets}))
+        for value, runs in grouped(group.runs, lambda run: value_of(run, setting)).items()
+    }
+    return {value: score for value, score in found.items() if score is not None}
+
+
+def _by_seed(runs: Sequence[Run], rule: str, target: str) -> dict[int, float]:
+    scores = {run.seed: target_score(run.record, rule) for run in runs if run.target == target}
+    return finite({seed: score for seed, score in scores.items() if score is not None})

@@ -108,20 +108,22 @@ def _chart(
 
 
 def _lines(group: Group, target: str, quantities: Sequence[Quantity]) -> Iterator[Line]:
-    """Yield a line per site and quantity; a second quantity that equals the first everywhere is left out."""
-    members = [run for run in group.runs if run.target == target]
-    sites = {site: run for run in members for site in run.record.sources}
-    lines = [
+    """Yield a line per site and quantity; a second cosine that equals the first everywhere is left out."""
+    members = group.held_out(target)
+    first = _lines_of(members, quantities[0])
+    others = [line for quantity in quantities[1:] for line in _lines_of(members, quantity)]
+    yield from first
+    if quantities[0] is not WITH_DIRECTION or [line.points for line in others] != [line.points for line in first]:
+        yield from others
+
+
+def _lines_of(runs: Sequence[Run], quantity: Quantity) -> list[Line]:
+    sites = {site: run for run in runs for site in run.record.sources}
+    return [
         Line(_label(run, site), site_look(run, site), points, quantity.name, name=site)
-        for quantity in quantities
         for site, run in sorted(sites.items())
-        if (points := over_seeds(members, partial(site_by_round, site=site, quantity=quantity)))
+        if (points := over_seeds(runs, partial(site_by_round, site=site, quantity=quantity)))
     ]
-    first = [line for line in lines if line.quantity == quantities[0].name]
-    others = [line for line in lines if line.quantity != quantities[0].name]
-    if quantities[0] is WITH_DIRECTION and [line.points for line in others] == [line.points for line in first]:
-        others = []
-    yield from (*first, *others)
 
 
 def _label(run: Run, site: str) -> str:

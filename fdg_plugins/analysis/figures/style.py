@@ -51,12 +51,16 @@ def method_looks(methods: Sequence[str]) -> list[Look]:
     looks: list[Look | None] = [
         _METHODS.get(method) if method not in methods[:place] else None for place, method in enumerate(methods)
     ]
-    taken = {look for look in looks if look is not None}
-    spare = [look for look in map(numbered_look, range(len(PALETTE) * len(MARKERS))) if look not in taken]
-    colours, markers = {look.colour for look in taken}, {look.marker for look in taken}
-    spare.sort(key=lambda look: (look.colour in colours) + (look.marker in markers))
+    spare = _spare_looks({look for look in looks if look is not None})
     lacking = iter(range(len(methods)))
     return [look or spare[next(lacking) % len(spare)] for look in looks]
+
+
+def _spare_looks(taken: set[Look]) -> list[Look]:
+    """Return the looks that are not taken, those of unused colours and markers first."""
+    spare = [look for look in map(numbered_look, range(len(PALETTE) * len(MARKERS))) if look not in taken]
+    colours, markers = {look.colour for look in taken}, {look.marker for look in taken}
+    return sorted(spare, key=lambda look: (look.colour in colours) + (look.marker in markers))
 
 
 def domain_order(dataset: str, domains: Iterable[str]) -> tuple[str, ...]:

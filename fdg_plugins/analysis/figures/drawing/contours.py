@@ -54,13 +54,16 @@ def _draw(axes: Axes, surface: Surface, values: np.ma.MaskedArray, title: str, f
 
 def levels_of(values: np.ma.MaskedArray) -> tuple[np.ndarray, Normalize]:
     """Return the rising levels of the contours and their colour scale, both logarithmic if they span a wide range."""
-    known = values.compressed()
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    if high <= low:
-        high = low + max(abs(low), 1.0) * 1e-6
+    low, high = _span(values.compressed())
     if low > 0 and high / low > LOG_FROM:
         return np.geomspace(low, high, LEVELS), LogNorm(low, high)
     return np.linspace(low, high, LEVELS), Normalize(low, high)
+
+
+def _span(values: np.ndarray) -> tuple[float, float]:
+    """Return the smallest and the largest value; the latter is raised if it is not above the former."""
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+    return (low, high) if high > low else (low, low + max(abs(low), 1.0) * 1e-6)
 
 
 def _marker(model: PlacedModel, *, x: float | None = None, y: float | None = None, label: str = "") -> Line2D:

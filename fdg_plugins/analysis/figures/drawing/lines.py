@@ -41,16 +41,21 @@ def draw_chart(chart: Chart) -> Figure:
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel, *, is_leftmost: bool, is_lowest: bool) -> None:
     for place, line in enumerate(panel.lines):
         _draw_line(axes, chart, line, place)
-    mark_axes(axes, panel.title, chart.x_label if is_lowest else "", panel.y_label if is_leftmost else "")
-    if is_lowest:
-        axes.tick_params(labelbottom=True)  # for the lowest panel of a column, even in an upper row
+    _mark_panel(axes, chart, panel, is_leftmost=is_leftmost, is_lowest=is_lowest)
     _set_scale(axes, chart)
     if panel.is_fraction:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
 
 
+def _mark_panel(axes: Axes, chart: Chart, panel: Panel, *, is_leftmost: bool, is_lowest: bool) -> None:
+    """Set the title, and the labels that the panels of a row or column share."""
+    mark_axes(axes, panel.title, chart.x_label if is_lowest else "", panel.y_label if is_leftmost else "")
+    if is_lowest:
+        axes.tick_params(labelbottom=True)  # for the lowest panel of a column, even in an upper row
+
+
 def _draw_line(axes: Axes, chart: Chart, line: Line, place: int) -> None:
-    if chart.quantities and line.quantity != chart.quantities[0]:
+    if line.quantity in chart.quantities[1:]:
         _draw_plain(axes, line, STROKES[1])
     elif line.is_constant:
         _draw_plain(axes, line, LEVEL)

@@ -22,11 +22,7 @@ MAX_NAMED = 30
 
 def draw_scatter(scatter: Scatter) -> Figure:
     """Return the figure; with more than MAX_NAMED classes, the panel states their number instead of a legend."""
-    counts = {domain: sum(point.domain == domain for point in scatter.points) for domain in scatter.domain_looks}
-    domains = {
-        domain: f"{domain} ({'held out, ' if domain == scatter.held_out else ''}{count})"
-        for domain, count in counts.items()
-    }
+    domains = _domain_labels(scatter)
     classes = {name: name for name in scatter.class_looks}
     names_classes = len(classes) <= MAX_NAMED
     legends = [list(domains.values()), *([list(classes)] if names_classes else [])]
@@ -40,6 +36,15 @@ def draw_scatter(scatter: Scatter) -> Figure:
         for axes, labels in zip((left, right), legends, strict=False):
             _add_legend(axes, labels)
     return figure
+
+
+def _domain_labels(scatter: Scatter) -> dict[str, str]:
+    """Return the label of each domain: its name, its number of images, and whether it is held out."""
+    counts = {domain: sum(point.domain == domain for point in scatter.points) for domain in scatter.domain_looks}
+    return {
+        domain: f"{domain} ({'held out, ' if domain == scatter.held_out else ''}{count})"
+        for domain, count in counts.items()
+    }
 
 
 def _draw(
