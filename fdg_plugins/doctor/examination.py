@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fdg_plugins.doctor import machine, software
 from fdg_plugins.doctor.advice import Advice, recommend
-from fdg_plugins.doctor.finding import Finding, Status, guarded, worst
+from fdg_plugins.doctor.finding import Finding, guarded
 
 
 class Examination(NamedTuple):
@@ -15,11 +15,6 @@ class Examination(NamedTuple):
     findings: tuple[Finding, ...]
     sites: int
     advice: Advice
-
-    @property
-    def status(self) -> Status:
-        """The worst status of all findings."""
-        return worst(self.findings)
 
 
 def examine(environment: Mapping[str, str], sites: int) -> Examination:
