@@ -91,16 +91,16 @@ class GapReportFilter(Filter):
     def _with_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         refuse_forbidden(fl_ctx)
         report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
-        received, local = report.training_split or (report.received, report.local)
+        received, local = _compared(report)
         if received is None or local is None:
             return shareable  # the evaluations are withheld, so the gap is too
         run = shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
         memory = OwnModels(state_folder(fl_ctx.get_engine().get_workspace(), run) / GAP_FILE)
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
         previous = memory.before(round_number).get(self.metric)
-        gap = self._gap(_values(received), previous) if previous is not None else None
+        gap = math.nan if previous is None else self._gap(_values(received), previous)
         memory.keep(round_number, _values(local))
-        if gap is not None and math.isfinite(gap):
+        if math.isfinite(gap):
             dxo.set_meta_prop(META_GAP, gap)
         return dxo.update_shareable(shareable)
 
@@ -112,6 +112,11 @@ class GapReportFilter(Filter):
             )
         is_lower_better = self.metric == LOSS or not score_kinds()[self.metric].higher_is_better
         return (loss_gap if is_lower_better else score_gap)(received[self.metric], previous)
+
+
+def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None]:
+    """Return the evaluations that a gap compares, of the received and of the local model; None for a withheld one."""
+    return report.training_split or (report.received, report.local)
 
 
 def _values(evaluation: Evaluation) -> dict[str, float]:
@@ -169,7 +174,7 @@ def highest_gap(report: Any) -> float:
         told = TrainReport.read(report, "report", DataError)
     except DataError:
         return LARGEST_GAP  # the report is refused where it is read
-    received = told.training_split[0] if told.training_split else told.received
+    received, _ = _compared(told)
     loss = math.inf if received is None or math.isnan(received.loss) else received.loss
     return min(LARGEST_GAP, max(1.0, loss))
 
@@ -225,10 +230,6 @@ def refuse_forbidden(fl_ctx: FLContext) -> None:
 
 def _update(shareable: Shareable) -> DXO | None:
     """Return the update in a result; None for an error reply or any other content, which filters leave unchanged."""
-    if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
-        return None
-    try:
-        dxo = from_shareable(shareable)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return dxo if dxo.data_kind == DataKind.WEIGHT_DIFF and isinstance(dxo.meta, dict) else None
+    dxo = read_dxo(shareable)
+    is_update = dxo is not None and dxo.data_kind == DataKind.WEIGHT_DIFF and isinstance(dxo.meta, dict)
+    return dxo if is_update else None

@@ -147,16 +147,16 @@ def _without_values(now: Any, before: Any) -> bool:
     try:
         one, other = now[DXO_KEY], before[DXO_KEY]
         meta = {key: value for key, value in one["meta"].items() if key != MetaKey.FILTER_HISTORY}
-        return bool(
-            now.keys() == before.keys()
-            and now[ReservedHeaderKey.HEADERS] == before[ReservedHeaderKey.HEADERS]
-            and one.keys() == other.keys()
-            and one["kind"] == other["kind"]
-            and meta == other["meta"]
-            and one["data"].keys() <= other["data"].keys()
-        )
+        has_same_frame = (*_frame(now), meta) == (*_frame(before), other["meta"])
+        return bool(has_same_frame and one["data"].keys() <= other["data"].keys())
     except (KeyError, TypeError, AttributeError):
         return False
+
+
+def _frame(content: Any) -> tuple[Any, ...]:
+    """Return the parts of an answer's content that post-processing leaves as they are, besides its meta."""
+    dxo = content[DXO_KEY]
+    return content.keys(), content[ReservedHeaderKey.HEADERS], dxo.keys(), dxo["kind"]
 
 
 def _content(value: Any) -> Any:
@@ -167,6 +167,6 @@ def _content(value: Any) -> Any:
         return {key: _content(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_content(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, bool | int | float | str | None):
         return type(value), value
     return object()  # equal to nothing: an array or another mutable object may have been modified
