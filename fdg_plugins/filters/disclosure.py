@@ -87,14 +87,18 @@ def check_context(site: str, fl_ctx: FLContext) -> None:
 
 def content(site: str, shareable: Shareable) -> DXO:
     """Return the DXO in an answer; refuse an answer that holds anything else."""
-    for key in _others(shareable, (DXO_KEY, ReservedHeaderKey.HEADERS)):
-        refuse(site, f"it holds {shorten(key)} beside its content")
-    for key in _others(shareable.get(ReservedHeaderKey.HEADERS) or {}, _HEADERS):
-        refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
+    _check_entries(site, shareable)
     try:
         return from_shareable(shareable)
     except NO_DXO as error:
         raise RefusedError(f"site {site}: differential privacy refused its answer: it is no DXO.") from error
+
+
+def _check_entries(site: str, shareable: Shareable) -> None:
+    for key in _others(shareable, (DXO_KEY, ReservedHeaderKey.HEADERS)):
+        refuse(site, f"it holds {shorten(key)} beside its content")
+    for key in _others(shareable.get(ReservedHeaderKey.HEADERS) or {}, _HEADERS):
+        refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
 
 
 def _others(keys: Iterable[Any], known: Sequence[str]) -> list[Any]:

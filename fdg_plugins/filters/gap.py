@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -23,6 +23,7 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.core.adjustment import loss_gap, score_gap
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
+from fdg_plugins.filters.wire import read_dxo
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.messages import (
     HEADER_REASON,
@@ -97,21 +98,27 @@ class GapReportFilter(Filter):
         run = shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
         memory = OwnModels(state_folder(fl_ctx.get_engine().get_workspace(), run) / GAP_FILE)
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
-        previous = memory.before(round_number).get(self.metric)
-        gap = math.nan if previous is None else self._gap(_values(received), previous)
+        gap = self._gap(_values(received), memory.before(round_number).get(self.metric))
         memory.keep(round_number, _values(local))
         if math.isfinite(gap):
             dxo.set_meta_prop(META_GAP, gap)
         return dxo.update_shareable(shareable)
 
-    def _gap(self, received: Mapping[str, float], previous: float) -> float:
+    def _gap(self, received: Mapping[str, float], previous: float | None) -> float:
+        """Return the gap to the ``previous`` value of the metric; NaN if there is none."""
+        if previous is None:
+            return math.nan
         if self.metric not in received:
             raise SettingsError(
                 f"metric is {self.metric!r}, which the run's task has not, expected one of {', '.join(received)}.",
                 public=True,
             )
-        is_lower_better = self.metric == LOSS or not score_kinds()[self.metric].higher_is_better
-        return (loss_gap if is_lower_better else score_gap)(received[self.metric], previous)
+        difference = score_gap if _is_higher_better(self.metric) else loss_gap
+        return difference(received[self.metric], previous)
+
+
+def _is_higher_better(metric: str) -> bool:
+    return metric != LOSS and score_kinds()[metric].higher_is_better
 
 
 def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None]:

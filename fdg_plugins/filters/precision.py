@@ -67,9 +67,7 @@ class RoundedUpdateReceiveFilter(Filter):
 def _is_finite(update: Any) -> bool:
     """Return whether all floating-point tensors of an update are free of NaN and infinite values."""
     return not any(
-        is_dense(value)
-        and value.is_floating_point()
-        and not bool(torch.isfinite(value).all())
+        is_dense(value) and value.is_floating_point() and not bool(torch.isfinite(value).all())
         for value in update.values()
     )
 
