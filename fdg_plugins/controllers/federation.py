@@ -295,7 +295,7 @@ def _method_line(method: Method) -> str:
 
 
 def _check_progress(record: RunRecord, finished: RoundRecord) -> None:
-    """Raise ``FDGError`` if too many rounds in a row, up to the one that has just finished, left the model as it was."""
+    """Raise ``FDGError`` if too many rounds in a row, up to the ``finished`` one, left the model as it was."""
     idle = record.idle_rounds()
     if idle >= MAX_IDLE_ROUNDS:
         raise FDGError(f"{idle} rounds in a row left the model as it was; the last because {finished.reason}")

@@ -117,9 +117,9 @@ class Messenger(Workflow):
     def _wait_until(self, is_reached: Callable[[], bool]) -> bool:
         """Wait while a task is pending and the job is not aborted; return whether ``is_reached()`` came true first."""
         while self.get_num_standing_tasks() and not self.abort_signal.triggered:
-            time.sleep(self.poll)
             if is_reached():
                 return True
+            time.sleep(self.poll)
         return False
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
