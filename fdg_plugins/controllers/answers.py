@@ -99,11 +99,7 @@ class Reception:
             answers.take_score(site, report.received)
         if self.aggregator.needs_reports and self.aggregator.shares not in checked.looked_at:
             answers.unchecked = site
-        try:
-            self.aggregator.accept_model(answer)
-        except NotFiniteError:
-            answers.not_finite.add(site)
-            raise
+        self._accept(site, answer)
         self.channel.take(TASK_TRAIN, site, checked)
         answers.local[site] = LocalRecord(
             epoch_losses=report.epoch_losses,
@@ -114,7 +110,14 @@ class Reception:
             seconds=report.seconds,
         )
         answers.bytes_up += self._bytes_on_the_wire(answer)
-        answers.bytes_in_files += sum(size_of(value) for value in answer.params.values() if is_reference(value))
+        answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
+
+    def _accept(self, site: str, answer: FLModel) -> None:
+        try:
+            self.aggregator.accept_model(answer)
+        except NotFiniteError:
+            self.answers.not_finite.add(site)
+            raise
 
     def _bytes_on_the_wire(self, answer: FLModel) -> int:
         """Return the size of an update on the wire, in bytes; a rounded update has been widened since."""

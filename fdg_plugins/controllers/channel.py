@@ -58,11 +58,10 @@ class ReportChannel:
 
     def read(self, task: str, answer: FLModel) -> CheckedReports:
         """Return the reports that the server's filters validated in an answer to ``task``, without keeping them."""
-        checked = CheckedReports.of((answer.meta or {}).get(META_CHECKED_REPORTS))
-        if self.exchange is None or self.exchange.phase != task:
-            return checked
-        if self.exchange.report not in checked.looked_at:
-            self._unchecked = (task, str((answer.meta or {}).get(META_SITE)))
+        meta = answer.meta or {}
+        checked, exchange = CheckedReports.of(meta.get(META_CHECKED_REPORTS)), self._exchange_in(task)
+        if exchange is not None and exchange.report not in checked.looked_at:
+            self._unchecked = (task, str(meta.get(META_SITE)))
         return checked
 
     def take(self, task: str, site: str, checked: CheckedReports) -> None:
@@ -70,11 +69,16 @@ class ReportChannel:
 
         Raises ``ContributionError`` for a second report in the same round.
         """
-        if self.exchange is None or self.exchange.phase != task or self.exchange.report not in checked:
+        exchange = self._exchange_in(task)
+        if exchange is None or exchange.report not in checked:
             return
         if site in self.reports:
             raise ContributionError(f"site {site}: sent a second report in the same round.")
-        self.reports[site] = checked[self.exchange.report]
+        self.reports[site] = checked[exchange.report]
+
+    def _exchange_in(self, task: str) -> Exchange | None:
+        """Return the exchange if its reports come with the answers to ``task``."""
+        return self.exchange if self.exchange is not None and self.exchange.phase == task else None
 
     def require_checks(self) -> None:
         """Raise ``SettingsError`` if an answer arrived whose report no filter had checked."""
@@ -91,8 +95,8 @@ class ReportChannel:
 
     def commit(self, task: str) -> None:
         """Let the exchange learn from the remaining reports that came with the answers to ``task``."""
-        if self.exchange is not None and self.exchange.phase == task:
-            self.exchange.finish(self.reports)
+        if (exchange := self._exchange_in(task)) is not None:
+            exchange.finish(self.reports)
             self.reports = {}
 
     def save(self, folder: Path, after_round: int) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ divides by a claimed value would trust the claim.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,9 +45,13 @@ class Expected:
         for score in (report.received, report.local):
             if score is not None:
                 self.check_score(score, "validation")
-        if report.training_split is not None and not self.judges_training:
+        if report.training_split is not None:
+            self._check_training_split(report.training_split)
+
+    def _check_training_split(self, scores: Iterable[Evaluation]) -> None:
+        if not self.judges_training:
             self._refuse("sent training_split, which this protocol does not ask for")
-        for score in report.training_split or ():
+        for score in scores:
             self.check_score(score, "train")
 
     def check_score(self, score: Evaluation, split: Literal["train", "validation", "test"]) -> None:

@@ -35,7 +35,7 @@ from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.record.census import Federation, check_min_sites, check_reports, take_census
 from fdg_plugins.record.first import new_record
-from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
+from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins
@@ -113,6 +113,23 @@ class FederationController(Messenger):
         require(ASKING)
         self._admit_plugins()
         aggregator = self._aggregator()
+        plans = self._plans(aggregator)
+        federation = self._census(plans)
+        self._warn_of_wide_lists(federation)
+        self._rounds = rounds = self._new_rounds(plans, federation, aggregator)
+        offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
+        record = rounds.record if self.resume is None else rounds.go_on()
+        self._mark = marks(record)
+        self._announce(record)
+        if record.rounds:
+            self.say(f"run {record.run} goes on after round {len(record.rounds)}")
+        with tensors_in_files(self.engine, offloads, self._run_id) as files:
+            if files is not None:
+                self.say(f"updates are written to {files} as they arrive")
+            self._train(rounds, record)
+
+    def _plans(self, aggregator: UpdateAggregator) -> Plans:
+        """Return the plans for real data and for the stand-in, which fit the aggregator and the job's filters."""
         plans = make_plans(
             {} if self.protocol is None else self.protocol,
             {} if self.stand_in_protocol is None else self.stand_in_protocol,
@@ -121,8 +138,10 @@ class FederationController(Messenger):
         )
         check_settings(aggregator, plans)
         check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))
-        federation = self._census(plans)
-        self._warn_of_wide_lists(federation)
+        return plans
+
+    def _new_rounds(self, plans: Plans, federation: Federation, aggregator: UpdateAggregator) -> Rounds:
+        """Return the rounds of a run that begins with the initial model, after checking what the census found."""
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)
         aggregator.configure(plan.aggregator)
@@ -140,17 +159,7 @@ class FederationController(Messenger):
         )
         record.run = self._run_id
         state = state_folder(self.engine.get_workspace(), self._run_id)
-        self._rounds = Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)
-        if self.resume is not None:
-            record = self._rounds.go_on()
-        self._mark = marks(record)
-        self._announce(record)
-        if record.rounds:
-            self.say(f"run {record.run} goes on after round {len(record.rounds)}")
-        with tensors_in_files(self.engine, plan.protocol.enable_tensor_disk_offload, self._run_id) as files:
-            if files is not None:
-                self.say(f"updates are written to {files} as they arrive")
-            self._train(self._rounds, record)
+        return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)
 
     def _admit_plugins(self) -> None:
         """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before loading any."""
@@ -212,11 +221,9 @@ class FederationController(Messenger):
             self.say(round_line(record, finished, evaluation))
             tracker.evaluation(evaluation, self.fl_ctx)
             tracker.round(finished, self.fl_ctx)
-            if number == first and finished.sites and not finished.bytes_in_files:
-                self._say_that_updates_came_in_memory(record)
-            idle = record.idle_rounds()
-            if idle >= MAX_IDLE_ROUNDS:
-                raise FDGError(f"{idle} rounds in a row left the model as it was; the last because {finished.reason}")
+            if number == first:
+                self._warn_of_updates_in_memory(record, finished)
+            _check_progress(record, finished)
         last = rounds.evaluate_last()
         record.status = "finished"
         rounds.end()
@@ -225,8 +232,9 @@ class FederationController(Messenger):
         self.say(f"finished\n{final_table(record)}")
         self.say(f"record, models and TensorBoard events: {rounds.folder}")
 
-    def _say_that_updates_came_in_memory(self, record: RunRecord) -> None:
-        if record.protocol.enable_tensor_disk_offload:
+    def _warn_of_updates_in_memory(self, record: RunRecord, finished: RoundRecord) -> None:
+        """Warn if the updates of a round came in memory although the protocol asks for files."""
+        if record.protocol.enable_tensor_disk_offload and finished.sites and not finished.bytes_in_files:
             self.warning(
                 "enable_tensor_disk_offload has no effect: the updates came in memory, as they do in FLARE's simulator "
                 "and from filters that make arrays of tensors."
@@ -241,23 +249,23 @@ class FederationController(Messenger):
 
     def _announce(self, record: RunRecord) -> None:
         protocol = record.protocol
-        settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
         held_out = f"{', '.join(record.held_out)} ({protocol.target})"
         self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
-        objective = ", ".join(f"{name} {value}" for name, value in record.method.objective.items() if name != "name")
-        local = f"; sites minimise {record.method.objective['name']} ({objective})" if objective else ""
-        self.say(f"{record.method.aggregator} ({settings}){local}")
+        self.say(_method_line(record.method))
         self.say(
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {protocol.rounds} rounds of "
             f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
             f"{'' if protocol.optimizer == SGD else f', {protocol.optimizer}'}"
         )
-        if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
-            self.warning(
-                "No ImageNet weights are on the server (FDG_PRETRAINED_FILE names them): training starts from scratch."
-            )
-            if record.method.settings["server_lr"] < SLOW_FROM_SCRATCH:
-                self.warning("From scratch this server_lr is very slow; FDG_SERVER_LR=1 steps as far as FedAvg.")
+        if _lacks_weights(record):
+            self._warn_of_missing_weights(record)
+
+    def _warn_of_missing_weights(self, record: RunRecord) -> None:
+        self.warning(
+            "No ImageNet weights are on the server (FDG_PRETRAINED_FILE names them): training starts from scratch."
+        )
+        if record.method.settings["server_lr"] < SLOW_FROM_SCRATCH:
+            self.warning("From scratch this server_lr is very slow; FDG_SERVER_LR=1 steps as far as FedAvg.")
 
     def _fail_simulation(self, reason: str) -> None:
         """Make FLARE's simulator exit with an error: there, an abort means that a site died, not a user's request."""
@@ -270,6 +278,27 @@ class FederationController(Messenger):
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
             with suppress(DataError):  # the disk may be unwritable, which the log already says
                 self._rounds.save_record()
+
+
+def _lacks_weights(record: RunRecord) -> bool:
+    """Return whether a run on real data looked for pretrained weights and found none."""
+    from_scratch = record.initial_weights.label == "from scratch"
+    return record.protocol.pretrained == "auto" and from_scratch and not record.stand_in
+
+
+def _method_line(method: Method) -> str:
+    """Return one line on the aggregator with its settings, and on the objective of the sites if it has settings."""
+    settings = ", ".join(f"{name} {value}" for name, value in method.settings.items())
+    objective = ", ".join(f"{name} {value}" for name, value in method.objective.items() if name != "name")
+    local = f"; sites minimise {method.objective['name']} ({objective})" if objective else ""
+    return f"{method.aggregator} ({settings}){local}"
+
+
+def _check_progress(record: RunRecord, finished: RoundRecord) -> None:
+    """Raise ``FDGError`` if too many rounds in a row, up to the ``finished`` one, left the model as it was."""
+    idle = record.idle_rounds()
+    if idle >= MAX_IDLE_ROUNDS:
+        raise FDGError(f"{idle} rounds in a row left the model as it was; the last because {finished.reason}")
 
 
 def method_in_force(protocol: Protocol, aggregator: UpdateAggregator) -> Method:

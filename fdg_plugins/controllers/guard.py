@@ -19,7 +19,7 @@ from fdg_plugins.core.outliers import MAJORITY, length_ratios, usual_length
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import FDGError
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.record.run_record import AggregationRecord, RoundRecord, RunRecord
 from fdg_plugins.training.global_model import GlobalModel
 
 EARLIER_ROUNDS = 5  # number of past rounds whose updates define what is usual
@@ -48,15 +48,23 @@ class Guard:
         if not self.ratio or not accepted:
             return refused
         steps = {site: expected[site].facts.steps for site in accepted}
-        rough = self._beyond({site: one.length for site, one in accepted.items()}, steps, SUSPECT * self.ratio)
-        if rough:
-            parts = {site: aggregator.trainable(one) for site, one in accepted.items()}
-            lengths = {site: math.sqrt(inner_product(part, part)) for site, part in parts.items()}
-            for site, times in self._beyond(lengths, steps, self.ratio).items():
-                refused[site] = f"its update is {_times(times)} as long as is usual in this round, {self._limit}."
+        refused |= {
+            site: f"its update is {_times(times)} as long as is usual in this round, {self._limit}."
+            for site, times in self._too_long(aggregator, accepted, steps).items()
+        }
         for site, times in self._buffers(accepted).items():
             refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.")
         return refused
+
+    def _too_long(
+        self, aggregator: UpdateAggregator, accepted: Mapping[str, Contribution], steps: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Return the sites whose updates are too long, with their ratio; exact lengths are computed only if needed."""
+        if not self._beyond({site: one.length for site, one in accepted.items()}, steps, SUSPECT * self.ratio):
+            return {}
+        parts = {site: aggregator.trainable(one) for site, one in accepted.items()}
+        lengths = {site: math.sqrt(inner_product(part, part)) for site, part in parts.items()}
+        return self._beyond(lengths, steps, self.ratio)
 
     def reports(self, exchange: Exchange, reports: Mapping[str, Any]) -> dict[str, str]:
         """Return the sites whose method reports are outliers, each with the reason."""
@@ -67,7 +75,7 @@ class Guard:
         floors = exchange.floors(of_round)
         for quantity, lengths in of_round.items():
             ratios = length_ratios(lengths, exchange.typical(quantity), floors.get(quantity, 0.0))
-            for site, times in ((site, times) for site, times in ratios.items() if times > self.ratio):
+            for site, times in _above(self.ratio, ratios).items():
                 reason = f"{quantity!r} is {_times(times)} as long as is usual in this round, {self._limit}."
                 refused.setdefault(site, reason)
         return refused
@@ -93,8 +101,8 @@ class Guard:
 
     def standing_out(self) -> str | None:
         """Return the site with the most outlying update in the last round that took a step; None if none is clear."""
-        stepped = [one for one in self.record.rounds if one.aggregation is not None and not one.undone]
-        norms = stepped[-1].aggregation.update_norms if stepped and stepped[-1].aggregation is not None else {}
+        standing = standing_steps(self.record)
+        norms = standing[-1][1].update_norms if standing else {}
         if len(norms) < MAJORITY:
             return None
         ratios = length_ratios(norms)
@@ -118,24 +126,26 @@ class Guard:
         per_step = length_ratios(rates, [rate for _, rate in earlier])
         found = {
             site
-            for site, times in length_ratios(lengths, usual).items()
-            if times > ratio and (per_step[site] > ratio or times > MANY_STEPS * ratio)
+            for site, times in _above(ratio, length_ratios(lengths, usual)).items()
+            if per_step[site] > ratio or times > MANY_STEPS * ratio
         }
         if not found:
             return {}
-        alone = len(lengths) < MAJORITY and not earlier
-        floor = (HARMLESS_ALONE if alone else HARMLESS) * self._model_length()
-        of_length = length_ratios(lengths, usual, floor)
-        return {site: of_length[site] for site in sorted(found) if of_length[site] > ratio}
+        of_length = length_ratios(lengths, usual, self._harmless(len(lengths), len(earlier)))
+        return _above(ratio, {site: of_length[site] for site in sorted(found)})
+
+    def _harmless(self, num_sites: int, num_earlier: int) -> float:
+        """Return the length up to which an update is harmless, given how many sites and earlier rounds show others."""
+        is_alone = num_sites < MAJORITY and not num_earlier
+        return (HARMLESS_ALONE if is_alone else HARMLESS) * self._model_length()
 
     def _earlier(self) -> list[tuple[float, float]]:
         """Return the median length and the median length per step of the updates in each recent round with a step."""
         found: list[tuple[float, float]] = []
-        for finished in self.record.rounds[::-1]:
-            if finished.aggregation is not None and not finished.undone and len(found) < EARLIER_ROUNDS:
-                norms, local = finished.aggregation.update_norms, finished.local
-                rates = [length / local[site].steps for site, length in norms.items()]
-                found.append((usual_length(list(norms.values())), usual_length(rates)))
+        for finished, aggregation in standing_steps(self.record)[::-1][:EARLIER_ROUNDS]:
+            norms, local = aggregation.update_norms, finished.local
+            rates = [length / local[site].steps for site, length in norms.items()]
+            found.append((usual_length(list(norms.values())), usual_length(rates)))
         return found
 
     def _buffers(self, accepted: Mapping[str, Contribution]) -> dict[str, float]:
@@ -150,7 +160,7 @@ class Guard:
         }
         unit = math.sqrt(len(received))  # the length of a vector with mean square 1, which is harmless
         floor = max(float(torch.linalg.vector_norm(received)), unit, min(own.values()) if len(own) < MAJORITY else 0.0)
-        return {site: times for site, times in length_ratios(own, floor=floor).items() if times > self.ratio}
+        return _above(self.ratio, length_ratios(own, floor=floor))
 
     def _counters(self, accepted: Mapping[str, Contribution], expected: Mapping[str, Expected]) -> dict[str, str]:
         refused = {}
@@ -158,7 +168,7 @@ class Guard:
             most = MOST_COUNTS_PER_STEP * expected[site].facts.steps
             for name in self._names(ParameterKind.INTEGER_BUFFER):
                 counts = whole(one.update[name]).double()
-                if counts.numel() and not (float(counts.min()) >= 0 and float(counts.max()) <= most):
+                if not _are_between(0, counts, most):
                     refused[site] = f"counter {name!r} of its update is outside 0 to {most:g}."
         return refused
 
@@ -168,6 +178,11 @@ class Guard:
     def _model_length(self) -> float:
         names = self._names(ParameterKind.TRAINABLE)
         return math.sqrt(math.fsum(_squared_length(self.model.state[name]) for name in names))
+
+
+def standing_steps(record: RunRecord) -> list[tuple[RoundRecord, AggregationRecord]]:
+    """Return the rounds whose step was taken and not undone, each with the record of its step."""
+    return [(one, one.aggregation) for one in record.rounds if one.aggregation is not None and not one.undone]
 
 
 def longest_update(aggregator: UpdateAggregator) -> float:
@@ -182,6 +197,16 @@ def _squared_length(tensor: torch.Tensor) -> float:
 def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return all values as one vector ``[P]``, float64."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]).double()
+
+
+def _above(ratio: float, ratios: Mapping[str, float]) -> dict[str, float]:
+    """Return the sites whose ratio is above ``ratio``, with their ratio."""
+    return {site: times for site, times in ratios.items() if times > ratio}
+
+
+def _are_between(lowest: float, values: torch.Tensor, highest: float) -> bool:
+    """Return whether all values, if there are any, are from ``lowest`` to ``highest``."""
+    return not values.numel() or (float(values.min()) >= lowest and float(values.max()) <= highest)
 
 
 def _times(ratio: float) -> str:

@@ -87,31 +87,40 @@ class Messenger(Workflow):
         self.requests.offer()
         given_up = self._wait(patience)
         self.requests.withdraw()
-        if self.abort_signal.triggered:
-            raise Aborted(
-                f"the job was aborted while it waited for {', '.join(sorted(waiting - self._answered)) or 'nobody'}."
-            )
-        for site in sorted(waiting - self._failures.keys()):
-            unusable = "its answer cannot be used; the server's log says why."
-            missing = given_up or f"did not answer within {timeout} s."
-            if self.is_lost(site):
-                missing = "is lost: there is no sign of life from it."
-            self._fail(site, unusable if site in self._answered else missing)
+        self._check_not_aborted(waiting - self._answered)
+        self._note_missing(waiting - self._failures.keys(), given_up or f"did not answer within {timeout} s.")
         return dict(sorted(self._failures.items()))
+
+    def _check_not_aborted(self, awaited: Iterable[str]) -> None:
+        if self.abort_signal.triggered:
+            raise Aborted(f"the job was aborted while it waited for {', '.join(sorted(awaited)) or 'nobody'}.")
+
+    def _note_missing(self, sites: Iterable[str], missing: str) -> None:
+        """Record why each of ``sites`` gave no usable answer: ``missing``, unless more is known."""
+        for site in sorted(sites):
+            if site in self._answered:
+                self._fail(site, "its answer cannot be used; the server's log says why.")
+            else:
+                self._fail(site, "is lost: there is no sign of life from it." if self.is_lost(site) else missing)
 
     def _wait(self, patience: Patience | None) -> str | None:
         """Wait until no task is pending or the job is aborted; return why tasks were cancelled, or None."""
         given_up: str | None = None
-        enough_since: float | None = None
-        while self.get_num_standing_tasks() and not self.abort_signal.triggered:
-            time.sleep(self.poll)
-            if patience is None or given_up or self._usable[patience.task] < patience.enough:
-                continue
-            enough_since = enough_since or time.monotonic()
-            if time.monotonic() - enough_since >= patience.seconds:
+        if patience is not None and self._wait_until(lambda: self._usable[patience.task] >= patience.enough):
+            deadline = time.monotonic() + patience.seconds
+            if self._wait_until(lambda: time.monotonic() >= deadline):
                 given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
                 self.cancel_all_tasks()
+        self._wait_until(lambda: False)
         return given_up
+
+    def _wait_until(self, is_reached: Callable[[], bool]) -> bool:
+        """Wait while a task is pending and the job is not aborted; return whether ``is_reached()`` came true first."""
+        while self.get_num_standing_tasks() and not self.abort_signal.triggered:
+            if is_reached():
+                return True
+            time.sleep(self.poll)
+        return False
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
         def receive(model: FLModel) -> bool:
@@ -147,15 +156,19 @@ class Messenger(Workflow):
     def note_answer(self, site: str, result: Shareable) -> bool:
         """Record the reason in an error reply, which FLARE would drop; return whether the answer is usable."""
         self._answered.add(site)
-        code = result.get_return_code(ReturnCode.OK)
-        if code == ReturnCode.OK:
+        if result.get_return_code(ReturnCode.OK) == ReturnCode.OK:
             return True
-        reason = result.get_header(HEADER_REASON)
-        if not isinstance(reason, str):
-            reason = f"answered with the error {one_line(str(code), LONGEST_QUOTE)}."
-        self._fail(site, one_line(reason.removeprefix(f"site {site}: "), LONGEST_QUOTE))
+        self._fail(site, one_line(_reason_in(result).removeprefix(f"site {site}: "), LONGEST_QUOTE))
         if result.get_header(HEADER_NOT_FINITE) is True:
             self.not_finite.add(site)
         if result.get_header(HEADER_STOP) is True:
             self.departed[site] = self._failures[site]
         return False
+
+
+def _reason_in(reply: Shareable) -> str:
+    """Return the reason in an error reply; without one, a sentence with its return code."""
+    reason = reply.get_header(HEADER_REASON)
+    if isinstance(reason, str):
+        return reason
+    return f"answered with the error {one_line(str(reply.get_return_code(ReturnCode.OK)), LONGEST_QUOTE)}."

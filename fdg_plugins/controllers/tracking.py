@@ -8,7 +8,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 
-from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord
+from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord
 
 Scalar = tuple[str, float]
 
@@ -20,13 +20,18 @@ def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
     for site, local in finished.local.items():
         if local.epoch_losses:
             yield f"train_loss/{site}", local.epoch_losses[-1]
-    if finished.aggregation is None:
-        return
-    for name, value in finished.aggregation:
-        if isinstance(value, dict):
-            yield from ((f"{name}/{site}", number) for site, number in value.items() if number is not None)
-        elif value is not None:
-            yield f"server/{name}", value
+    if finished.aggregation is not None:
+        yield from _aggregation_scalars(finished.aggregation)
+
+
+def _aggregation_scalars(aggregation: AggregationRecord) -> Iterator[Scalar]:
+    for name, value in aggregation:
+        tagged = (
+            {f"{name}/{site}": number for site, number in value.items()}
+            if isinstance(value, dict)
+            else {f"server/{name}": value}
+        )
+        yield from ((tag, number) for tag, number in tagged.items() if number is not None)
 
 
 def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterator[Scalar]:

@@ -113,15 +113,25 @@ def _parse(head: bytes, payload: bytes) -> Frame:
         tensors = load(payload)
     except UNREADABLE as error:
         raise FrameError(f"a frame cannot be read ({type(error).__name__}).", public=True) from error
-    if not (isinstance(content, dict) and content.keys() == {"header", "tensors"}):
+    if not _is_head(content):
         raise FrameError("a frame's header is not of the expected form.", public=True)
     header, names = content["header"], content["tensors"]
-    if not (isinstance(header, dict) and isinstance(names, dict) and all(map(_is_text_list, names.values()))):
-        raise FrameError("a frame's header is not of the expected form.", public=True)
     if tensors.keys() != {str(at) for at in range(sum(map(len, names.values())))}:
         raise FrameError("a frame's tensors are not those that its header names.", public=True)
     values = (tensors[str(at)] for at in range(len(tensors)))
     return Frame(header, {group: {name: next(values) for name in own} for group, own in names.items()})
+
+
+def _is_head(content: Any) -> bool:
+    """Return whether ``content`` has the form of a frame's JSON header, as :func:`pack` writes it."""
+    if not (isinstance(content, dict) and content.keys() == {"header", "tensors"}):
+        return False
+    return isinstance(content["header"], dict) and _is_names(content["tensors"])
+
+
+def _is_names(value: Any) -> bool:
+    """Return whether ``value`` lists the names of tensors by group."""
+    return isinstance(value, dict) and all(map(_is_text_list, value.values()))
 
 
 def _is_text_list(value: Any) -> bool:

@@ -9,9 +9,11 @@ with an executor's answer. The site's rules are therefore enforced here:
 - the site's list of allowed reports, checked against the actual content of the answer.
 """
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from nvflare.apis.dxo import DataKind, from_shareable
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
@@ -53,30 +55,23 @@ def demanded_limits(site: str, fl_ctx: FLContext) -> Limits | None:
     """
     local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
     policy = read_policy(site, local / POLICY_FILE)
-    demands = [one.limits() for one in _scope_filters(fl_ctx)]
+    demands = _limits_of(scope_filters(fl_ctx))
     if (whole := _whole(policy)) is not None:
         demands.append(whole)
     if not demands:
         return None
-    jobs = [one.limits() for one in result_filters(fl_ctx) or () if isinstance(one, DifferentialPrivacyFilter)]
-    return strictest(demands[0], *demands[1:], *jobs).under(policy)
+    return strictest(*demands, *_limits_of(result_filters(fl_ctx) or ())).under(policy)
 
 
 def _whole(policy: Policy) -> Limits | None:
     """Return a policy as limits, or None if it lacks a limit that a release needs."""
-    if policy.clip_norm is None or policy.noise_multiplier is None or policy.max_epsilon is None:
-        return None
-    return Limits(
-        clip_norm=policy.clip_norm,
-        noise_multiplier=policy.noise_multiplier,
-        max_epsilon=policy.max_epsilon,
-        delta=policy.delta or DEFAULT_DELTA,
-    )
+    limits = {"delta": DEFAULT_DELTA, **policy.model_dump(exclude_none=True)}
+    return Limits(**limits) if limits.keys() == Limits.model_fields.keys() else None
 
 
-def _scope_filters(fl_ctx: FLContext) -> list[DifferentialPrivacyFilter]:
-    """Return the privacy filters for results in the active scope and in the site's default scope."""
-    return [one for one in scope_filters(fl_ctx) if isinstance(one, DifferentialPrivacyFilter)]
+def _limits_of(filters: Iterable[Filter]) -> list[Limits]:
+    """Return the limits of those of ``filters`` that demand privacy."""
+    return [one.limits() for one in filters if isinstance(one, DifferentialPrivacyFilter)]
 
 
 def release(
@@ -109,25 +104,35 @@ def check_reports(answer: Shareable, order: Order, allowed: tuple[str, ...] | No
     if allowed is None or answer.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return
     for what, any_of in _reports_in(answer, order).items():
-        if not set(any_of) & set(allowed):
-            names = " or ".join(repr(name) for name in any_of if name is not None) or "a report that has no name"
+        if set(any_of).isdisjoint(allowed):
+            names = _in_words(any_of)
             raise SettingsError(f"the answer holds {what}: the site forbids {names} (allowed_reports).", public=True)
+
+
+def _in_words(names: tuple[str | None, ...]) -> str:
+    return " or ".join(repr(name) for name in names if name is not None) or "a report that has no name"
 
 
 def _reports_in(answer: Shareable, order: Order) -> dict[str, tuple[str | None, ...]]:
     """Return an answer's additional contents, in words, each with its report names, of which one must be allowed."""
     dxo = from_shareable(answer)
-    meta = dxo.meta or {}
-    needed: dict[str, tuple[str | None, ...]] = {}
-    if meta.get(META_SITE_REPORT) or dxo.data_kind == DataKind.COLLECTION:
-        needed["tensors of the method"] = (_report_of(order),)
-    if (meta.get(META_REPORT) or {}).get("training_split") is not None:
-        needed["losses on the training split"] = (REPORT_TRAINING_LOSS, REPORT_GAP)
-    if META_GAP in meta:
-        needed["a generalization gap"] = (REPORT_GAP,)
-    if dxo.data_kind == DataKind.WEIGHT_DIFF and _protocol(order).keep_local_models:
-        needed["a model that is kept among the results"] = (REPORT_LOCAL_MODEL,)
-    return needed
+    return {what: names(order) for what, is_held, names in _REPORTS if is_held(dxo, order)}
+
+
+def _holds_tensors(dxo: DXO, order: Order) -> bool:
+    return bool((dxo.meta or {}).get(META_SITE_REPORT)) or dxo.data_kind == DataKind.COLLECTION
+
+
+def _holds_losses(dxo: DXO, order: Order) -> bool:
+    return ((dxo.meta or {}).get(META_REPORT) or {}).get("training_split") is not None
+
+
+def _holds_gap(dxo: DXO, order: Order) -> bool:
+    return META_GAP in (dxo.meta or {})
+
+
+def _is_kept(dxo: DXO, order: Order) -> bool:
+    return dxo.data_kind == DataKind.WEIGHT_DIFF and _protocol(order).keep_local_models
 
 
 def _protocol(order: Order) -> Protocol:
@@ -141,3 +146,12 @@ def _report_of(order: Order) -> str | None:
     protocol = _protocol(order)
     load_files(protocol.plugins, Path(order.custom))  # the site's work has already admitted them
     return make_objective(protocol.objective).report
+
+
+# What an answer may hold in addition to an update, in words; whether it does; the names of which one must be allowed.
+_REPORTS: tuple[tuple[str, Callable[[DXO, Order], bool], Callable[[Order], tuple[str | None, ...]]], ...] = (
+    ("tensors of the method", _holds_tensors, lambda order: (_report_of(order),)),
+    ("losses on the training split", _holds_losses, lambda order: (REPORT_TRAINING_LOSS, REPORT_GAP)),
+    ("a generalization gap", _holds_gap, lambda order: (REPORT_GAP,)),
+    ("a model that is kept among the results", _is_kept, lambda order: (REPORT_LOCAL_MODEL,)),
+)

@@ -50,21 +50,25 @@ class TrainingProcess:
         """Return the outcome of ``order``, as :meth:`SiteWork.do_work` does, except that an abort kills the child."""
         parts = pack_order(order, config, folder)
         with self._working:
-            if self._child is not None and self._child.has_ended():
-                self._end()
+            self._end_if_dead()
             try:
                 self._child = child = self._child or _Child(folder, self._log)
             except OSError as error:
                 return _failed(f"the training process could not be started: {error.strerror}.")
-            outcome = None
             try:
-                outcome = child.converse(parts, should_stop, say)
+                return self._converse(child, parts, should_stop, say) or child.last_words()
             except FrameError as error:
                 return _failed(str(error))
-            finally:
-                if outcome is None or outcome.trace:
-                    self._end()
-            return outcome or child.last_words()
+
+    def _converse(self, child: "_Child", parts: list[bytes], should_stop: ShouldStop, say: Say) -> Outcome | None:
+        """Return the outcome of an order; end the child unless it gave one, without an unexpected error."""
+        outcome = None
+        try:
+            outcome = child.converse(parts, should_stop, say)
+        finally:
+            if outcome is None or outcome.trace:
+                self._end()
+        return outcome
 
     def close(self) -> None:
         """End the child, even in the middle of a task, which then counts as aborted; callable from any thread."""
@@ -78,6 +82,10 @@ class TrainingProcess:
             self._end()
         finally:
             self._working.release()
+
+    def _end_if_dead(self) -> None:
+        if self._child is not None and self._child.has_ended():
+            self._end()
 
     def _end(self) -> None:
         child, self._child = self._child, None
@@ -124,21 +132,32 @@ class _Child:
         Raises ``FrameError`` if the process sends an invalid frame.
         """
         pending = [memoryview(part) for part in order]
-        while True:
+        goes_on = True
+        while goes_on:
             if should_stop():
                 self.end_on_purpose()
                 return None
-            ended = self.has_ended()
-            if pending and not ended:
-                self._write(pending)
-            arrived = self._read(0 if ended else POLL_MS, writing=bool(pending))
-            while (frame := self._reader.next_frame()) is not None:
-                answer = read_answer(frame)
-                if isinstance(answer, Outcome):
-                    return answer
-                say(answer)
-            if ended and not arrived:
-                return None
+            goes_on = self._transfer(pending)
+            if (outcome := self._outcome_among_frames(say)) is not None:
+                return outcome
+        return None
+
+    def _transfer(self, pending: list[memoryview]) -> bool:
+        """Write what the pipe accepts of ``pending`` and read what arrives; return whether more may arrive."""
+        ended = self.has_ended()
+        if not ended:
+            self._write(pending)
+        arrived = self._read(0 if ended else POLL_MS, writing=bool(pending))
+        return arrived or not ended
+
+    def _outcome_among_frames(self, say: Say) -> Outcome | None:
+        """Return the outcome if it is among the frames that have arrived whole; ``say`` the log lines before it."""
+        while (frame := self._reader.next_frame()) is not None:
+            answer = read_answer(frame)
+            if isinstance(answer, Outcome):
+                return answer
+            say(answer)
+        return None
 
     def _write(self, pending: list[memoryview]) -> None:
         """Write as much of ``pending`` as the pipe accepts without blocking, and remove it from ``pending``."""

@@ -56,13 +56,19 @@ def make_answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:
         return DXO(DataKind.METRICS, data=value).to_shareable()
     if task_name == TASK_PROBE:
         return _labelled(DXO(DataKind.METRICS, data=value, meta={META_SITE_REPORT: tensors["report"]}), task)
+    return _labelled(DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=_training_meta(outcome)), task)
+
+
+def _training_meta(outcome: Outcome) -> dict[str, Any]:
+    """Return the meta of an update: its number of samples, the training report, and a method's tensors if any."""
+    value, tensors = outcome.value, outcome.tensors
     report = TrainReport.read(value["report"], "report of the training", ContributionError)
     meta: dict[str, Any] = {META_SAMPLES: value["samples"], META_REPORT: report.model_dump(mode="python")}
     if report.received is not None:
         meta[MetaKey.INITIAL_METRICS] = {f"val_{name}": value for name, value in report.received.values().items()}
     if tensors["report"]:
         meta[META_SITE_REPORT] = tensors["report"]
-    return _labelled(DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=meta), task)
+    return meta
 
 
 def _meta(shareable: Shareable) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site's FLARE Executor: answers the tasks census, probe, train and evaluate, and never raises an exception."""
 
-import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.isolation import TrainingProcess
 from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
-from fdg_plugins.executors.work import Order, Outcome, SiteWork, mark
-from fdg_plugins.filters.ledger import BudgetSpentError
+from fdg_plugins.executors.work import Order, Outcome, SiteWork, failure_of, mark
 from fdg_plugins.filters.release import mark as mark_released
+from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.origin import FetchedTasks
@@ -29,14 +28,13 @@ from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.messages import (
     HEADER_REASON,
-    HEADER_STOP,
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_TRAIN,
     shorten,
 )
-from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of, texts_of
+from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of
 from fdg_plugins.settings.site_config import SiteConfig, site_config_of
 from fdg_plugins.state.folders import mark_in_use, remove_state, state_folder
 
@@ -71,8 +69,11 @@ class SiteExecutor(Executor):
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             quiet_console()
-        if fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) == EventScope.FEDERATION:
-            return  # sent by another participant, which may name any event: ignore it
+        # Another participant may send an event of any name to the whole federation: such events are ignored.
+        if fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) != EventScope.FEDERATION:
+            self._handle_local_event(event_type, fl_ctx)
+
+    def _handle_local_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._process is not None:
             self._process.close()
         self._fetched.observe(event_type, fl_ctx)
@@ -117,9 +118,7 @@ class SiteExecutor(Executor):
             return release(site, task_name, answer, fl_ctx, limits)
         except FDGError as error:
             self._log_failure(task_name, reason := reason_of(error, names=may_tell_names(fl_ctx)), fl_ctx)
-            headers = {HEADER_REASON: reason.told}
-            stop = {HEADER_STOP: True} if isinstance(error, BudgetSpentError) else {}
-            return mark_released(make_reply(ReturnCode.EXECUTION_EXCEPTION, {**headers, **stop}), limits)
+            return mark_released(refusal(error, reason.told), limits)
 
     def _work_on(
         self, task_name: str, site: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -137,9 +136,11 @@ class SiteExecutor(Executor):
                 check_reports(answer, order, config.allowed_reports)
                 return answer
         except Exception as error:  # noqa: BLE001 - its text must satisfy the site's rules, as any answer must
-            reason_text, public = texts_of(error)
-            trace = "" if isinstance(error, FDGError) else traceback.format_exc()
-            outcome = Outcome("failed", reason=reason_text, public=public, trace=trace)
+            outcome = failure_of(error)
+        return self._error_reply(task_name, outcome, fl_ctx, names=names)
+
+    def _error_reply(self, task_name: str, outcome: Outcome, fl_ctx: FLContext, *, names: bool) -> Shareable:
+        """Log why a task has no answer and return the error reply; ``names``: whether its reason may name files."""
         if outcome.kind == "aborted":
             self.log_info(fl_ctx, f"{self._about(task_name, fl_ctx)} was aborted.")
             return make_reply(ReturnCode.TASK_ABORTED)
@@ -161,13 +162,17 @@ class SiteExecutor(Executor):
             should_stop=lambda: bool(abort_signal.triggered),
             say=lambda line: self.log_info(fl_ctx, line),
         )
-        if outcome.stand_in is not None:
-            self._stand_in = outcome.stand_in
-        if order.task == TASK_EVALUATE and order.request["last"] and outcome.kind != "aborted":
-            self._finished = folder
+        self._note(order, outcome, folder)
         if order.task == TASK_CENSUS and outcome.kind == "ok":
             return replace(outcome, value={**outcome.value, "num_other_components": _num_other_components(fl_ctx)})
         return outcome
+
+    def _note(self, order: Order, outcome: Outcome, folder: Path) -> None:
+        """Remember whether the site uses stand-in images, and the state folder of a run that has ended for the site."""
+        if outcome.stand_in is not None:
+            self._stand_in = outcome.stand_in
+        if order.is_last and outcome.kind != "aborted":
+            self._finished = folder
 
     def _worker(self, site: str, *, isolate: bool) -> SiteWork | TrainingProcess:
         """Return the worker, created at the first task because the constructor must not start anything."""

@@ -57,6 +57,11 @@ class Order:
     job: str = ""
     custom: str = ""
 
+    @property
+    def is_last(self) -> bool:
+        """Whether this is the run's last task for the site."""
+        return self.task == TASK_EVALUATE and bool(self.request["last"])
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -76,6 +81,13 @@ class Outcome:
     stand_in: bool | None = None
 
 
+def failure_of(error: Exception, stand_in: bool | None = None) -> Outcome:
+    """Return the outcome of an order whose work raised ``error``; call this while the error is being handled."""
+    reason, public = texts_of(error)
+    trace = "" if isinstance(error, FDGError) else traceback.format_exc()
+    return Outcome("failed", reason=reason, public=public, trace=trace, stand_in=stand_in)
+
+
 class SiteWork:
     """Does a site's tasks in this process. Keeps the data open between tasks; holds no state that must persist."""
 
@@ -93,9 +105,7 @@ class SiteWork:
         except Stopped:
             return Outcome("aborted", stand_in=self._stand_in())
         except Exception as error:  # noqa: BLE001 - tell the server that it failed, keep the site running
-            reason, public = texts_of(error)
-            trace = "" if isinstance(error, FDGError) else traceback.format_exc()
-            return Outcome("failed", reason=reason, public=public, trace=trace, stand_in=self._stand_in())
+            return failure_of(error, self._stand_in())
         return Outcome("ok", value, tensors, stand_in=self._stand_in())
 
     def _do(
@@ -105,19 +115,9 @@ class SiteWork:
             return self._census(order, config, folder, say), {}
         session = self._resume(order, config, folder)
         check_role(config, order.task, held_out=session.domain == session.protocol.target)
-        if order.task == TASK_PROBE:
-            return {"count": len(session.data.train)}, {
-                "report": session.probe(order.state, should_stop, _personal(session, folder, order.round_number))
-            }
-        if order.task == TASK_TRAIN:
-            return _train(session, order, folder, should_stop, say)
-        if order.task == TASK_EVALUATE:
-            split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
-            # The site does not train in this round, or already has: use the personal parameters of its last training.
-            personal = _personal(session, folder, order.round_number + 1)
-            evaluation = session.evaluate(session.load(order.state, personal), split, should_stop)
-            return evaluation.model_dump(mode="python"), {}
-        raise RequestError(f"unknown task {order.task!r}.")
+        if order.task not in _WORK:
+            raise RequestError(f"unknown task {order.task!r}.")
+        return _WORK[order.task](session, order, folder, should_stop, say)
 
     def _census(self, order: Order, config: SiteConfig, folder: Path, say: Say) -> dict[str, Any]:
         request = CensusRequest.read(order.request, "census request", RequestError)
@@ -171,13 +171,23 @@ class SiteWork:
         if opened is None or (opened.site, opened.config, opened.protocol, opened.left_out) != wanted:
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
-            cache = os.environ.get("FDG_CACHE", "").strip()
-            folder = user_path(cache, os.environ) if cache else None
-            self._session = opened = SiteSession(site, config, protocol, folder, left_out)
+            self._session = opened = SiteSession(site, config, protocol, _cache_folder(), left_out)
         return opened
 
     def _stand_in(self) -> bool | None:
         return None if self._session is None else self._session.stand_in
+
+
+def _cache_folder() -> Path | None:
+    cache = os.environ.get("FDG_CACHE", "").strip()
+    return user_path(cache, os.environ) if cache else None
+
+
+def _probe(
+    session: "SiteSession", order: Order, folder: Path, should_stop: ShouldStop, say: Say
+) -> tuple[dict[str, Any], dict[str, Tensors]]:
+    report = session.probe(order.state, should_stop, _personal(session, folder, order.round_number))
+    return {"count": len(session.data.train)}, {"report": report}
 
 
 def _train(
@@ -198,6 +208,19 @@ def _train(
     return value, {"update": result.update, "report": result.tensors}
 
 
+def _evaluate(
+    session: "SiteSession", order: Order, folder: Path, should_stop: ShouldStop, say: Say
+) -> tuple[dict[str, Any], dict[str, Tensors]]:
+    split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
+    # The site does not train in this round, or already has: use the personal parameters of its last training.
+    personal = _personal(session, folder, order.round_number + 1)
+    evaluation = session.evaluate(session.load(order.state, personal), split, should_stop)
+    return evaluation.model_dump(mode="python"), {}
+
+
+_WORK = {TASK_PROBE: _probe, TASK_TRAIN: _train, TASK_EVALUATE: _evaluate}
+
+
 def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
     """Check that the site's operator allows the plug-ins that the protocol names; load the files that the job brought.
 
@@ -216,11 +239,19 @@ def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:
 
     ``held_out``: whether the protocol holds out the site's domain.
     """
-    if config.role == "held_out" and (task in (TASK_PROBE, TASK_TRAIN) or not held_out):
-        what = "never trains" if task in (TASK_PROBE, TASK_TRAIN) else "is not judged as a source"
-        raise SettingsError(f"the site accepts only the role 'held_out' and {what}.", public=True)
-    if config.role == "source" and held_out:
-        raise SettingsError("the site accepts only the role 'source' and is not judged as held out.", public=True)
+    trains = task in (TASK_PROBE, TASK_TRAIN)
+    if (what := _FORBIDDEN.get((config.role, trains, held_out))) is not None:
+        raise SettingsError(f"the site accepts only the role {config.role!r} and {what}.", public=True)
+
+
+# By the role that a site accepts, whether a task trains, and whether the protocol holds out the site's domain.
+_FORBIDDEN: dict[tuple[str | None, bool, bool], str] = {
+    ("held_out", True, True): "never trains",
+    ("held_out", True, False): "never trains",
+    ("held_out", False, False): "is not judged as a source",
+    ("source", True, True): "is not judged as held out",
+    ("source", False, True): "is not judged as held out",
+}
 
 
 def _counted(order: Order, folder: Path) -> dict[str, Any]:

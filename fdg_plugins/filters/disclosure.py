@@ -4,7 +4,8 @@
 Each check raises :class:`RefusedError`, which never quotes a value. Anything not known to be harmless is refused.
 """
 
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.errors import FDGError
+from fdg_plugins.filters.precision import is_dense
+from fdg_plugins.filters.wire import NO_DXO
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -84,16 +87,22 @@ def check_context(site: str, fl_ctx: FLContext) -> None:
 
 def content(site: str, shareable: Shareable) -> DXO:
     """Return the DXO in an answer; refuse an answer that holds anything else."""
-    for key in shareable:
-        if key not in (DXO_KEY, ReservedHeaderKey.HEADERS):
-            refuse(site, f"it holds {shorten(key)} beside its content")
-    for key in shareable.get(ReservedHeaderKey.HEADERS) or {}:
-        if key not in _HEADERS:
-            refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
+    _check_entries(site, shareable)
     try:
         return from_shareable(shareable)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except NO_DXO as error:
         raise RefusedError(f"site {site}: differential privacy refused its answer: it is no DXO.") from error
+
+
+def _check_entries(site: str, shareable: Shareable) -> None:
+    for key in _others(shareable, (DXO_KEY, ReservedHeaderKey.HEADERS)):
+        refuse(site, f"it holds {shorten(key)} beside its content")
+    for key in _others(shareable.get(ReservedHeaderKey.HEADERS) or {}, _HEADERS):
+        refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
+
+
+def _others(keys: Iterable[Any], known: Sequence[str]) -> list[Any]:
+    return [key for key in keys if key not in known]
 
 
 def census(site: str, dxo: DXO) -> DXO:
@@ -108,33 +117,49 @@ def census(site: str, dxo: DXO) -> DXO:
 
 
 def read_update(site: str, dxo: DXO) -> Update:
-    if dxo.data_kind == DataKind.COLLECTION:
-        refuse(site, "it holds a method's tensors beside the update, which differential privacy does not cover")
-    if dxo.data_kind != DataKind.WEIGHT_DIFF:
-        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enum member until it has crossed the wire
-        refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF)")
-    tensors = {}
-    for name, value in dxo.data.items():
-        if not isinstance(name, str):
-            refuse(site, f"a parameter's name is a {type(name).__name__}, expected a string")
-        tensors[name] = _values(site, name, value)
+    """Return the update in an answer; refuse any other content."""
+    _check_kind(site, dxo)
+    tensors = {_parameter(site, name): _values(site, name, value) for name, value in dxo.data.items()}
     if not any(value.is_floating_point() for value in tensors.values()):
         refuse(site, "its update has no floating-point values")
     return Update(tensors, frozenset(name for name, value in dxo.data.items() if isinstance(value, np.ndarray)))
 
 
+def _check_kind(site: str, dxo: DXO) -> None:
+    if dxo.data_kind == DataKind.COLLECTION:
+        refuse(site, "it holds a method's tensors beside the update, which differential privacy does not cover")
+    if dxo.data_kind != DataKind.WEIGHT_DIFF:
+        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enum member until it has crossed the wire
+        refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF)")
+
+
+def _parameter(site: str, name: Any) -> str:
+    if not isinstance(name, str):
+        refuse(site, f"a parameter's name is a {type(name).__name__}, expected a string")
+    return name
+
+
 def _values(site: str, name: str, value: Any) -> torch.Tensor:
     """Return one parameter as a CPU tensor: floats, which may leave after noise is added, or a step counter."""
     where = f"parameter {shorten(name)}"
+    tensor = _tensor(site, where, value)
+    if tensor.dtype in FLOATS:
+        _check_floats(site, where, tensor)
+    elif tensor.dtype != torch.int64 or not name.endswith(STEP_COUNTERS):
+        refuse(site, f"{where} is of {tensor.dtype}, expected floating-point numbers, or BatchNorm's step counter")
+    return tensor.detach().cpu()
+
+
+def _tensor(site: str, where: str, value: Any) -> torch.Tensor:
     if isinstance(value, np.ndarray) and value.dtype in ARRAYS:
-        value = torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type == "meta":
+        return torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
+    if not _holds_values(value):
         refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
-    if value.dtype in FLOATS:
-        _check_floats(site, where, value)
-    elif value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS):
-        refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
-    return value.detach().cpu()
+    return value
+
+
+def _holds_values(value: Any) -> TypeGuard[torch.Tensor]:
+    return is_dense(value) and value.device.type != "meta"
 
 
 def _check_floats(site: str, where: str, value: torch.Tensor) -> None:
@@ -148,12 +173,10 @@ def released_meta(site: str, dxo: DXO) -> dict[str, Any]:
     """Return the meta that may leave: the number of samples, and the report without values measured on images."""
     meta: dict[str, Any] = {}
     for key, value in dxo.meta.items():
-        if key == META_SAMPLES:
-            meta[key] = _samples(site, value)
-        elif key == META_REPORT:
-            meta[key] = _withheld(site, value)
-        elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # these are dropped
-            refuse(site, f"its meta holds {_REASONS.get(key) or f'{shorten(key)}, which is not known'}")
+        if key in _RELEASED:
+            meta[key] = _RELEASED[key](site, value)
+        elif key not in _DROPPED:
+            refuse(site, f"its meta holds {_REASONS.get(key, f'{shorten(key)}, which is not known')}")
     return meta
 
 
@@ -169,6 +192,10 @@ def _withheld(site: str, value: Any) -> dict[str, Any]:
     except RefusedError:
         refuse(site, "its report of the training is not as declared")
     return report.model_copy(update=WITHHELD).model_dump(mode="python")
+
+
+_RELEASED: dict[str, Callable[[str, Any], Any]] = {META_SAMPLES: _samples, META_REPORT: _withheld}
+_DROPPED = (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY)
 
 
 def round_of(site: str, shareable: Shareable) -> int:

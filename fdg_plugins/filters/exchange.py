@@ -90,14 +90,20 @@ class ExchangeCheckFilter(Filter):
         # Always overwritten: a site cannot claim that its own report was checked.
         checked = CheckedReports.of(message.main.get_meta_prop(META_CHECKED_REPORTS))
         if fl_ctx.get_prop(FLContextKey.TASK_NAME) == current.exchange.phase:
-            num_bytes, value, refused = _count_bytes(message.tensors), None, None
-            try:
-                value = _read(message, current, authenticated_site(shareable, fl_ctx))
-            except ContributionError as error:
-                refused = str(error)
-                self.log_warning(fl_ctx, f"Report refused: {one_line(refused)}")
-            checked.note(current.exchange.report, value, refused=refused, num_bytes=num_bytes)
+            self._check(message, current, checked, shareable, fl_ctx)
         return with_meta(message.main, {META_CHECKED_REPORTS: checked}).update_shareable(shareable)
+
+    def _check(
+        self, message: Packed, current: ExchangeRound, checked: CheckedReports, shareable: Shareable, fl_ctx: FLContext
+    ) -> None:
+        """Note in ``checked`` what the exchange reads from the message's report, or why it is unusable."""
+        num_bytes, value, refused = _count_bytes(message.tensors), None, None
+        try:
+            value = _read(message, current, authenticated_site(shareable, fl_ctx))
+        except ContributionError as error:
+            refused = str(error)
+            self.log_warning(fl_ctx, f"Report refused: {one_line(refused)}")
+        checked.note(current.exchange.report, value, refused=refused, num_bytes=num_bytes)
 
 
 def _read(message: Packed, current: ExchangeRound, site: str) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -23,6 +23,7 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.core.adjustment import loss_gap, score_gap
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
+from fdg_plugins.filters.wire import read_dxo
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.messages import (
     HEADER_REASON,
@@ -91,27 +92,38 @@ class GapReportFilter(Filter):
     def _with_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         refuse_forbidden(fl_ctx)
         report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
-        received, local = report.training_split or (report.received, report.local)
+        received, local = _compared(report)
         if received is None or local is None:
             return shareable  # the evaluations are withheld, so the gap is too
         run = shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
         memory = OwnModels(state_folder(fl_ctx.get_engine().get_workspace(), run) / GAP_FILE)
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
-        previous = memory.before(round_number).get(self.metric)
-        gap = self._gap(_values(received), previous) if previous is not None else None
+        gap = self._gap(_values(received), memory.before(round_number).get(self.metric))
         memory.keep(round_number, _values(local))
-        if gap is not None and math.isfinite(gap):
+        if math.isfinite(gap):
             dxo.set_meta_prop(META_GAP, gap)
         return dxo.update_shareable(shareable)
 
-    def _gap(self, received: Mapping[str, float], previous: float) -> float:
+    def _gap(self, received: Mapping[str, float], previous: float | None) -> float:
+        """Return the gap to the ``previous`` value of the metric; NaN if there is none."""
+        if previous is None:
+            return math.nan
         if self.metric not in received:
             raise SettingsError(
                 f"metric is {self.metric!r}, which the run's task has not, expected one of {', '.join(received)}.",
                 public=True,
             )
-        is_lower_better = self.metric == LOSS or not score_kinds()[self.metric].higher_is_better
-        return (loss_gap if is_lower_better else score_gap)(received[self.metric], previous)
+        difference = score_gap if _is_higher_better(self.metric) else loss_gap
+        return difference(received[self.metric], previous)
+
+
+def _is_higher_better(metric: str) -> bool:
+    return metric != LOSS and score_kinds()[metric].higher_is_better
+
+
+def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None]:
+    """Return the evaluations that a gap compares, of the received and of the local model; None for a withheld one."""
+    return report.training_split or (report.received, report.local)
 
 
 def _values(evaluation: Evaluation) -> dict[str, float]:
@@ -169,7 +181,7 @@ def highest_gap(report: Any) -> float:
         told = TrainReport.read(report, "report", DataError)
     except DataError:
         return LARGEST_GAP  # the report is refused where it is read
-    received = told.training_split[0] if told.training_split else told.received
+    received, _ = _compared(told)
     loss = math.inf if received is None or math.isnan(received.loss) else received.loss
     return min(LARGEST_GAP, max(1.0, loss))
 
@@ -225,10 +237,6 @@ def refuse_forbidden(fl_ctx: FLContext) -> None:
 
 def _update(shareable: Shareable) -> DXO | None:
     """Return the update in a result; None for an error reply or any other content, which filters leave unchanged."""
-    if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
-        return None
-    try:
-        dxo = from_shareable(shareable)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return dxo if dxo.data_kind == DataKind.WEIGHT_DIFF and isinstance(dxo.meta, dict) else None
+    dxo = read_dxo(shareable)
+    is_update = dxo is not None and dxo.data_kind == DataKind.WEIGHT_DIFF and isinstance(dxo.meta, dict)
+    return dxo if is_update else None

@@ -6,7 +6,7 @@ changes a sum of many terms, such as an inner product, by far less, since terms 
 broadcast model, integer buffers and a method's additional tensors are not rounded.
 """
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 import torch
@@ -67,28 +67,41 @@ class RoundedUpdateReceiveFilter(Filter):
 def _is_finite(update: Any) -> bool:
     """Return whether all floating-point tensors of an update are free of NaN and infinite values."""
     return not any(
-        isinstance(value, torch.Tensor)
-        and value.layout == torch.strided
-        and value.is_floating_point()
-        and not bool(torch.isfinite(value).all())
+        is_dense(value) and value.is_floating_point() and not bool(torch.isfinite(value).all())
         for value in update.values()
     )
 
 
 def _rounded(site: str, name: Any, value: Any) -> Any:
     """Return one parameter of an update in bfloat16, rounded to nearest; integers and booleans unchanged."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        if value.dtype.kind != "f":
-            return value
-        value = torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))  # a copy: torch warns if read-only
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_complex():
-        _refuse(site, name, f"is a {_kind(value)}, expected a dense tensor or array of real numbers")
-    if not value.is_floating_point():
+    if _is_array(value, kinds="iub"):
         return value
-    rounded = value.detach().to(torch.bfloat16).contiguous()
+    tensor = _real_tensor(site, name, value)
+    if not tensor.is_floating_point():
+        return tensor
+    rounded = tensor.detach().to(torch.bfloat16).contiguous()
     if not bool(torch.isfinite(rounded).all()):
         _refuse(site, name, "has values that are NaN, infinite or too large for bfloat16, expected finite ones")
     return rounded
+
+
+def _real_tensor(site: str, name: Any, value: Any) -> torch.Tensor:
+    """Return a dense tensor of real numbers, or a floating-point array as such a tensor; refuse anything else."""
+    if _is_array(value, kinds="f"):
+        return torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))  # a copy: torch warns if read-only
+    if not is_dense(value) or value.is_complex():
+        _refuse(site, name, f"is a {_kind(value)}, expected a dense tensor or array of real numbers")
+    return value
+
+
+def is_dense(value: Any) -> TypeGuard[torch.Tensor]:
+    """Return whether ``value`` is a tensor with the usual, strided layout."""
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
+
+def _is_array(value: Any, *, kinds: str) -> TypeGuard[np.ndarray]:
+    """Return whether ``value`` is an array whose dtype is of one of NumPy's ``kinds``."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in kinds
 
 
 def _widened(value: Any) -> Any:

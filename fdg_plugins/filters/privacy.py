@@ -10,22 +10,21 @@ This package's own executor does the same before it returns an answer if the sit
 (``fdg_plugins.executors.gate``). Such an answer passes this filter unchanged if its limits were at least as strict.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import FDGError
 from fdg_plugins.filters import disclosure
 from fdg_plugins.filters.disclosure import refuse
-from fdg_plugins.filters.ledger import POLICY_FILE, BudgetSpentError, Limits, read_limits, read_policy
-from fdg_plugins.filters.release import check_what_follows, is_released, make_release
+from fdg_plugins.filters.ledger import POLICY_FILE, Limits, read_limits, read_policy
+from fdg_plugins.filters.release import check_what_follows, is_released, make_release, refusal
 from fdg_plugins.flare.filter_chain import result_filters
-from fdg_plugins.messages import HEADER_REASON, HEADER_STOP
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 
 
@@ -73,25 +72,32 @@ class DifferentialPrivacyFilter(Filter):
 
     def _answer(self, site: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         limits = self.limits().under(read_policy(site, _policy_file(fl_ctx)))
-        chain = result_filters(fl_ctx)
-        at = chain.index(self) if chain is not None and self in chain else None
+        earlier, later = self._neighbours(result_filters(fl_ctx))
         if shareable.get_return_code(ReturnCode.OK) == ReturnCode.OK:
-            if chain is None or at is None:
-                refuse(site, "FLARE does not say which filters its answer will pass after this one")
-            check_what_follows(site, chain[at + 1 :], type(self))
-            disclosure.check_context(site, fl_ctx)
-        if chain is not None and is_released(shareable, limits, chain[:at]):
+            self._check_surroundings(site, later, fl_ctx)
+        if earlier is not None and is_released(shareable, limits, earlier):
             return shareable
         task = str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
         return make_release(site, task, shareable, fl_ctx, limits, self._noise)
 
+    def _neighbours(self, chain: Sequence[Filter] | None) -> tuple[Sequence[Filter] | None, Sequence[Filter] | None]:
+        """Return the filters of a chain before and after this one; without it, all and None, without a chain, None."""
+        if chain is None or self not in chain:
+            return chain, None
+        at = chain.index(self)
+        return chain[:at], chain[at + 1 :]
+
+    def _check_surroundings(self, site: str, later: Sequence[Filter] | None, fl_ctx: FLContext) -> None:
+        """Raise ``RefusedError`` if a later filter or FLARE's context could add content that no release covers."""
+        if later is None:
+            refuse(site, "FLARE does not say which filters its answer will pass after this one")
+        check_what_follows(site, later, type(self))
+        disclosure.check_context(site, fl_ctx)
+
     def _refusal(self, error: FDGError, fl_ctx: FLContext) -> Shareable:
         reason = reason_of(error, names=may_tell_names(fl_ctx))
         self.log_error(fl_ctx, f"Nothing was released: {reason.logged}")
-        headers: dict[str, Any] = {HEADER_REASON: reason.told}
-        if isinstance(error, BudgetSpentError):
-            headers[HEADER_STOP] = True
-        return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
+        return refusal(error, reason.told)
 
 
 def _policy_file(fl_ctx: FLContext) -> Path:

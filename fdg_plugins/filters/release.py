@@ -17,7 +17,7 @@ from nvflare.apis.dxo import DXO, DataKind, MetaKey
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import ReservedHeaderKey, Shareable
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
@@ -27,10 +27,10 @@ from fdg_plugins.core.privacy import Noise, privatize
 from fdg_plugins.errors import FDGError
 from fdg_plugins.filters import disclosure
 from fdg_plugins.filters.disclosure import DXO_KEY, RefusedError, Update, refuse
-from fdg_plugins.filters.ledger import LEDGER_FILE, LEDGER_FOLDER, Ledger, Limits, Policy
+from fdg_plugins.filters.ledger import LEDGER_FILE, LEDGER_FOLDER, BudgetSpentError, Ledger, Limits, Policy
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.flare.filter_chain import class_path
-from fdg_plugins.messages import TASK_CENSUS
+from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
@@ -82,6 +82,14 @@ def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limi
         f"{limits.max_epsilon:g} at delta {limits.delta:g}"
     )
     return answer
+
+
+def refusal(error: FDGError, told: str) -> Shareable:
+    """Return the error reply that says in ``told`` why nothing was released, and whether the site stops for good."""
+    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
+    if isinstance(error, BudgetSpentError):
+        reply.set_header(HEADER_STOP, True)
+    return reply
 
 
 def _noised(update: Update, limits: Limits, noise: Noise) -> dict[str, Any]:
@@ -147,16 +155,16 @@ def _without_values(now: Any, before: Any) -> bool:
     try:
         one, other = now[DXO_KEY], before[DXO_KEY]
         meta = {key: value for key, value in one["meta"].items() if key != MetaKey.FILTER_HISTORY}
-        return bool(
-            now.keys() == before.keys()
-            and now[ReservedHeaderKey.HEADERS] == before[ReservedHeaderKey.HEADERS]
-            and one.keys() == other.keys()
-            and one["kind"] == other["kind"]
-            and meta == other["meta"]
-            and one["data"].keys() <= other["data"].keys()
-        )
+        has_same_frame = (*_frame(now), meta) == (*_frame(before), other["meta"])
+        return bool(has_same_frame and one["data"].keys() <= other["data"].keys())
     except (KeyError, TypeError, AttributeError):
         return False
+
+
+def _frame(content: Any) -> tuple[Any, ...]:
+    """Return the parts of an answer's content that post-processing leaves as they are, besides its meta."""
+    dxo = content[DXO_KEY]
+    return content.keys(), content[ReservedHeaderKey.HEADERS], dxo.keys(), dxo["kind"]
 
 
 def _content(value: Any) -> Any:
@@ -167,6 +175,6 @@ def _content(value: Any) -> Any:
         return {key: _content(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_content(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, bool | int | float | str | None):
         return type(value), value
     return object()  # equal to nothing: an array or another mutable object may have been modified

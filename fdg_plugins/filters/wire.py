@@ -15,6 +15,7 @@ from nvflare.apis.shareable import Shareable
 PART_MAIN = "main"
 PART_TENSORS = "fdg_tensors"
 META_ROUND = "fdg_round"
+NO_DXO = (ValueError, TypeError, KeyError, AttributeError)  # what FLARE raises for content that is no DXO
 MAIN_KINDS = (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF, DataKind.METRICS)
 
 
@@ -28,19 +29,35 @@ class Packed(NamedTuple):
 
 def read_message(shareable: Shareable) -> Packed | None:
     """Return a message's content; None for an error reply or any other content, which filters leave unchanged."""
+    dxo = read_dxo(shareable)
+    if dxo is None:
+        return None
+    try:
+        packed = _unpack(dxo)
+    except NO_DXO:
+        return None
+    return packed if _is_sound(packed.main) else None
+
+
+def read_dxo(shareable: Shareable) -> DXO | None:
+    """Return the DXO in a message; None for an error reply or any other content."""
     if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return None
     try:
-        dxo = from_shareable(shareable)
-        if dxo.data_kind != DataKind.COLLECTION:
-            packed = Packed(dxo, None, None)
-        else:
-            main, beside = _part(dxo.data[PART_MAIN]), _part(dxo.data[PART_TENSORS])
-            packed = Packed(main, beside.data, beside.get_meta_prop(META_ROUND))
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return from_shareable(shareable)
+    except NO_DXO:
         return None
-    sound = packed.main.data_kind in MAIN_KINDS and isinstance(packed.main.meta, dict) and not packed.main.validate()
-    return packed if sound else None
+
+
+def _unpack(dxo: DXO) -> Packed:
+    if dxo.data_kind != DataKind.COLLECTION:
+        return Packed(dxo, None, None)
+    main, beside = _part(dxo.data[PART_MAIN]), _part(dxo.data[PART_TENSORS])
+    return Packed(main, beside.data, beside.get_meta_prop(META_ROUND))
+
+
+def _is_sound(main: DXO) -> bool:
+    return main.data_kind in MAIN_KINDS and isinstance(main.meta, dict) and not main.validate()
 
 
 def pack(main: DXO, tensors: Mapping[str, torch.Tensor], round_number: int, shareable: Shareable) -> Shareable:

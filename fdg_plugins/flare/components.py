@@ -6,7 +6,7 @@ torch: a class path here is text, and the tests compare it with the classes. All
 ``fdg_plugins.`` as "every callable reachable below this package", which includes anything that a module imports.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from fdg_plugins.plugins.composition import parse_method, published
@@ -26,6 +26,10 @@ class Component(NamedTuple):
     path: str
     ends: tuple[str, ...]
     methods: tuple[str, ...] | None = None
+
+    def is_needed_by(self, methods: Collection[str]) -> bool:
+        """Return whether one of ``methods`` (keys; empty: all methods) needs the component."""
+        return not methods or self.methods is None or not set(self.methods).isdisjoint(methods)
 
 
 def components() -> list[Component]:
@@ -66,11 +70,7 @@ def class_paths(end: str, methods: Iterable[str] = ()) -> list[str]:
     A method is a published method or a composition. Raises ``SettingsError`` for an unknown method.
     """
     keys = {record.key for text in methods for record in parse_method(text).records}
-    return [
-        component.path
-        for component in components()
-        if end in component.ends and (not keys or component.methods is None or keys & set(component.methods))
-    ]
+    return [one.path for one in components() if end in one.ends and one.is_needed_by(keys)]
 
 
 def _aggregators(records: Iterable[Method]) -> list[Component]:

@@ -144,7 +144,7 @@ def problem_of(internal: Internal) -> str | None:
         return _sentence(internal, "is gone")
     if internal.parameters and (lost := _lost_parameters(found, internal.parameters)):
         return _sentence(internal, f"does not take {', '.join(lost)}")
-    if internal.value is not None and found != internal.value:
+    if internal.value not in (None, found):
         return _sentence(internal, f"is {found!r}, expected {internal.value!r}")
     return None
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A participant's startup kit, and the reduction of its ``class_allow_list`` to the minimum."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,18 +68,25 @@ def read_kit(folder: Path) -> Kit:
     """
     if not folder.is_dir():
         raise DataError(f"kit {folder} is not there, expected a participant's startup kit with local/ and startup/.")
-    ends = [end for name, end in ENDS.items() if (folder / "startup" / name).is_file()]
-    local = folder / "local"
-    if not ends or not local.is_dir():
+    end, local = _end_of(folder / "startup"), folder / "local"
+    if end is None or not local.is_dir():
         raise DataError(
             f"folder {folder} is no startup kit of a server or site: expected local/, and startup/fed_server.json or "
             "startup/fed_client.json."
         )
-    source = resources_file(local)
+    return Kit(end, local / RESOURCES, _read_resources(resources_file(local)))
+
+
+def _end_of(startup: Path) -> str | None:
+    """Return the end, server or site, whose config is in a kit's folder ``startup``; None if it has neither."""
+    return next((end for name, end in ENDS.items() if (startup / name).is_file()), None)
+
+
+def _read_resources(source: Path) -> dict[str, Any]:
     resources = read_json(source)
     if not isinstance(resources, dict):
         raise SettingsError(f"file {source} holds {shorten(resources)}, expected an object.")
-    return Kit(ends[0], local / RESOURCES, resources)
+    return resources
 
 
 def person_of_kit(folder: Path) -> tuple[str, str]:
@@ -99,15 +106,19 @@ def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaul
     """
     present = entries_in_force(kit.resources, f"kit {kit.target.parent.parent}")
     defaults = set(other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end))
-    wanted = [*(DEFAULT_CLASS_ALLOW_LIST if keep_flare_defaults else ()), *class_paths(kit.end, methods)]
-    kept = [entry for entry in present if keep_flare_defaults or entry not in defaults]
+    wanted = class_paths(kit.end, methods)
+    kept = [*present, *DEFAULT_CLASS_ALLOW_LIST] if keep_flare_defaults else _without(defaults, present)
     entries = list(dict.fromkeys([*kept, *wanted]))
     return Merge(
         kit=kit,
         entries=entries,
-        added=[entry for entry in entries if entry not in present],
-        removed=[entry for entry in present if entry not in entries],
-        others=[entry for entry in other_entries(entries, kit.end) if entry not in defaults],
+        added=_without(present, entries),
+        removed=_without(entries, present),
+        others=_without(defaults, other_entries(entries, kit.end)),
         defaults=[entry for entry in entries if entry in defaults],
         too_wide=[entry for entry in entries if is_too_wide(entry)],
     )
+
+
+def _without(known: Collection[str], entries: Iterable[str]) -> list[str]:
+    return [entry for entry in entries if entry not in known]

@@ -45,15 +45,19 @@ class FetchedTasks:
         Raises ``InternalsError`` if this FLARE version does not tell; then no task may be done.
         """
         require(ORIGIN)
-        runner = fl_ctx.get_prop(FLContextKey.RUNNER)
-        assignment: Any = getattr(runner, "running_tasks", {}).get(fl_ctx.get_prop(FLContextKey.TASK_ID))
-        fetched = (
-            fl_ctx in self._contexts
-            and assignment is not None
-            and assignment.name == task_name
-            and assignment.data is shareable
-            and runner.find_executor(task_name) is executor
-        )
+        fetched = fl_ctx in self._contexts and _is_current(executor, task_name, shareable, fl_ctx)
         if fetched:
             self._contexts.discard(fl_ctx)
         return fetched
+
+
+def _is_current(executor: Executor, task_name: str, shareable: Shareable, fl_ctx: FLContext) -> bool:
+    """Return whether the runner holds this task under the context's task id, and gives it to ``executor``."""
+    runner = fl_ctx.get_prop(FLContextKey.RUNNER)
+    assignment: Any = getattr(runner, "running_tasks", {}).get(fl_ctx.get_prop(FLContextKey.TASK_ID))
+    return (
+        assignment is not None
+        and assignment.name == task_name
+        and assignment.data is shareable
+        and runner.find_executor(task_name) is executor
+    )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sender of a message: the identity that FLARE authenticated, never the sender's own claim."""
 
+from typing import Any
+
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import ReservedKey, ServerCommandKey
 from nvflare.apis.fl_context import FLContext
@@ -15,10 +17,18 @@ def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     FLARE's server sets a header with the client that owns the message's token. Without that header, the peer context
     is used, which travels with the message and gives the same name for an honest site.
     """
-    headers = shareable if isinstance(shareable, Shareable) else Shareable()
-    client, peer = headers.get_header(ServerCommandKey.FL_CLIENT), fl_ctx.get_peer_context() if fl_ctx else None
-    name = client.name if isinstance(client, Client) else headers.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
-    name = name or (peer.get_identity_name() if peer else None)
+    name = _name_in_headers(shareable) or _name_of_peer(fl_ctx)
     if not isinstance(name, str) or not name:
         raise ContributionError("A contribution came without the name of an authenticated site.")
     return name
+
+
+def _name_in_headers(shareable: Shareable) -> Any:
+    headers = shareable if isinstance(shareable, Shareable) else Shareable()
+    client = headers.get_header(ServerCommandKey.FL_CLIENT)
+    return client.name if isinstance(client, Client) else headers.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
+
+
+def _name_of_peer(fl_ctx: FLContext) -> Any:
+    peer = fl_ctx.get_peer_context() if fl_ctx else None
+    return peer.get_identity_name() if peer else None

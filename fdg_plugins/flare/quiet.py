@@ -27,6 +27,9 @@ class BookkeepingFilter(logging.Filter):
 def quiet_console() -> None:
     """Add the filter to the root logger's console handlers, once each; file handlers are unchanged."""
     for handler in logging.getLogger().handlers:
-        is_console = isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.stderr)
-        if is_console and not any(isinstance(known, BookkeepingFilter) for known in handler.filters):
+        if _is_console(handler) and not any(isinstance(known, BookkeepingFilter) for known in handler.filters):
             handler.addFilter(BookkeepingFilter())
+
+
+def _is_console(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.stderr)

@@ -88,9 +88,10 @@ class ReturningSites(FLComponent):
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """At any site's heartbeat, check whether a site has returned that a running job had lost."""
-        if event_type != EventType.CLIENT_HEARTBEAT_PROCESSED or self._disabled:
-            return
-        engine = fl_ctx.get_engine()
+        if event_type == EventType.CLIENT_HEARTBEAT_PROCESSED and not self._disabled:
+            self._look_for_returns(fl_ctx.get_engine())
+
+    def _look_for_returns(self, engine: Any) -> None:
         if absent := missing_internals(engine, PARENT_INTERNALS):
             self._disabled = True
             self.logger.error(f"This FLARE has no {', '.join(absent)}: a site that comes back joins no running job.")
@@ -140,13 +141,12 @@ def missing_internals(engine: Any, names: tuple[str, ...]) -> list[str]:
 def find_returns(engine: Any) -> list[Return]:
     """Return the sites that are connected with a token other than the one that a running job knows."""
     connected = {client.name: client for client in engine.get_clients()}
-    found = []
-    for job in list(engine.job_runner.running_jobs.values()):
-        for token, known in _participants(engine, job).items():
-            client = connected.get(known.name)
-            if client is not None and client.token != token and not job.run_aborted:
-                found.append(Return(job, client))
-    return found
+    return [
+        Return(job, connected[known.name])
+        for job in list(engine.job_runner.running_jobs.values())
+        for token, known in _participants(engine, job).items()
+        if known.name in connected and connected[known.name].token != token and not job.run_aborted
+    ]
 
 
 def start_again(engine: Any, found: Return) -> None:
@@ -200,9 +200,7 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
     Raises ``Refused`` or ``Unanswered``.
     """
     job, site = found.job, found.client.name
-    app = next((app for app, sites in job.get_deployment().items() if _is_for(site, sites)), None)
-    if app is None:
-        raise Refused("the job is not for it.")
+    app = _app_for(site, job)
     needed = fetch(REJOIN, "get_resource_manager_spec")(
         {**job.meta, JobMetaKey.RESOURCE_SPEC.value: job.resource_spec}, site
     )
@@ -216,6 +214,14 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
     dispatch = {site: DispatchInfo(app, needed, reservation)}
     replies = {reply.client_name: reply.reply for reply in engine.start_client_job(job, dispatch, fl_ctx)}
     _check(replies.get(site), "start")
+
+
+def _app_for(site: str, job: Job) -> str:
+    """Return the name of the app that the job deploys to the site; raise ``Refused`` if there is none."""
+    app = next((app for app, sites in job.get_deployment().items() if _is_for(site, sites)), None)
+    if app is None:
+        raise Refused("the job is not for it.")
+    return app
 
 
 def _is_for(site: str, sites: Any) -> bool:

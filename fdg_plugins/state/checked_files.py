@@ -9,7 +9,7 @@ checksum when they are next written.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,7 @@ def read_checked_json(path: Path, unchecked_version: Any) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise DataError(f"file {path} is damaged: it holds a {type(value).__name__}, expected an object.")
-    if CHECKSUM not in value and value.get(VERSION) == unchecked_version:
-        return value
-    found = value.pop(CHECKSUM, None)
-    if found != _checksum_of_json(value):
-        raise DataError(f"file {path} is damaged: its checksum is not that of its content.")
+    _check(path, value, unchecked_version, lambda: _checksum_of_json(value))
     return value
 
 
@@ -58,19 +54,31 @@ def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dic
     be read or is damaged.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        tensors, metadata = _load(path)
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror or error}.") from error
     except UNREADABLE as error:
         raise DataError(f"file {path} is damaged: {_first_line(error)}.") from error
-    if CHECKSUM not in metadata and metadata.get(VERSION) == unchecked_version:
-        return tensors, metadata
-    found = metadata.pop(CHECKSUM, None)
-    if found != _checksum_of_tensors(tensors, metadata):
-        raise DataError(f"file {path} is damaged: its checksum is not that of its content.")
+    _check(path, metadata, unchecked_version, lambda: _checksum_of_tensors(tensors, metadata))
     return tensors, metadata
+
+
+def _load(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata() or {})
+        return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 - not a mapping
+
+
+def _check(path: Path, fields: dict[str, Any], unchecked_version: Any, digest: Callable[[], str]) -> None:
+    """Remove the checksum from ``fields``, the file's own; raise ``DataError`` if it is not the ``digest`` of the rest.
+
+    Only a file of version ``unchecked_version`` may lack a checksum.
+    """
+    if CHECKSUM not in fields and fields.get(VERSION) == unchecked_version:
+        return
+    found = fields.pop(CHECKSUM, None)
+    if found != digest():
+        raise DataError(f"file {path} is damaged: its checksum is not that of its content.")
 
 
 def _checksum_of_json(value: Mapping[str, Any]) -> str:

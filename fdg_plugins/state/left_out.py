@@ -7,6 +7,7 @@ again can take longer than a round. The split's hash, which the census also stor
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json, write_json
@@ -25,10 +26,17 @@ def read_left_out(folder: Path) -> frozenset[str]:
     if not path.exists():
         return frozenset()
     content = read_json(path)
-    files = content.get("left_out") if isinstance(content, dict) and content.get("version") == 1 else None
-    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+    if not _is_list_of_files(content):
         raise DataError(
             f"file {path} is not the list of left-out images that a census wrote.",
             public="the list of the images that its census left out is damaged.",
         )
-    return frozenset(files)
+    return frozenset(content["left_out"])
+
+
+def _is_list_of_files(content: Any) -> bool:
+    """Return whether the JSON value ``content`` is what :func:`write_left_out` writes."""
+    if not isinstance(content, dict) or content.get("version") != 1:
+        return False
+    files = content.get("left_out")
+    return isinstance(files, list) and all(isinstance(file, str) for file in files)

@@ -56,16 +56,22 @@ def state_folders(place: Path) -> list[Path]:
     """
     if not place.is_dir():
         raise DataError(f"folder {place} is not there, expected a participant's kit or a simulator's workspace.")
-    own = place / FOLDER
-    found = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
-    for folder in found:
-        if folder.is_symlink() or not folder.is_dir():
-            raise DataError(f"{folder} is a link or no folder, expected a participant's folder of run states.")
-    if not found and not ((place / "startup").is_dir() or (place / "local").is_dir()):
+    found = _state_folders_at(place)
+    if not found and not any((place / part).is_dir() for part in ("startup", "local")):
         raise DataError(
             f"folder {place} holds no {FOLDER}, and no folder right below it does: expected a participant's kit or a "
             "simulator's workspace."
         )
+    return found
+
+
+def _state_folders_at(place: Path) -> list[Path]:
+    """Return the state folder of ``place`` itself, or those right below it; raise ``DataError`` for a link."""
+    own = place / FOLDER
+    found = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
+    for folder in found:
+        if not _is_real_folder(folder):
+            raise DataError(f"{folder} is a link or no folder, expected a participant's folder of run states.")
     return found
 
 
@@ -79,35 +85,47 @@ def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None)
 
     Raises ``SettingsError`` for an argument out of range, ``DataError`` if ``place`` is not a participant's folder.
     """
+    _check_query(older_than_days, run)
+    processes = list(_processes())
+    age_days = None if run is not None else older_than_days
+    entries = (path for folder in state_folders(place) for path in sorted(folder.iterdir()))
+    return [_leftover(path, place, processes, age_days) for path in entries if run in (None, path.name)]
+
+
+def _check_query(older_than_days: float, run: str | None) -> None:
     if not older_than_days >= 1:
         raise SettingsError(f"older-than is {older_than_days:g} days, expected at least 1.")
     if run is not None and not is_run(run):
         raise SettingsError(f"run is {run!r}, expected the id of a job.")
-    processes = list(_processes())
-    age_days = None if run is not None else older_than_days
-    found = []
-    for path in (path for folder in state_folders(place) for path in sorted(folder.iterdir())):
-        if run is None or path.name == run:
-            num_bytes, changed = _size_and_change(path)
-            reason = _why_kept(path, place.resolve(), changed, processes, age_days)
-            found.append(Leftover(path, num_bytes, changed, reason))
-    return found
 
 
 def offload_folders(temporary: Path) -> list[Path]:
     """Return FLARE's folders of offloaded tensors: those of running jobs, and those left by killed servers."""
-    return sorted(path for path in temporary.glob(OFFLOAD_FOLDERS) if path.is_dir() and not path.is_symlink())
+    return sorted(filter(_is_real_folder, temporary.glob(OFFLOAD_FOLDERS)))
+
+
+def _is_real_folder(path: Path) -> bool:
+    """Return whether ``path`` is a folder itself, not a symbolic link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _leftover(path: Path, place: Path, processes: list[RunningProcess], older_than_days: float | None) -> Leftover:
+    num_bytes, changed = _size_and_change(path)
+    reason = _why_kept(path, place.resolve(), changed, processes, older_than_days)
+    return Leftover(path, num_bytes, changed, reason)
 
 
 def _why_kept(
     path: Path, place: Path, changed: float, processes: list[RunningProcess], older_than_days: float | None
 ) -> str | None:
     """Return the reason to keep a run's folder; None if it is not in use and unchanged for ``older_than_days``."""
-    if path.is_symlink() or not path.is_dir() or not is_run(path.name):
+    if not _is_real_folder(path) or not is_run(path.name):
         return "it is not the folder of a run"
-    for process in processes:
-        if reason := _why_process_needs(process, path, place, changed):
-            return reason
+    needs = (_why_process_needs(process, path, place, changed) for process in processes)
+    return next(filter(None, needs), None) or _why_too_recent(changed, older_than_days)
+
+
+def _why_too_recent(changed: float, older_than_days: float | None) -> str | None:
     if older_than_days is not None and time.time() - changed < older_than_days * DAY_S:
         return f"it has changed within the last {older_than_days:g} day{'' if older_than_days == 1 else 's'}"
     return None
@@ -137,27 +155,44 @@ def _processes() -> Iterator[RunningProcess]:
             if process.pid in own:
                 continue
             words = tuple(process.cmdline())
-            try:
-                folder = process.cwd()
-            except psutil.AccessDenied:
-                folder = "/"
+            folder = _working_directory(process)
             yield RunningProcess(process.pid, process.create_time(), folder, words)
         except psutil.Error:  # it has ended
             continue
 
 
+def _working_directory(process: psutil.Process) -> str:
+    """Return the directory in which a process works; the root if this is not visible."""
+    try:
+        return process.cwd()
+    except psutil.AccessDenied:
+        return "/"
+
+
 def _size_and_change(path: Path) -> tuple[int, float]:
     """Return a folder's total size in bytes and the time of the last change in it; links are not followed."""
     own = path.lstat()
-    num_bytes, changed = (0 if path.is_dir() else own.st_size), own.st_mtime
-    if path.is_symlink() or not path.is_dir():
-        return num_bytes, changed
-    for folder, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            try:
-                found = Path(folder, name).lstat()
-            except FileNotFoundError:  # an active run replaces its files
-                return num_bytes, time.time()
-            num_bytes += found.st_size if name in files else 0
-            changed = max(changed, found.st_mtime)
+    if not _is_real_folder(path):
+        return (0 if path.is_dir() else own.st_size), own.st_mtime
+    return _size_and_change_below(path, own.st_mtime)
+
+
+def _size_and_change_below(path: Path, changed: float) -> tuple[int, float]:
+    """Return the total size of the entries below ``path``, and the time of their last change or ``changed``."""
+    num_bytes = 0
+    try:
+        for size, when in _sizes_and_changes_below(path):
+            num_bytes += size
+            changed = max(changed, when)
+    except FileNotFoundError:  # an active run replaces its files
+        changed = time.time()
     return num_bytes, changed
+
+
+def _sizes_and_changes_below(path: Path) -> Iterator[tuple[int, float]]:
+    """Yield the size in bytes, 0 for a folder, and the time of the last change of each entry below ``path``."""
+    for folder, folders, files in os.walk(path):
+        yield from ((0, Path(folder, name).lstat().st_mtime) for name in folders)
+        for name in files:
+            found = Path(folder, name).lstat()
+            yield found.st_size, found.st_mtime

@@ -17,7 +17,7 @@ MEMORY_VERSION = "2"
 
 MEMORY, PERSONAL = "memory", "personal"
 
-_NAME = re.compile(r"fdg_(memory|personal)_(0|[1-9][0-9]{0,8})\.safetensors")
+_NAMES = {kind: re.compile(rf"fdg_{kind}_(0|[1-9][0-9]{{0,8}})\.safetensors") for kind in (MEMORY, PERSONAL)}
 _KEPT = 2
 
 
@@ -29,7 +29,11 @@ def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str
     earlier = [number for number in _rounds(folder, kind) if number < round_number]
     if not earlier:
         return {}
-    path = _file(folder, earlier[-1], kind)
+    return _load(_file(folder, earlier[-1], kind))
+
+
+def _load(path: Path) -> dict[str, torch.Tensor]:
+    """Return the state in a file; raise ``DataError`` if it is damaged or of another version."""
     tensors, metadata = load_checked_tensors(path, unchecked_version=None)
     if metadata and metadata != {VERSION: MEMORY_VERSION}:
         raise DataError(f"file {path} has version {metadata.get(VERSION)}, expected {MEMORY_VERSION}.")
@@ -47,10 +51,14 @@ def write_memory(folder: Path, round_number: int, tensors: dict[str, torch.Tenso
     rounds = _rounds(folder, kind)
     current = [number for number in rounds if number <= round_number][-_KEPT:]
     for number in set(rounds) - set(current):
-        try:
-            _file(folder, number, kind).unlink()
-        except OSError as error:
-            raise DataError(f"file {_file(folder, number, kind)} cannot be removed: {error.strerror}.") from error
+        _remove(_file(folder, number, kind))
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise DataError(f"file {path} cannot be removed: {error.strerror}.") from error
 
 
 def _file(folder: Path, round_number: int, kind: str) -> Path:
@@ -60,8 +68,8 @@ def _file(folder: Path, round_number: int, kind: str) -> Path:
 def _rounds(folder: Path, kind: str) -> list[int]:
     """Return the stored rounds in ascending order; other files in the folder are ignored."""
     try:
-        found = (_NAME.fullmatch(file.name) for file in folder.iterdir())
-        return sorted(int(name[2]) for name in found if name and name[1] == kind)
+        found = (_NAMES[kind].fullmatch(file.name) for file in folder.iterdir())
+        return sorted(int(name[1]) for name in found if name)
     except FileNotFoundError:
         return []
     except OSError as error:
