@@ -47,14 +47,19 @@ def load_files(names: Iterable[str], custom: Path) -> None:
                 f"plugins has {shorten(name)}, expected names of files: lower-case letters, digits and '_'.",
                 public=True,
             )
-        path = custom / f"{name}{SUFFIX}"
-        if custom.is_symlink() or path.is_symlink() or not path.is_file():
-            raise SettingsError(
-                f"plug-in file {name}{SUFFIX} is not in the job's folder custom/, expected it there: a job that names "
-                "plugins brings their code.",
-                public=True,
-            )
-        load_file(path)
+        load_file(_file_of_job(name, custom))
+
+
+def _file_of_job(name: str, custom: Path) -> Path:
+    """Return the path of a file in a job's ``custom/`` folder; raise ``SettingsError`` if it is not there."""
+    path = custom / f"{name}{SUFFIX}"
+    if custom.is_symlink() or path.is_symlink() or not path.is_file():
+        raise SettingsError(
+            f"plug-in file {name}{SUFFIX} is not in the job's folder custom/, expected it there: a job that names "
+            "plugins brings their code.",
+            public=True,
+        )
+    return path
 
 
 def load_file(path: Path) -> str:
@@ -66,19 +71,23 @@ def load_file(path: Path) -> str:
     name = path.name.removesuffix(SUFFIX)
     if path.suffix != SUFFIX or not _NAME.fullmatch(name):
         raise SettingsError(f"plug-in {path} is no file NAME.py with a name of lower-case letters, digits and '_'.")
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise SettingsError(
-            f"plug-in file {path} cannot be read: {error.strerror}.", public=f"plug-in file {path.name} cannot be read."
-        ) from error
+    digest = _digest_of(path)
     with _LOCK:
-        found = _LOADED.get(PREFIX + name)
-        if found is None or found.digest != digest:
+        if PREFIX + name not in _LOADED or _LOADED[PREFIX + name].digest != digest:
             _forget(PREFIX + name)
             _take_in(_load(path, PREFIX + name))
         _LOADED[PREFIX + name] = _Loaded(path.absolute(), digest)
     return name
+
+
+def _digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal; raise ``SettingsError`` if it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SettingsError(
+            f"plug-in file {path} cannot be read: {error.strerror}.", public=f"plug-in file {path.name} cannot be read."
+        ) from error
 
 
 def forget_files() -> None:
