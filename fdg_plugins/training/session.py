@@ -228,7 +228,7 @@ class SiteSession:
         if self.config.compile:
             model.compile_for_training(BACKEND)
         learning_rate = self.protocol.learning_rate_at(round_number)
-        site_round = self._site_round(round_number, memory or {})
+        site_round = self._site_round(round_number, memory)
         local_objective = objective.local(received or {}, model, site_round)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
         trained = [*model.parameters(), *local_objective.parameters()]
@@ -243,11 +243,13 @@ class SiteSession:
         tensors.update(local_objective.report(done))
         return TrainResult(update, report, tensors, local_objective.memory(done), personal_part(model, rules))
 
-    def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor]) -> SiteRound:
+    def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor] | None) -> SiteRound:
         """Return what an objective knows of the site and the round."""
         protocol = self.protocol
         learning_rate = protocol.learning_rate_at(round_number)
-        return SiteRound(self.site, round_number, protocol.seed, learning_rate, protocol.momentum, memory, self.task)
+        return SiteRound(
+            self.site, round_number, protocol.seed, learning_rate, protocol.momentum, memory or {}, self.task
+        )
 
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports
