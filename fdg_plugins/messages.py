@@ -169,12 +169,7 @@ class Evaluation(Checked):
             return value
         if isinstance(value.get("sums"), dict):
             return {name: one for name, one in value.items() if not _repeats(name, one, value["sums"])}
-        count: Any = value.get("count")
-        score: Any = value.get("accuracy")
-        if not is_number(score) or not 0 <= score <= 1 or type(count) is not int:
-            return value
-        rest = {name: one for name, one in value.items() if name != "accuracy"}
-        return {**rest, "sums": {"accuracy": {"sum": _sum_of(score, count), "count": count}}}
+        return _with_sums(value)
 
     def value(self, name: str) -> float:
         """Return the score called ``name``; raise ``KeyError`` if there is none."""
@@ -216,6 +211,20 @@ def _repeats(name: str, value: Any, sums: Mapping[str, Any]) -> bool:
         return bool(ScoreSum.model_validate(sums[name]).mean == value)
     except (KeyError, pydantic.ValidationError):
         return False
+
+
+def _with_sums(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an evaluation of an older version with its accuracy as a sum; anything else is returned as it came."""
+    count: Any = value.get("count")
+    score: Any = value.get("accuracy")
+    if not _is_share(score) or type(count) is not int:
+        return value
+    rest = {name: one for name, one in value.items() if name != "accuracy"}
+    return {**rest, "sums": {"accuracy": {"sum": _sum_of(score, count), "count": count}}}
+
+
+def _is_share(score: Any) -> bool:
+    return is_number(score) and 0 <= score <= 1
 
 
 def _sum_of(score: float, count: int) -> float:

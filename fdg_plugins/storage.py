@@ -53,14 +53,19 @@ def make_private_folder(path: Path) -> None:
 
     Raises ``OSError`` if it cannot be created. A folder of another owner is not changed.
     """
-    missing = [path, *path.parents]
-    while missing and missing[-1].is_dir():
-        missing.pop()
-    for folder in reversed(missing):
+    for folder in _missing_folders(path):
         folder.mkdir(mode=0o700, exist_ok=True)
     if path.stat().st_mode & 0o077:
         with contextlib.suppress(PermissionError):
             path.chmod(0o700)
+
+
+def _missing_folders(path: Path) -> list[Path]:
+    """Return the folder and its parents that do not exist, outermost first."""
+    missing = [path, *path.parents]
+    while missing and missing[-1].is_dir():
+        missing.pop()
+    return missing[::-1]
 
 
 @contextlib.contextmanager

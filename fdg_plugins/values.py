@@ -30,12 +30,14 @@ def shorten(value: Any, limit: int = SHOWN) -> str:
     """Return ``repr(value)``, cut to ``limit`` characters; never raise, however deep, long or large the value is."""
     if isinstance(value, Mapping):
         return f"a mapping of {len(value)} keys"
-    if isinstance(value, str | bytes):
-        value = value[: limit + 1]  # avoid the repr of megabytes
-    elif isinstance(value, list | tuple | set | frozenset) and len(value) > limit:
+    if isinstance(value, list | tuple | set | frozenset) and len(value) > limit:
         return f"a {type(value).__name__} of {len(value)}"
+    return _short_repr(value, limit)
+
+
+def _short_repr(value: Any, limit: int) -> str:
     try:
-        text = repr(value)
+        text = repr(value[: limit + 1] if isinstance(value, str | bytes) else value)  # not of megabytes
     except (RecursionError, ValueError):  # too many levels; an integer with more digits than Python converts
         return f"a very large {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
@@ -89,8 +91,8 @@ def is_number(value: Any) -> bool:
 
 def too_large(value: Any) -> str:
     """Return the end of a message about a finite number above LARGEST; an empty string for any other value."""
-    finite = isinstance(value, int | float) and not isinstance(value, bool) and value not in (math.inf, -math.inf)
-    return f", and of at most {LARGEST:g}" if finite and value > LARGEST else ""
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return f", and of at most {LARGEST:g}" if is_real and LARGEST < value < math.inf else ""
 
 
 def check_number(
@@ -100,24 +102,35 @@ def check_number(
 
     If ``above`` is given, it replaces ``at_least`` as an exclusive bound.
     """
-    low = is_number(value) and (value > above if above is not None else value >= at_least)
-    if low and value <= at_most:
-        return
+    if not is_number(value) or not _is_between(value, at_least, above, at_most):
+        wanted = _range_of(at_least, above, at_most)
+        raise SettingsError(f"{name} is {shorten(value)}, expected {wanted}{too_large(value)}.")
+
+
+def _is_between(value: float, at_least: float, above: float | None, at_most: float) -> bool:
+    is_large_enough = value >= at_least if above is None else value > above
+    return is_large_enough and value <= at_most
+
+
+def _range_of(at_least: float, above: float | None, at_most: float) -> str:
+    """Return the words for a range of numbers."""
     if above is not None:
-        wanted = f"a finite number above {above}"
-    elif at_most == math.inf:
-        wanted = f"a finite number of at least {at_least}"
-    else:
-        wanted = f"a number from {at_least} to {at_most}"
-    raise SettingsError(f"{name} is {shorten(value)}, expected {wanted}{too_large(value)}.")
+        return f"a finite number above {above}"
+    if at_most == math.inf:
+        return f"a finite number of at least {at_least}"
+    return f"a number from {at_least} to {at_most}"
 
 
 def check_count(name: str, value: Any, *, at_least: int, at_most: int) -> None:
     """Raise ``SettingsError`` unless ``value`` is a whole number in [``at_least``, ``at_most``]."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+    if not _is_whole(value) or value < at_least:
         raise SettingsError(f"{name} is {shorten(value)}, expected a whole number of at least {at_least}.")
     if value > at_most:
         raise SettingsError(f"{name} is {shorten(value)}, expected at most {at_most:,}.")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
@@ -149,14 +162,23 @@ def read_like(name: str, value: Any, like: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    text = value.strip()
     if isinstance(like, str | Mapping):
-        return text
+        return value.strip()
+    return _truth_in(name, value) if isinstance(like, bool) else _number_in(name, value)
+
+
+def _truth_in(name: str, text: str) -> bool:
     try:
-        return _TRUTH[text.lower()] if isinstance(like, bool) else float(text)
-    except (KeyError, ValueError) as error:
-        wanted = "true or false" if isinstance(like, bool) else "a number"
-        raise SettingsError(f"{name} is {shorten(value)}, expected {wanted}.") from error
+        return _TRUTH[text.strip().lower()]
+    except KeyError as error:
+        raise SettingsError(f"{name} is {shorten(text)}, expected true or false.") from error
+
+
+def _number_in(name: str, text: str) -> float:
+    try:
+        return float(text.strip())
+    except ValueError as error:
+        raise SettingsError(f"{name} is {shorten(text)}, expected a number.") from error
 
 
 def check_depth(name: str, value: Any) -> None:

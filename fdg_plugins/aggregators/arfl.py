@@ -108,9 +108,16 @@ def risk_of(contribution: Contribution) -> Risk:
 
     Raises ``ContributionError`` naming the site if either is missing, or if the loss is negative or not finite.
     """
-    site, training = contribution.site, contribution.training
     if contribution.num_samples is None:
-        raise ContributionError(f"site {site}: did not say its number of samples, from which its weight follows.")
+        raise ContributionError(
+            f"site {contribution.site}: did not say its number of samples, from which its weight follows."
+        )
+    return Risk(_training_loss_of(contribution), contribution.num_samples)
+
+
+def _training_loss_of(contribution: Contribution) -> float:
+    """Return the loss of the model received on the site's training split; raise as :func:`risk_of`."""
+    site, training = contribution.site, contribution.training
     if training is None or training.training_split is None:
         raise ContributionError(
             f"site {site}: did not say the loss of the model received on its training split, "
@@ -122,4 +129,4 @@ def risk_of(contribution: Contribution) -> Risk:
             f"site {site}: the loss of the model received on its training split is {loss}, "
             "expected a finite number of at least 0."
         )
-    return Risk(loss, contribution.num_samples)
+    return loss

@@ -224,17 +224,21 @@ class UpdateAggregator(ModelAggregator):
 
     def accept_model(self, model: FLModel) -> None:
         """Check and store one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
-        contribution = read_contribution(model, self._layout or self._reference(), in_files=self.reads_parts)
-        site = contribution.site
+        layout = self._layout or self._reference()
+        contribution = read_contribution(model, layout, in_files=self.reads_parts)
+        self._check_expected(contribution.site)
+        self._weigh.check(contribution)
+        self.check(contribution)
+        if not self._contributions:
+            self._round_layout = layout or ModelLayout.of(contribution.update)
+        self._contributions[contribution.site] = contribution
+
+    def _check_expected(self, site: str) -> None:
+        """Raise ``ContributionError`` for a site that does not train in the round, or has sent its update before."""
         if self._sites is not None and site not in self._sites:
             raise ContributionError(f"site {site}: sent an update but does not train in this round.")
         if site in self._contributions:
             raise ContributionError(f"site {site}: sent a second update in the same round.")
-        self._weigh.check(contribution)
-        self.check(contribution)
-        if not self._contributions:
-            self._round_layout = self._layout or self._reference() or ModelLayout.of(contribution.update)
-        self._contributions[site] = contribution
 
     def aggregate_model(self) -> FLModel:
         """Return the step of the round as an update of the global model, with the report in its meta data.

@@ -76,27 +76,18 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
     site = _sender(meta, model)
     values = {str(name): _loaded(site, name, value, in_files) for name, value in model.params.items()}
     update = {name: _as_tensor(site, name, value) for name, value in values.items()}
-    layout = layout if layout is not None else ModelLayout.of(update)
-    _check_names(site, update, layout)
-    checked: dict[str, Values] = {}
-    squared_lengths: list[float] = []
-    for name, entry in layout.items():
-        checked[name], squared_length = _checked(site, name, update[name], entry)
-        if entry.kind is ParameterKind.TRAINABLE:
-            squared_lengths.append(squared_length)
+    checked, length = _checked_update(site, update, layout if layout is not None else ModelLayout.of(update))
     arrays = not any(isinstance(value, torch.Tensor | StoredTensor) for value in values.values())
     reports = meta.get(META_CHECKED_REPORTS)
     samples = _read_samples(site, meta.get(META_SAMPLES))
-    report = meta.get(META_REPORT)
-    training = None if report is None else TrainReport.read(report, f"site {site}: report", ContributionError)
     return Contribution(
         site=site,
         update=checked,
         num_samples=samples,
         arrays=arrays,
         reports=reports if isinstance(reports, Mapping) else {},
-        training=training,
-        length=math.sqrt(math.fsum(squared_lengths)),
+        training=_read_training(site, meta.get(META_REPORT)),
+        length=length,
     )
 
 
@@ -105,11 +96,15 @@ def _sender(meta: Mapping[str, Any], model: FLModel) -> str:
     site = meta.get(META_SITE)
     if not isinstance(site, str) or not site:
         raise ContributionError("A contribution came without the name of an authenticated site.")
+    _check_is_update(site, model)
+    return site
+
+
+def _check_is_update(site: str, model: FLModel) -> None:
     if model.params_type != ParamsType.DIFF:
         raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
     if not isinstance(model.params, Mapping) or not model.params:
         raise ContributionError(f"site {site}: sent an update without parameters.")
-    return site
 
 
 def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:
@@ -140,24 +135,46 @@ def _check_names(site: str, update: Mapping[str, Values], layout: ModelLayout) -
         )
 
 
+def _checked_update(site: str, update: Mapping[str, Values], layout: ModelLayout) -> tuple[dict[str, Values], float]:
+    """Return the update in the model's dtypes, and the approximate length of its trainable parameters."""
+    _check_names(site, update, layout)
+    checked: dict[str, Values] = {}
+    squared_lengths: list[float] = []
+    for name, entry in layout.items():
+        checked[name], squared_length = _checked(site, name, update[name], entry)
+        if entry.kind is ParameterKind.TRAINABLE:
+            squared_lengths.append(squared_length)
+    return checked, math.sqrt(math.fsum(squared_lengths))
+
+
 def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, float]:
     """Return a parameter in the model's dtype and its approximate squared length, which is zero for a counter."""
     if tuple(value.shape) != entry.shape:
         raise ContributionError(
             f"site {site}: parameter {name!r} has shape {list(value.shape)}, expected {list(entry.shape)}."
         )
-    if entry.kind is ParameterKind.INTEGER_BUFFER:
-        if value.dtype.is_floating_point or value.dtype.is_complex:
-            raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
-        return value.to(entry.dtype), 0.0
-    if not value.dtype.is_floating_point:
-        raise ContributionError(f"site {site}: parameter {name!r} has dtype {value.dtype}, expected {entry.dtype}.")
+    _check_dtype(site, name, value.dtype, entry)
     value = value.to(entry.dtype)  # before the check: a large float64 becomes infinite here
+    if entry.kind is ParameterKind.INTEGER_BUFFER:
+        return value, 0.0
+    squared_length = _squared_length(site, name, value)
+    return value.contiguous() if isinstance(value, torch.Tensor) else value, squared_length
+
+
+def _check_dtype(site: str, name: str, dtype: torch.dtype, entry: Entry) -> None:
+    """Raise ``ContributionError`` unless a counter came as integers or truth values, all else as floats."""
+    is_counter = entry.kind is ParameterKind.INTEGER_BUFFER
+    fits = not (dtype.is_floating_point or dtype.is_complex) if is_counter else dtype.is_floating_point
+    if not fits:
+        raise ContributionError(f"site {site}: parameter {name!r} has dtype {dtype}, expected {entry.dtype}.")
+
+
+def _squared_length(site: str, name: str, value: Values) -> float:
+    """Return the approximate squared length of a parameter, all of whose values are usable."""
     try:
-        squared_length = math.fsum(_checked_part(site, name, part) ** 2 for part in _parts(value))
+        return math.fsum(_checked_part(site, name, part) ** 2 for part in _parts(value))
     except DataError as error:
         raise ContributionError(f"site {site}: parameter {name!r} cannot be loaded: {error}") from error
-    return value.contiguous() if isinstance(value, torch.Tensor) else value, squared_length
 
 
 def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
@@ -169,11 +186,16 @@ def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
     length = float(torch.linalg.vector_norm(part, dtype=torch.float32 if narrow else None))
     if length <= LARGEST_SQUARABLE:  # false for NaN and infinity
         return length
+    _check_values(site, name, part)
+    return float(torch.linalg.vector_norm(part, dtype=torch.float64))
+
+
+def _check_values(site: str, name: str, part: torch.Tensor) -> None:
+    """Raise the reason why a part has no usable length, if there is one."""
     if count := int((~torch.isfinite(part)).sum()):
         raise NotFiniteError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
     if bool((part.double().abs() > LARGEST_SQUARABLE).any()):
         raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_SQUARABLE:g}.")
-    return float(torch.linalg.vector_norm(part, dtype=torch.float64))
 
 
 def _parts(value: Values) -> Iterator[torch.Tensor]:
@@ -190,9 +212,18 @@ def _read_samples(site: str, value: Any) -> int | None:
     if value is None:
         return None
     number = value.item() if isinstance(value, np.generic) else value
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    if not is_number or not 0 < number <= MOST_SAMPLES or number != int(number):
+    if not _is_count(number):
         raise ContributionError(
             f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
         )
     return int(number)
+
+
+def _is_count(number: Any) -> bool:
+    """Return whether ``number`` is a whole number of samples, as an integer or a float."""
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    return is_number and 0 < number <= MOST_SAMPLES and bool(number == int(number))
+
+
+def _read_training(site: str, report: Any) -> TrainReport | None:
+    return None if report is None else TrainReport.read(report, f"site {site}: report", ContributionError)

@@ -41,6 +41,18 @@ _DOMAINBED: Mapping[int, Mapping[str, Any]] = {
 }
 # Ours, for the stand-in and the quick protocol: so few steps, mostly from random weights, need a larger rate.
 _SHORT: Mapping[str, Any] = {"steps": 300, "checkpoint_every": 30, "learning_rate": 1e-3}
+
+
+class _Kept(NamedTuple):
+    """The settings that a run takes from DomainBed, from the federated protocol, and from the short schedule."""
+
+    domainbed: tuple[str, ...]
+    shared: tuple[str, ...]
+    short: tuple[str, ...]
+
+
+_KEPT_BY_ADAM = _Kept((*_OF_SGD, "batch_size"), SHARED_SETTINGS, tuple(_SHORT))
+_KEPT_BY_SGD = _Kept(("batch_size",), (*SHARED_SETTINGS, *_OF_SGD), SCHEDULE_SETTINGS)
 _OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed"}
 
 
@@ -93,22 +105,27 @@ def make_plan(
     """
     own, chosen = algorithm_settings(algorithm), dict(given or {})
     _refuse_unknown(chosen, setting_names(algorithm), algorithm)
-    if protocol not in PROTOCOLS:
-        raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(PROTOCOLS)}.")
-    spec = dataset_spec(dataset)
-    if target not in spec.domains:
-        raise SettingsError(f"target is {target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}.")
+    _check_names(protocol, dataset, target)
     values = {**_defaults(dataset, chosen.get("optimizer", ADAM), quick=protocol == QUICK, stand_in=stand_in), **chosen}
     schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))
     if "warm_up" in own and "warm_up" not in chosen:
         values["warm_up"] = round(own["warm_up"] * schedule.steps / DOMAINBED_STEPS)
     made = make_algorithm(algorithm, _only(values, own))
     fixed: dict[str, Any] = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
-    fixed |= {"optimizer": schedule.optimizer, "task": spec.task}
+    fixed |= {"optimizer": schedule.optimizer, "task": dataset_spec(dataset).task}
     where = {"dataset": dataset, "target": target, "seed": seed}
     checked = make_plans({**where, **fixed, **_only(values, _SETTINGS)}, {}, {}, []).real.protocol
     _check(made, schedule, checked)
     return Plan(made, schedule, checked)
+
+
+def _check_names(protocol: str, dataset: str, target: str) -> None:
+    """Raise ``SettingsError`` for a protocol, a data set or a domain of it that is unknown."""
+    if protocol not in PROTOCOLS:
+        raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(PROTOCOLS)}.")
+    spec = dataset_spec(dataset)
+    if target not in spec.domains:
+        raise SettingsError(f"target is {target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}.")
 
 
 def _defaults(dataset: str, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
@@ -117,17 +134,25 @@ def _defaults(dataset: str, optimizer: Any, *, quick: bool, stand_in: bool) -> d
     The layers are DomainBed's values (for SGD only its batch size), those shared with the federated protocol, the short
     schedule, the stand-in's, and those of the quick protocol.
     """
-    federated, of_sgd = dataset_protocol(dataset), optimizer == SGD
-    shared = (*SHARED_SETTINGS, *(_OF_SGD if of_sgd else ()))
+    kept = _kept_of(optimizer)
     domainbed = {**_DOMAINBED[dataset_spec(dataset).channels], "momentum": 0.0, "weight_decay": 0.0}
-    values = domainbed if not of_sgd else {"batch_size": domainbed["batch_size"]}
-    values |= _only(federated.protocol, shared)
+    values = _only(domainbed, kept.domainbed) | _only(dataset_protocol(dataset).protocol, kept.shared)
     if quick or stand_in:
-        values |= _SHORT if not of_sgd else _only(_SHORT, SCHEDULE_SETTINGS)
+        values |= _of_short_run(dataset, kept, quick=quick, stand_in=stand_in)
+    return values
+
+
+def _kept_of(optimizer: Any) -> _Kept:
+    return _KEPT_BY_SGD if optimizer == SGD else _KEPT_BY_ADAM
+
+
+def _of_short_run(dataset: str, kept: _Kept, *, quick: bool, stand_in: bool) -> dict[str, Any]:
+    """Return what a run of few steps has otherwise, the quick protocol's values last."""
+    values = _only(_SHORT, kept.short)
     if stand_in:
-        values |= _only(federated.stand_in, shared)
+        values |= _only(dataset_protocol(dataset).stand_in, kept.shared)
     if quick:
-        values |= _only(protocol_settings(QUICK, dataset), (*shared, "batch_size"))
+        values |= _only(protocol_settings(QUICK, dataset), (*kept.shared, "batch_size"))
     return values
 
 
@@ -139,15 +164,27 @@ def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None
     """Raise ``SettingsError`` for values that are each in range but contradict each other."""
     if protocol.batch_size < LEAST_BATCH:
         raise SettingsError(f"batch_size is {protocol.batch_size}, expected at least {LEAST_BATCH} images per domain.")
+    _check_momentum(schedule, protocol)
+    _check_task(algorithm, protocol)
+    _check_warm_up(algorithm, schedule)
+
+
+def _check_momentum(schedule: Schedule, protocol: Protocol) -> None:
     if schedule.optimizer != SGD and protocol.momentum:
         raise SettingsError(
             f"momentum is {protocol.momentum:g}, expected 0: it is a setting of the optimizer {SGD!r}, not of "
             f"{schedule.optimizer!r}."
         )
+
+
+def _check_task(algorithm: Algorithm, protocol: Protocol) -> None:
     if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         raise SettingsError(
             f"algorithm {algorithm.name!r} needs one class per image, which the task {protocol.task!r} has not."
         )
+
+
+def _check_warm_up(algorithm: Algorithm, schedule: Schedule) -> None:
     if isinstance(algorithm, AnnealedPenalty) and algorithm.strength and algorithm.warm_up >= schedule.steps:
         raise SettingsError(
             f"warm_up is {algorithm.warm_up} of {schedule.steps} steps, expected less: the strength "

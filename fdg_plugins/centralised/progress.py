@@ -38,6 +38,10 @@ class RunDisplay(Display):
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {schedule.steps} steps of "
             f"{schedule.optimizer}, batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
         )
+        self._say_without_weights(record)
+
+    def _say_without_weights(self, record: RunRecord) -> None:
+        protocol = self._plan.protocol
         if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
             self.say("no ImageNet weights were found (FDG_PRETRAINED_FILE names them): training starts from scratch")
 

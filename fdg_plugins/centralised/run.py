@@ -151,10 +151,7 @@ class _Run:
         again.
         """
         try:
-            self._judge()
-            for checkpoint in range(1, self._plan.schedule.checkpoints + 1):
-                self._record.rounds.append(self._train(checkpoint))
-                self._judge()
+            self._train_and_judge()
         except Stopped:
             self._stop(f"it was stopped after step {self._training.steps_done} of {self._plan.schedule.steps}.")
             raise
@@ -167,6 +164,12 @@ class _Run:
         self._record.status = "finished"
         self._save_record()
         return self._record
+
+    def _train_and_judge(self) -> None:
+        self._judge()
+        for checkpoint in range(1, self._plan.schedule.checkpoints + 1):
+            self._record.rounds.append(self._train(checkpoint))
+            self._judge()
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         # Not fused: it would round in another order than the runs of earlier versions.

@@ -9,6 +9,20 @@ Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so abs
 Buffers: averaged as under FedAvg; BatchNorm's statistics are those of the mixed images. Evaluation never mixes.
 
 Cost: one Fourier transform and its inverse per mixed image.
+
+Equation, for each channel and a permutation of the batch ``[B, C, H, W]``, with ``s ~ U(0, 1)`` drawn for each image:
+``x' = Re F^-1((s |F(x)| + (1 - s) |F(partner)|) exp(i angle F(x)))``, trained on with the label of x.
+
+Settings: a mixed batch takes the place of the original. With ``probability`` 1 the network never trains on an unmixed
+image, and evaluation sees nothing else. An image is its own partner with a chance of one in B and then stays as it is,
+so a batch of very few images is hardly mixed.
+
+Paper or code: the paper pools the sources, trains on the originals beside the mixed images, and has a teacher for
+consistency. FedDG-GA's script is followed, which has the site's own batch, no originals and no teacher; its global
+generators and its missing helper are replaced by seeded draws.
+
+Together: any weighting and direction. Phases stay in place, so targets for single pixels remain valid. The losses
+behind FedDG-GA's gap and ARFL's weights are measured on unmixed images.
 """
 
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together

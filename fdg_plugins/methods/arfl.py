@@ -10,6 +10,24 @@ loss; a site that was never seen does not enter. If no site of a round has a wei
 Buffers: averaged with the same weights. Integer buffers move by the largest update in any case.
 
 Cost: one evaluation of the received model on each site's training split per round.
+
+Equation: minimise ``sum_u alpha_u L_u + lambda/2 sum_u alpha_u^2 / n_u`` over the simplex, with
+``lambda = c sum_u n_u``. A site sends one more number, its loss L_u; the server keeps L and n, both ``[N]``, and solves
+for alpha ``[N]``.
+
+Settings: as long as every site has a weight, ``alpha_u = p_u (1 + (Lbar - L_u) / c)``, with p by samples and Lbar the
+p-mean of the losses: differences that are small beside ``strength`` c change little. A site is left out once its loss
+exceeds the mean of the others by ``c / (1 - p_u)``. When all training losses are near zero, the weights are nearly
+those by samples.
+
+Degenerate cases: one site always has weight one. With two, the one with the higher loss yields, whichever is corrupted.
+A site under differential privacy reports no loss, so its contributions are refused.
+
+Paper or code: the authors' code is followed except for the moment of measuring, which saves its extra trip. Where it
+redraws the sites of a round until one has a weight, the parameters stay as they are.
+
+Together: any objective, and any direction; FedOMG refuses a round in which all weights are zero. FedDG-GA sets the
+weights too and is refused.
 """
 
 from fdg_plugins.plugins.method import (

@@ -9,6 +9,23 @@ no weight, and a new site needs no history.
 
 Buffers: float buffers, such as BatchNorm's running statistics, are averaged with the reference weights; integer buffers
 move by the largest update.
+
+Equation: ``theta+ = theta + server_lr sum_u p_u g_u`` with ``g_u = theta_u - theta``. A site receives the model and
+sends its update, P trainable values and the buffers; the server computes with updates ``[U, P]`` and weights p ``[U]``.
+
+Settings: ``weighting`` decides whose optimum is sought. By samples, one large domain can dominate. Uniform weights,
+which the jobs of FedIIR, FedDIM, FedSR and HarmoFL have, count every domain alike and ignore what a site claims of its
+size. Compare methods under the same weights only. ``server_lr`` above one extrapolates beyond the sites' models; float
+buffers do not follow, so BatchNorm's statistics then belong to the mean model and not to the one that results.
+
+Degenerate cases: one step on the full split, by plain SGD, without augmentation and with weights by samples, is a step
+of gradient descent on the pooled loss. Equal updates give that update under any weights. A round with fewer than
+``min_sites`` usable updates leaves the model as it is.
+
+Paper or code: the paper is followed. FLARE's own FedAvg weighs by what sites report as steps; with equal batch sizes
+and epochs the two agree up to the last, incomplete batch.
+
+Together: it gives up each of its three places, weights, direction and objective, to the method that is named.
 """
 
 from fdg_plugins.plugins.method import (

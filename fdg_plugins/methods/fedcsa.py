@@ -11,6 +11,23 @@ Buffers: averaged as under FedAvg.
 
 Requires this package's workflow, which provides the last layer's names and the class counts. The exact rule of the
 paper is not established; this is the description in FedDG-GA's paper.
+
+Equation, for row k of the last layer: ``theta+[k] = theta[k] + server_lr sum_u w_{u,k} Delta_u[k]`` with
+``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}`` and ``r_{u,k} = n_{u,k} / n_u``. Counts are ``[U, Y]``, w is ``[U, Y]``
+with columns that sum to one; all other parameters move with a ``[U]``.
+
+Settings: the weighting chooses the reading. By samples, w is a site's part of the round's images of class k; uniform, a
+small site in which k is frequent counts more than a large one in which it is rare.
+
+What to watch: a site without class k has no part in row k, although its training pushes that row down. The row of a
+rare class follows the few sites that have it. In a head of two layers the first is averaged as the extractor is. The
+coefficients in the record are a, not the weights of the rows.
+
+Paper or code: of the paper's two strategies neither could be verified and no code is known. Printed numbers of FedCSA
+are therefore compared with FedDG-GA's account of it.
+
+Together: any objective; weights of FedDG-GA or ARFL stand for a. It needs the whole head to travel, since rows that
+stay at the sites cannot be averaged. Another method that sets the direction is refused.
 """
 
 from fdg_plugins.plugins.method import (

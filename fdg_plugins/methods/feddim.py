@@ -11,6 +11,24 @@ receives the insight of the others. The first round is FedAvg, bit for bit.
 Buffers: averaged as under FedAvg; class means are computed in evaluation mode.
 
 Cost: one table ``[Y, D]`` per step at a site; a broadcast of ``[Y, D, Y]`` numbers per round.
+
+Equation: ``I[d, y] = W[y, d] z[d]`` is a sample's insight, and a site minimises
+``CE + strength/B sum_i |I_i - J^(y_i)|^2``. Up go the class means ``[K, D]`` of the K classes held and counts ``[Y]``;
+down comes J, ``[Y, D, Y]`` (target feature: ``[Y, D]``, logit: ``[Y, Y]``), which is made of the round before.
+
+Settings: the penalty is a sum over D x Y entries, so the same ``strength`` weighs more with longer features, larger
+weights or more classes: choose it anew for every network and head. ``insight_momentum`` 0 binds all rounds to the
+insights of the first; with few sites per round, a small value keeps J from following whoever was drawn.
+
+What to watch: means are taken in evaluation mode of unchanged images, the penalty in training mode of augmented ones;
+with BatchNorm and small batches the two read rather different features of the same image. One site alone is pulled
+towards its own past.
+
+Paper or code: the paper is followed, with the batch's mean cross entropy beside the penalty's mean; its two
+hyperparameters are not printed. No code was compared.
+
+Together: any weighting and direction; J counts sites equally whatever their weights. The whole head must travel.
+Differential privacy refuses the class means.
 """
 
 from fdg_plugins.plugins.method import (

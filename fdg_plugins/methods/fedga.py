@@ -10,6 +10,23 @@ its weight, and a new one starts at the mean. Round 0 has no gaps and uniform we
 Buffers: averaged with the adjusted weights.
 
 Cost: one number per site and round, and an evaluation that sites do anyway.
+
+Equation: ``a'_u = max(0, a_u + (1 - r/R) d (gap_u - mean) / max_v (gap_v - mean))``, then ``a = a' / sum a'``. A site
+sends its gap, one number; the server keeps a ``[N]``. The site keeps the loss of its own last model for the next gap.
+
+Settings: only the proportions of the gaps count. The site with the largest gap gains the full step even where all gaps
+are tiny, so the noise of a small validation split moves weights as much as a real difference. All steps together add up
+to at most ``d (R + 1) / 2``, with 0.05 and 40 rounds about one, which can take a site's whole weight: adapt
+``step_size`` to the number of rounds. Under ``max``, a site far below the others may lose up to U - 1 steps in one
+round.
+
+Degenerate cases: with one site there is nothing to adjust; with two, one gains what the other loses. A site that joins
+late, or lost its folder, has no gap in its first round and keeps its weight.
+
+Paper or code: the paper's formula is followed, on the code's validation split; ``normalizer`` max_abs, ``metric``
+accuracy and a ``step_size`` that includes the code's factor of 1/3 give its variant.
+
+Together: any direction and any objective. ARFL also sets weights and is refused. Differential privacy refuses the gap.
 """
 
 from fdg_plugins.plugins.method import (

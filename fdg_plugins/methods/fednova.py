@@ -9,6 +9,23 @@ model. Nothing is kept between rounds; SGD's momentum starts from zero in every 
 
 Buffers: float buffers are averaged with the reference weights, without normalisation; integer buffers move by the
 largest update.
+
+Equation: ``theta+ = theta + server_lr tau_eff sum_u p_u Delta_u / |a_u|`` with ``tau_eff = sum_u p_u |a_u|``. Beyond
+the update, one number per site is read, its effective steps ``|a_u|``; coefficients are ``[U]``.
+
+Settings: with equal ``local_epochs`` a larger site takes more steps, and weights by samples count its size a second
+time. FedNova removes the effect of the steps; with uniform weights besides, size no longer counts at all. With momentum
+0.9, ``|a_u|`` is near ten times the number of steps once these are many.
+
+What to watch: the formula assumes a fixed learning rate within a round, which the protocol has, and a gradient that is
+constant along the way. Weight decay does not enter it. The update of a site with few steps is scaled up to ``tau_eff``
+steps, its noise included.
+
+Paper or code: the authors' code is followed for SGD with and without momentum. Their server momentum and their sum of
+momentum's and the proximal term's increments are not.
+
+Together: any weighting, and objectives whose steps are SGD's own, sharpness-aware ones among them. Adam and AdamW are
+refused, because the learning rate does not say how far their steps go.
 """
 
 from fdg_plugins.plugins.method import (

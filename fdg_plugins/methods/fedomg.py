@@ -11,6 +11,24 @@ Buffers: only trainable parameters are matched. Float buffers are averaged with 
 ``server_lr``; integer buffers move by the largest update.
 
 Cost: the server keeps all updates of a round and reads each twice, for the Gram matrix ``[U, U]`` and for the step.
+
+Equation: gamma on the simplex minimises ``<Gg, g_FL> + kappa |g_FL| |Gg|``, ``Gg = sum_u gamma_u g_u``, and the server
+steps by ``server_lr (g_FL + kappa |g_FL| / |Gg| Gg)``. Updates are ``[U, P]``, p and gamma ``[U]``; sites send nothing
+more.
+
+Settings: the direction is at most ``1 + kappa`` times as long as the mean update, so ``server_lr`` alone decides
+whether the model keeps pace with its sites: 0.05 covers about a twentieth of the way per round. BatchNorm's statistics
+go the whole way at once, and at a small ``server_lr`` are ahead of the parameters.
+
+What to watch: gamma favours the updates that the mean serves worst. Such a site may hold the domain that matters, or be
+wrong; ``outlier_ratio`` and ``clip_to_median`` limit the latter. The record has gamma, the duality gap and the cosines
+of all updates with mean and direction: compare the smallest of each.
+
+Paper or code: Eq. 15 to 17 with the code's plus sign, solved to the optimum. ``rescale`` and the code's ``server_lr``
+give its step, not its approximate gamma.
+
+Together: any objective, and any weighting as p, so FedDG-GA's weights also enter g_FL. FedNova and FedCSA set the
+direction too and are refused. SCAFFOLD's and FedDIM's own exchanges are untouched by it.
 """
 
 from fdg_plugins.plugins.method import (

@@ -7,6 +7,22 @@ over all parameters: too large a value prevents learning, above all from random 
 Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so absent and new sites need no rule.
 
 Buffers: averaged as under FedAvg; BatchNorm's running statistics see each batch once, at the unperturbed parameters.
+
+Cost: two forward and two backward passes per step; a copy of parameters and buffers during the second.
+
+Equation: ``e = radius g / (|g| + 1e-7)`` with ``g = grad L(theta_u)``; the optimiser steps from theta_u with
+``grad L(theta_u + e)``. Both are over all P trainable parameters as one vector; nothing more than the update is sent.
+
+Settings: the same ``radius`` disturbs a longer parameter vector less, so a value does not carry over from one network
+to another. From scratch begin near 0.05 and watch the training loss of the first rounds, which hardly falls where the
+radius is too large. The ascent follows the gradient of one batch: small batches make it noisy.
+
+What to watch: momentum averages the ascended gradients, as in FedOMG's code. In training mode BatchNorm normalises the
+second pass by the statistics that the batch has at the ascended point; only the running ones ignore it.
+
+Paper or code: the paper's own radius is not established. FedOMG's table is the source where FedOMG is the direction.
+
+Together: any weighting and direction, FedNova's too: the number of steps does not change.
 """
 
 from fdg_plugins.plugins.method import (

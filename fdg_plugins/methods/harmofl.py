@@ -10,6 +10,22 @@ collects again.
 Buffers: averaged with the reference weights. The spectrum is one of them and travels with the network.
 
 Cost: two passes per step for a radius above zero, and a Fourier transform of each image.
+
+Equation: ``A' = Abar`` within the band, ``x' = Re F^-1(A' exp(i angle F(x)))``; then a step with the gradient at
+``w + radius g / |g|``. Abar is a buffer ``[C, H, W // 2 + 1]`` per channel and frequency, zero outside the band.
+
+Settings: ``band`` 0 equalises only the brightness of each channel; from there to 0.5 more and more of contrast and
+texture becomes the same for all images, until only phases tell them apart. The choice binds the whole run. With
+``sites_per_round``, an untypical first draw fixes Abar for good. ``radius`` behaves as FedSAM's.
+
+What to watch: Abar is tied to one ``image_size``. With ``amplitude_momentum`` 0.1 it reflects the last few dozen
+batches of the first round. Under differential privacy this buffer is noised in every round, frozen or not.
+
+Paper or code: the paper's band is not established; the code's, 0, is the default, and the whole spectrum an option. The
+code's momentum of 0, a slip of its integer type, is not followed.
+
+Together: any weighting, of which the first round's decides over Abar, and any direction, which does not see it. All
+parameters must travel. FedDG-GA's gap is measured on normalised images.
 """
 
 from fdg_plugins.plugins.method import (

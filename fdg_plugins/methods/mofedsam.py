@@ -10,6 +10,23 @@ enter, and a new one receives the mean of the others. In round 0 the mean counts
 Buffers: averaged as under FedAvg; the mean does not include them.
 
 Cost: twice the work per step, and a broadcast as large as the trainable parameters.
+
+Equation: ``theta_u <- theta_u - eta_u (beta g~ + (1 - beta) m)``, ``m = - mean_u Delta_u / (tau_u eta_u)``. Down comes
+m, P values in the parameters' own shapes; up goes one number, ``tau_u eta_u``.
+
+Settings: a constant gradient is its own fixed point, so ``beta`` need not be balanced by the learning rate; only the
+first steps are shorter, those of round r, from 0, by the factor ``1 - (1 - beta)^(r + 1)``. A small beta trusts the
+last round, whose sites may have been others. ``radius`` 0.6 is for pretrained networks; from scratch try 0.05.
+
+What to watch: m is as old as a round, and at the learning rate's drop it still has the scale of a gradient, because it
+is divided by each site's own rate. One site alone steps along an average of its own past. Weight decay enters a second
+time through m.
+
+Paper or code: that FedOMG's Table 4 means this beta is a reading of the table; its code has plain SAM with momentum.
+
+Together: any weighting and direction, neither of which changes m. SGD without momentum is required and all parameters
+must travel. The server needs every update in memory, so FLARE's offload to disk is refused. Differential privacy
+refuses the step length.
 """
 
 from fdg_plugins.plugins.method import (

@@ -9,6 +9,21 @@ Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so abs
 Buffers: averaged as under FedAvg; BatchNorm's statistics see each batch once, unmuted. Evaluation mutes nothing.
 
 Cost: one pass of the extractor per step, and four of the head.
+
+Equation: ``g = d o[y] / dz`` ranks channels, ``sum_c F_c g_c`` ranks positions; the largest share is set to zero in the
+samples whose label loses most probability, and ``CE(head(pool(F mask)), y)`` is minimised. Maps are ``[B, D, H, W]``, g
+is ``[B, D]``; nothing but the update is exchanged.
+
+Settings: all shares are rounded down. A batch of two has no sample to mute at a third, and maps of one or two positions
+have none either: prefer ``variant`` feature for networks that end in tiny maps.
+
+What to watch: in the first round the ranking is that of an untrained head, also on a pretrained extractor. With
+``spatial_channel``, fewer samples than the fraction are muted where no label loses more than 1e-4.
+
+Paper or code: the authors' score of positions is followed. FedDG-GA's own takes the mean gradient alone, which a pooled
+linear head makes the same everywhere, and its scripts never switch muting on: they train plain FedAvg.
+
+Together: any weighting and direction. Gap and loss of FedDG-GA and ARFL are measured without muting.
 """
 
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together

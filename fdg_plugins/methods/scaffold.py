@@ -10,6 +10,22 @@ over all sites that train in the run. A report that the server refuses breaks th
 Buffers: averaged as under FedAvg; control variates cover the trainable parameters only.
 
 Cost: twice FedAvg's traffic in both directions.
+
+Equation: a step follows ``grad CE + c - c_u``; afterwards ``c_u+ = c_u - c - Delta_u / (eta_u a_u)``, and the server
+adds ``1/N sum_S (c_u+ - c_u)`` to c. Down comes c, up goes the change, each P values in the parameters' own shapes.
+
+Settings: none of its own, but three of the run matter. With momentum, a_u is FedNova's number of steps, which goes
+beyond the paper. With few of many sites per round, a c_u is as old as its site's last turn and corrects for a model
+long gone. ``update_precision`` bfloat16 is tolerated by the server's check within its rounding.
+
+What to watch: a site that loses its folder starts again from zero, while c still contains its old control variate
+divided by N, by which it is off from then on. One site alone has ``c = c_u`` and trains as under FedAvg.
+
+Paper or code: the paper's option II and its mean over all N sites. FedDG-GA's code leaves out the learning rate, with
+which its controls are so small that it is nearly FedAvg.
+
+Together: any weighting and direction; c is summed without weights. SGD is required, all parameters must travel, and
+differential privacy refuses the change, since it gives the update away.
 """
 
 from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference, Together

@@ -51,6 +51,9 @@ class Network:
             raise SettingsError(f"a network's name is {self.name!r}, expected letters, digits and '_'.")
         if self.channels not in (1, 3):
             raise SettingsError(f"network {self.name!r} has {self.channels} channels, expected 1 or 3.")
+        self._check_features()
+
+    def _check_features(self) -> None:
         if self.features is not None and (self.head is not None or self.features < 1):
             raise SettingsError(
                 f"network {self.name!r} has features {self.features} and head {self.head!r}, expected a length of "
@@ -71,15 +74,20 @@ class Network:
         if self.features is not None:
             return module, self.features
         name = self.head or _last_linear(self.name, module)
+        layer = self._linear_layer(name, module)
+        parent, _, last = name.rpartition(".")
+        setattr(module.get_submodule(parent), last, nn.Identity())
+        return module, layer.in_features
+
+    def _linear_layer(self, name: str, module: nn.Module) -> nn.Linear:
+        """Return the layer of that name; raise ``SettingsError`` if it is not a linear layer within ``module``."""
         layer = dict(module.named_modules()).get(name)
         if not isinstance(layer, nn.Linear) or not name:
             what = "is not there" if layer is None else f"is a {type(layer).__name__}"
             raise SettingsError(
                 f"the head {name!r} of model {self.name!r} {what}, expected a linear layer.", public=True
             )
-        parent, _, last = name.rpartition(".")
-        setattr(module.get_submodule(parent), last, nn.Identity())
-        return module, layer.in_features
+        return layer
 
     def _built(self, num_classes: int) -> nn.Module:
         module = _call(load_target(self.build), num_classes)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -77,13 +78,25 @@ def _find_file(name: str, mode: str, file: Path | None) -> Path | None:
     """Return the file to load, or None if there is none and ``mode`` allows that."""
     file_name = imagenet_file_name(name)
     if file_name is None:
-        if mode == "auto" and file is None:
-            return None
+        _check_nothing_asked(name, mode, file)
+        return None
+    return _cached_file(name, mode, file_name) if file is None else _named_file(file)
+
+
+def _check_nothing_asked(name: str, mode: str, file: Path | None) -> None:
+    """Raise ``SettingsError`` if weights are demanded of a network that has none."""
+    if mode != "auto" or file is not None:
         raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
-    if file is not None:
-        if not file.is_file():
-            raise DataError(f"pretrained weights {file} are not there; expected a .pth or .safetensors file.")
-        return file
+
+
+def _named_file(file: Path) -> Path:
+    if not file.is_file():
+        raise DataError(f"pretrained weights {file} are not there; expected a .pth or .safetensors file.")
+    return file
+
+
+def _cached_file(name: str, mode: str, file_name: str) -> Path | None:
+    """Return the file in torchvision's cache, or None if it is not there and ``mode`` does not demand it."""
     cached = cache_folder() / file_name
     if cached.is_file():
         return cached
@@ -116,38 +129,49 @@ def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cach
 
 def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
     """Return the named tensors in ``content``, on the CPU, without the last layer ``fc``; executes no code in it."""
-    try:
-        if path.suffix == ".safetensors":
-            value = safetensors.torch.load(content)
-        else:
-            value = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # the readers raise a dozen classes, some of them generic; all mean the same to a user
-        raise DataError(
-            f"pretrained weights {path} cannot be read ({type(error).__name__}); expected a file of plain tensors."
-        ) from error
+    value = _parsed(path, content)
     if not isinstance(value, Mapping) or not all(isinstance(entry, torch.Tensor) for entry in value.values()):
         raise DataError(f"pretrained weights {path} hold a {type(value).__name__}; expected tensors by parameter name.")
     return {str(key): tensor for key, tensor in value.items() if not str(key).startswith("fc.")}
 
 
+def _parsed(path: Path, content: bytes) -> Any:
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load(content)
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # the readers raise a dozen classes, some of them generic; all mean the same to a user
+        raise DataError(
+            f"pretrained weights {path} cannot be read ({type(error).__name__}); expected a file of plain tensors."
+        ) from error
+
+
 def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Load ``tensors`` into the extractor after checking that every name and shape fits."""
     expected = model.extractor.state_dict()
-    for key, value in expected.items():
-        # torchvision's published files predate these counters; a network loaded from them starts at zero.
-        if key.endswith("num_batches_tracked"):
-            tensors.setdefault(key, torch.zeros_like(value))
-    if strange := sorted(expected.keys() ^ tensors.keys()):
-        problem = "lack the entry" if strange[0] in expected else "have the unexpected entry"
-        raise DataError(
-            f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.", public=_UNFIT
-        )
+    _add_counters(tensors, expected)
+    _check_entries(path, tensors, expected)
     for key, value in expected.items():
         if tensors[key].shape != value.shape:
             shapes = f"{list(tensors[key].shape)}; expected {list(value.shape)}"
             raise DataError(f"pretrained weights {path} have {key} of shape {shapes}.", public=_UNFIT)
         tensors[key] = _converted(path, key, tensors[key], value.dtype)
     model.extractor.load_state_dict(tensors)
+
+
+def _add_counters(tensors: dict[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+    """Add BatchNorm's counters, which torchvision's published files predate; they start at zero."""
+    for key, value in expected.items():
+        if key.endswith("num_batches_tracked"):
+            tensors.setdefault(key, torch.zeros_like(value))
+
+
+def _check_entries(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+    if strange := sorted(expected.keys() ^ tensors.keys()):
+        problem = "lack the entry" if strange[0] in expected else "have the unexpected entry"
+        raise DataError(
+            f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.", public=_UNFIT
+        )
 
 
 def _kind(dtype: torch.dtype) -> str:
@@ -158,13 +182,7 @@ def _kind(dtype: torch.dtype) -> str:
 
 def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the tensor in the network's type; raise DataError for another kind of tensor or non-finite numbers."""
-    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    kind = "floating-point" if dtype.is_floating_point else "integer"
-    if not is_plain or _kind(tensor.dtype) != kind:
-        came = str(tensor.dtype).removeprefix("torch.") if is_plain else "another kind of tensor"
-        raise DataError(
-            f"pretrained weights {path} have {key} as {came}; expected plain {kind} numbers.", public=_UNFIT
-        )
+    _check_kind(path, key, tensor, "floating-point" if dtype.is_floating_point else "integer")
     converted = tensor.to(dtype)
     if not bool(torch.isfinite(converted).all()):
         count = int((~torch.isfinite(converted)).sum())
@@ -173,3 +191,16 @@ def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -
             public=_UNFIT,
         )
     return converted
+
+
+def _check_kind(path: Path, key: str, tensor: torch.Tensor, kind: str) -> None:
+    is_plain = _is_plain(tensor)
+    if not is_plain or _kind(tensor.dtype) != kind:
+        came = str(tensor.dtype).removeprefix("torch.") if is_plain else "another kind of tensor"
+        raise DataError(
+            f"pretrained weights {path} have {key} as {came}; expected plain {kind} numbers.", public=_UNFIT
+        )
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized

@@ -62,11 +62,14 @@ class Reader:
         wanted = ", ".join(names) or "nothing"
         if not isinstance(value, Mapping):
             self.refuse(f"sent {_kind(value)}, expected a mapping with {wanted}")
-        if missing := [name for name in names if name not in value]:
+        self._check_names(value, names, wanted)
+        return value
+
+    def _check_names(self, value: Mapping[str, Any], names: Sequence[str], wanted: str) -> None:
+        if missing := sorted(set(names) - value.keys()):
             self.refuse(f"{missing[0]!r} is missing, expected {wanted}")
         if extra := [name for name in value if name not in names]:
             self.refuse(f"sent {shorten(extra[0])}, expected only {wanted}")
-        return value
 
     def numbers(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
         """Return finite numbers of the given shape, float32, at most ``LARGEST_VALUE`` in magnitude."""
@@ -77,6 +80,12 @@ class Reader:
         if bool((found.abs() > LARGEST_VALUE).any()):
             self.refuse(f"{name!r} has values beyond {LARGEST_VALUE:g}")
         return found
+
+    def update_of(self, name: str, update: Any, shape: Sequence[int], missing: str) -> torch.Tensor:
+        """Return :meth:`numbers` of the parameter ``name`` in an update; refuse with the reason ``missing`` without."""
+        if not isinstance(update, Mapping) or name not in update:
+            self.refuse(missing)
+        return self.numbers(name, update[name], shape)
 
     def per_parameter(self, value: Any, shapes: Shapes) -> dict[str, torch.Tensor]:
         """Return a mapping with :meth:`numbers` for each name in ``shapes``, and of its shape."""
@@ -263,15 +272,19 @@ class Exchange(ABC):
     def restore(self, state: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
         reader = Reader("state of the exchange", SettingsError)
+        self._check_state(reader, state, tensors)
+        self._learned = self.read_learned(reader, tensors) if tensors else {}
+        # States of version 0.1.0 lack this entry.
+        self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
+        self._begun = False
+
+    def _check_state(self, reader: Reader, state: Any, tensors: Tensors) -> None:
+        """Refuse a state of another version, of another exchange, or with other tensors."""
         if not isinstance(state, Mapping):
             reader.refuse(f"is {_kind(state)}, expected a mapping")
         for name, expected in {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(tensors)}.items():
             if state.get(name) != expected:
                 reader.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
-        self._learned = self.read_learned(reader, tensors) if tensors else {}
-        # States of version 0.1.0 lack this entry.
-        self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
-        self._begun = False
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -227,9 +227,8 @@ class InsightExchange(Exchange):
             check_counts(reader, counts, facts)
         held = counts > 0
         rows = reader.numbers(CLASS_MEANS, sent[CLASS_MEANS], (int(held.sum()), self.feature_size))
-        if not isinstance(update, Mapping) or self.weight_name not in update:
-            reader.refuse(f"{CLASS_MEANS!r} came without an update of {self.weight_name!r}, expected both")
-        moved = reader.numbers(self.weight_name, update[self.weight_name], self._weight.shape)
+        missing = f"{CLASS_MEANS!r} came without an update of {self.weight_name!r}, expected both"
+        moved = reader.update_of(self.weight_name, update, self._weight.shape, missing)
         means = torch.zeros(self.num_classes, self.feature_size)
         means[held] = rows
         site = SiteMeans(means, counts, self._weight + moved)

@@ -182,6 +182,18 @@ class MomentumExchange(Exchange):
 
         Refuses a length other than the protocol's, and quotients beyond ``LARGEST_VALUE``.
         """
+        length = self._step_length(reader, report, facts)
+        moved = {
+            name: reader.update_of(
+                name, update, shape, f"{STEP_LENGTH!r} came without an update of {name!r}, expected both"
+            )
+            for name, shape in self.shapes.items()
+        }
+        if max(float(value.abs().max()) for value in moved.values()) / length > LARGEST_VALUE:
+            reader.refuse(f"the update over {STEP_LENGTH!r} has values beyond {LARGEST_VALUE:g}")
+        return SiteDescent(moved, length)
+
+    def _step_length(self, reader: Reader, report: Any, facts: SiteFacts | None) -> float:
         sent = reader.fields(report, (STEP_LENGTH,))
         length = float(reader.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
         if length <= 0:
@@ -189,14 +201,7 @@ class MomentumExchange(Exchange):
         expected = length if facts is None else facts.steps * facts.learning_rate
         if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
             reader.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} as of this protocol")
-        moved: dict[str, torch.Tensor] = {}
-        for name, shape in self.shapes.items():
-            if not isinstance(update, Mapping) or name not in update:
-                reader.refuse(f"{STEP_LENGTH!r} came without an update of {name!r}, expected both")
-            moved[name] = reader.numbers(name, update[name], shape)
-        if max(float(value.abs().max()) for value in moved.values()) / length > LARGEST_VALUE:
-            reader.refuse(f"the update over {STEP_LENGTH!r} has values beyond {LARGEST_VALUE:g}")
-        return SiteDescent(moved, length)
+        return length
 
     def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:
         """Return m of the round's sites; the previous m does not enter."""

@@ -84,8 +84,7 @@ class SCAFFOLDObjective(Objective):
         shapes = parameter_shapes(model)
         sent = Reader("sent for objective 'scaffold'", SettingsError)
         kept = Reader(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
-        server = sent.per_parameter(received, shapes) if received else zeros(shapes)
-        own = kept.per_parameter(site.memory, shapes) if site.memory else zeros(shapes)
+        server, own = control_variate(sent, received, shapes), control_variate(kept, site.memory, shapes)
         correction: dict[str, torch.Tensor] = {}
         if received or site.memory:
             parameters = dict(model.named_parameters())
@@ -166,6 +165,11 @@ def readable(values: Iterable[torch.Tensor]) -> bool:
     return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
 
 
+def control_variate(reader: Reader, tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
+    """Return the control variate in ``tensors``, float32, by name; zeros if there is none yet."""
+    return reader.per_parameter(tensors, shapes) if tensors else zeros(shapes)
+
+
 def zeros(shapes: Shapes) -> dict[str, torch.Tensor]:
     """Return a control variate of zeros, float32, by name."""
     return {name: torch.zeros(tuple(shape)) for name, shape in shapes.items()}
@@ -203,9 +207,8 @@ class ControlExchange(Exchange):
         """Refuse a change that differs from :func:`control_change` by more than the rounding of the update."""
         control = self._learned or zeros(self.shapes)
         for name, shape in self.shapes.items():
-            if not isinstance(update, Mapping) or name not in update:
-                reader.refuse(f"the change of {name!r} came without its update, expected both")
-            moved = reader.numbers(name, update[name], shape) / (facts.learning_rate * facts.effective_steps)
+            missing = f"the change of {name!r} came without its update, expected both"
+            moved = reader.update_of(name, update, shape, missing) / (facts.learning_rate * facts.effective_steps)
             slack = ROUNDED * moved.abs() + FLOAT_SLACK * control[name].abs()
             if not bool(((change[name] + control[name] + moved).abs() <= slack + TINY).all()):
                 reader.refuse(

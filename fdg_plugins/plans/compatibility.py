@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.core.travel import ALL, Rule
+from fdg_plugins.core.travel import ALL, Rule, Rules
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
 from fdg_plugins.messages import REPORT_LOCAL_MODEL
@@ -36,12 +36,20 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
     if protocol.travels != ALL:
         _check_travels(protocol, objective, aggregator)
     _check_optimizer(protocol, objective, aggregator)
+    _check_task(protocol, objective)
+    if protocol.enable_tensor_disk_offload:
+        _check_offload(objective, aggregator)
+    _check_gap_split(protocol, aggregator)
+
+
+def _check_task(protocol: Protocol, objective: Objective) -> None:
     if objective.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         raise SettingsError(
             f"objective {objective.name!r} needs one class per image, which the task {protocol.task!r} has not."
         )
-    if protocol.enable_tensor_disk_offload:
-        _check_offload(objective, aggregator)
+
+
+def _check_gap_split(protocol: Protocol, aggregator: UpdateAggregator) -> None:
     if aggregator.needs_training_loss and protocol.gap_split != "train":
         raise SettingsError(
             f"gap_split (FDG_GAP_SPLIT) is {protocol.gap_split!r}, expected 'train': the weighting follows from the "
@@ -70,11 +78,20 @@ def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateA
     rules = travel_rules(model, protocol)
     if objective.needs_shared == "everything":
         raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
-    whole_head = all(rules.of[name] is Rule.SHARED for name in model.head_names)
-    if objective.needs_shared == "head" and not whole_head:
+    if not all(rules.of[name] is Rule.SHARED for name in model.head_names):
+        _check_without_head(setting, objective, aggregator)
+    _check_local_models(setting, protocol, rules)
+
+
+def _check_without_head(setting: str, objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` for a part of the method that needs the whole head, of which something stays."""
+    if objective.needs_shared == "head":
         raise SettingsError(f"{setting} objective {objective.name!r} needs the whole head to travel.")
-    if aggregator.needs_head and not whole_head:
+    if aggregator.needs_head:
         raise SettingsError(f"{setting} aggregator {type(aggregator).__name__} needs the whole head to travel.")
+
+
+def _check_local_models(setting: str, protocol: Protocol, rules: Rules) -> None:
     if protocol.keep_local_models and rules.names(Rule.PERSONAL):
         raise SettingsError(f"{setting} the server does not have the sites' own models, which keep_local_models needs.")
 
@@ -88,13 +105,18 @@ def _check_optimizer(protocol: Protocol, objective: Objective, aggregator: Updat
             f"momentum (FDG_MOMENTUM) is {protocol.momentum:g}, expected 0: it is a setting of the optimizer {SGD!r}, "
             f"not of {protocol.optimizer!r}."
         )
-    whose = [f"objective {objective.name!r}"] if objective.reads_step_lengths else []
-    whose += [f"aggregator {type(aggregator).__name__}"] if aggregator.reads_effective_steps else []
-    if whose:
+    if whose := _readers_of_steps(objective, aggregator):
         raise SettingsError(
             f"optimizer (FDG_OPTIMIZER) is {protocol.optimizer!r}, expected {SGD!r}: {whose[0]} follows from how far "
             "steps go, which the learning rate tells of SGD alone."
         )
+
+
+def _readers_of_steps(objective: Objective, aggregator: UpdateAggregator) -> list[str]:
+    """Return the parts of a method that follow from how far a site's steps go."""
+    whose = [f"objective {objective.name!r}"] if objective.reads_step_lengths else []
+    whose += [f"aggregator {type(aggregator).__name__}"] if aggregator.reads_effective_steps else []
+    return whose
 
 
 def _check_offload(objective: Objective, aggregator: UpdateAggregator) -> None:

@@ -35,8 +35,12 @@ def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path 
     """
     for setting, name in uses:
         check_allowed(setting, name, allowed)
-    if not files:
-        return
+    if files:
+        load_files(files, _folder_of_files(custom, allowed))
+
+
+def _folder_of_files(custom: Path | None, allowed: Allowed) -> Path:
+    """Return the job's folder ``custom/``; raise ``SettingsError`` if it is not allowed here, or there is none."""
     if allowed is not None and CUSTOM not in allowed:
         raise SettingsError(
             f"the job brings plug-in files, which the operator does not allow here ({ALLOWED_PLUGINS} lacks "
@@ -45,7 +49,7 @@ def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path 
         )
     if custom is None:
         raise SettingsError("the job names plugins, but has no folder custom/ that brings their code.", public=True)
-    load_files(files, custom)
+    return custom
 
 
 def check_allowed(setting: str, name: str, allowed: Allowed) -> None:

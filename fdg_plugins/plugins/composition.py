@@ -47,14 +47,19 @@ class Composition:
     @property
     def name(self) -> str:
         """The canonical name: as published, else that of the remainder plus its weighting or its objective."""
-        known = published()
-        for name, made in known.items():
-            if made == self:
-                return name
-        unweighted = replace(self, weighting=None)
-        if self.weighting is not None and (self.objective == PLAIN or unweighted in known.values()):
-            return f"{unweighted.name}+{self.weighting}"
+        of_one_method = next((name for name, made in published().items() if made == self), None)
+        return self._joined_name if of_one_method is None else of_one_method
+
+    @property
+    def _joined_name(self) -> str:
+        if self.weighting is not None and self._ends_in_weighting:
+            return f"{replace(self, weighting=None).name}+{self.weighting}"
         return self.direction if self.objective == PLAIN else f"{replace(self, objective=PLAIN).name}+{self.objective}"
+
+    @property
+    def _ends_in_weighting(self) -> bool:
+        """Whether what remains without the weighting has a name that the objective does not end."""
+        return self.objective == PLAIN or replace(self, weighting=None) in published().values()
 
     @property
     def aggregator(self) -> str:
@@ -65,9 +70,10 @@ class Composition:
     @property
     def records(self) -> tuple[Method, ...]:
         """The records of the methods in the composition, in the order of its name; FedAvg's only if it is alone."""
-        weighting, objective = self.weighting, None if self.objective == PLAIN else self.objective
-        direction = None if self.direction == BASE and (weighting or objective) else self.direction
-        found = [METHODS.get(name) for name in (direction, weighting, objective) if name is not None]
+        names = [name for name in (self.weighting, self.objective) if name not in (None, PLAIN)]
+        if self.direction != BASE or not names:
+            names = [self.direction, *names]
+        found = [METHODS.get(name) for name in names]
         return tuple({record.key: record for record in found}.values())
 
     def plus(self, part: str) -> "Composition":
@@ -98,14 +104,13 @@ def places_of(record: Method) -> dict[Place, str]:
     The aggregator of a method with a weighting is FedAvg's with that weighting built in: it does not take the place of
     the direction.
     """
-    part = record.part or record.key
     places: dict[Place, str] = {}
-    if record.aggregator is not None and record.weighting is None:
+    if record.sets_direction:
         places["direction"] = record.key
     if record.weighting is not None:
-        places["weighting"] = part
+        places["weighting"] = record.part_name
     if record.objective is not None:
-        places["objective"] = part
+        places["objective"] = record.part_name
     return places
 
 
@@ -129,14 +134,19 @@ def parse_method(text: Any) -> Composition:
         record = find_method(part)
         if record is None:
             raise SettingsError(_unknown(text, part))
-        for place, name in places_of(record).items():
-            if place in holders:
-                raise SettingsError(
-                    f"method is {shorten(text)}, but {holders[place][0].key} and {record.key} both set the {place}; "
-                    "expected one of them."
-                )
-            holders[place] = (record, name)
+        _take_places(holders, record, text)
     return Composition(**{place: name for place, (_, name) in holders.items()})
+
+
+def _take_places(holders: dict[Place, tuple[Method, str]], record: Method, text: Any) -> None:
+    """Enter a method in the places that it takes; raise ``SettingsError`` if another method holds one of them."""
+    for place, name in places_of(record).items():
+        if place in holders:
+            raise SettingsError(
+                f"method is {shorten(text)}, but {holders[place][0].key} and {record.key} both set the {place}; "
+                "expected one of them."
+            )
+        holders[place] = (record, name)
 
 
 def find_method(name: Any) -> Method | None:

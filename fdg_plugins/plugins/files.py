@@ -47,14 +47,19 @@ def load_files(names: Iterable[str], custom: Path) -> None:
                 f"plugins has {shorten(name)}, expected names of files: lower-case letters, digits and '_'.",
                 public=True,
             )
-        path = custom / f"{name}{SUFFIX}"
-        if custom.is_symlink() or path.is_symlink() or not path.is_file():
-            raise SettingsError(
-                f"plug-in file {name}{SUFFIX} is not in the job's folder custom/, expected it there: a job that names "
-                "plugins brings their code.",
-                public=True,
-            )
-        load_file(path)
+        load_file(_file_of_job(name, custom))
+
+
+def _file_of_job(name: str, custom: Path) -> Path:
+    """Return the path of a file in a job's ``custom/`` folder; raise ``SettingsError`` if it is not there."""
+    path = custom / f"{name}{SUFFIX}"
+    if custom.is_symlink() or path.is_symlink() or not path.is_file():
+        raise SettingsError(
+            f"plug-in file {name}{SUFFIX} is not in the job's folder custom/, expected it there: a job that names "
+            "plugins brings their code.",
+            public=True,
+        )
+    return path
 
 
 def load_file(path: Path) -> str:
@@ -63,22 +68,32 @@ def load_file(path: Path) -> str:
     A file whose content has been loaded before is not loaded again; another file of the same name replaces it and its
     records. Raises ``SettingsError`` for an invalid name, an unreadable or broken file, and one without records.
     """
-    name = path.name.removesuffix(SUFFIX)
-    if path.suffix != SUFFIX or not _NAME.fullmatch(name):
-        raise SettingsError(f"plug-in {path} is no file NAME.py with a name of lower-case letters, digits and '_'.")
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise SettingsError(
-            f"plug-in file {path} cannot be read: {error.strerror}.", public=f"plug-in file {path.name} cannot be read."
-        ) from error
+    name = _name_of(path)
+    digest = _digest_of(path)
     with _LOCK:
-        found = _LOADED.get(PREFIX + name)
-        if found is None or found.digest != digest:
+        if PREFIX + name not in _LOADED or _LOADED[PREFIX + name].digest != digest:
             _forget(PREFIX + name)
             _take_in(_load(path, PREFIX + name))
         _LOADED[PREFIX + name] = _Loaded(path.absolute(), digest)
     return name
+
+
+def _name_of(path: Path) -> str:
+    """Return the name of a file without ``.py``; raise ``SettingsError`` for an invalid one."""
+    name = path.name.removesuffix(SUFFIX)
+    if path.suffix != SUFFIX or not _NAME.fullmatch(name):
+        raise SettingsError(f"plug-in {path} is no file NAME.py with a name of lower-case letters, digits and '_'.")
+    return name
+
+
+def _digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal; raise ``SettingsError`` if it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SettingsError(
+            f"plug-in file {path} cannot be read: {error.strerror}.", public=f"plug-in file {path.name} cannot be read."
+        ) from error
 
 
 def forget_files() -> None:
@@ -94,10 +109,18 @@ def files_behind(uses: Iterable[tuple[str, str]]) -> dict[str, Path]:
     for setting, name in uses:
         registry = registry_of(setting)
         record = registry.find(name) if registry.origin(name) == FILE else None
-        for module_name, loaded in _LOADED.items() if record is not None else ():
-            if any(value is record for value in vars(sys.modules[module_name]).values()):
-                found[module_name.removeprefix(PREFIX)] = loaded.path
+        if record is not None:
+            found.update(_files_with(record))
     return dict(sorted(found.items()))
+
+
+def _files_with(record: Any) -> dict[str, Path]:
+    """Return the loaded files, by name, among whose own values the record is."""
+    return {
+        module_name.removeprefix(PREFIX): loaded.path
+        for module_name, loaded in _LOADED.items()
+        if any(value is record for value in vars(sys.modules[module_name]).values())
+    }
 
 
 def _load(path: Path, module_name: str) -> ModuleType:

@@ -179,11 +179,14 @@ class Method:
     def __post_init__(self) -> None:
         if not self.key.isidentifier() or self.key != self.key.lower():
             raise SettingsError(f"a method's key is {self.key!r}, expected lower-case letters, digits and '_'.")
+        self._check_acts()
+        if (self.aggregator, self.weighting, self.objective) == (None, None, None):
+            raise SettingsError(f"method {self.key!r} names no class, expected aggregator, weighting or objective.")
+
+    def _check_acts(self) -> None:
         if not self.acts or (unknown := set(self.acts) - set(get_args(Point))):
             what = sorted(unknown)[0] if self.acts else "nothing"
             raise SettingsError(f"method {self.key!r} acts on {what!r}, expected one of {', '.join(get_args(Point))}.")
-        if self.aggregator is None and self.weighting is None and self.objective is None:
-            raise SettingsError(f"method {self.key!r} names no class, expected aggregator, weighting or objective.")
 
     @property
     def name(self) -> str:
@@ -193,7 +196,17 @@ class Method:
     @property
     def names(self) -> tuple[str, ...]:
         """All names that refer to the method: its key, and its name as a part."""
-        return tuple(dict.fromkeys((self.key, self.part or self.key)))
+        return tuple(dict.fromkeys((self.key, self.part_name)))
+
+    @property
+    def part_name(self) -> str:
+        """The name as a part of a composition: ``"ga"``."""
+        return self.part or self.key
+
+    @property
+    def sets_direction(self) -> bool:
+        """Whether the aggregator has a direction of its own, and is not FedAvg's with the method's weighting."""
+        return self.aggregator is not None and self.weighting is None
 
     @property
     def recipe_name(self) -> str:

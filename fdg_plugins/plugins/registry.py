@@ -8,7 +8,7 @@ a requested entry is loaded. Plug-in files are loaded by callers that may run co
 
 import pkgutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -80,9 +80,13 @@ class Registry(Generic[R]):
         if (record := self._own_by_name().get(name)) is not None:
             return record
         with self._lock:
-            if name not in self._by_name(self._brought) and name in self.entries():
-                self._load(self.entries()[name])
-            return self._by_name(self._brought).get(name)
+            return self._brought_record(name)
+
+    def _brought_record(self, name: str) -> R | None:
+        """Return the record of that name that is not this package's, loading its plug-in; None if nothing brings it."""
+        if name not in self._by_name(self._brought) and name in self.entries():
+            self._load(self.entries()[name])
+        return self._by_name(self._brought).get(name)
 
     def loaded(self) -> list[R]:
         """Return this package's records and those added so far, without loading another plug-in."""
@@ -106,9 +110,9 @@ class Registry(Generic[R]):
         """
         if name in self._own_by_name():
             return None
-        for record in self._brought.values():
-            if name in record.names:
-                return self._origins[record.name]
+        record = self._by_name(self._brought).get(name)
+        if record is not None:
+            return self._origins[record.name]
         return _distribution(self.entries()[name]) if name in self.entries() else None
 
     def own(self) -> dict[str, R]:
@@ -130,22 +134,30 @@ class Registry(Generic[R]):
         if self._entries is None:
             self._entries = {}
             for entry in entry_points(group=self.group):
-                if entry.name in self._entries or entry.name in self._own_by_name():
-                    other = self._entries.get(entry.name)
-                    self._clash(entry.name, _distribution(entry), None if other is None else _distribution(other))
+                self._check_announced_once(entry, self._entries)
                 self._entries[entry.name] = entry
         return self._entries
+
+    def _check_announced_once(self, entry: EntryPoint, earlier: Mapping[str, EntryPoint]) -> None:
+        if entry.name in earlier or entry.name in self._own_by_name():
+            other = earlier.get(entry.name)
+            self._clash(entry.name, _distribution(entry), None if other is None else _distribution(other))
 
     def add(self, record: R, origin: str = FILE) -> None:
         """Add a record; raise ``SettingsError`` if one of its names is taken."""
         for name in record.names:
-            taken = self._by_name({**self.own(), **self._brought}).get(name)
-            if taken is not None and taken != record:
+            known = self._by_name({**self.own(), **self._brought})
+            if known.get(name, record) != record:
                 self._clash(name, origin, self.origin(name))
-            if taken is None and name in self.entries() and _distribution(self.entries()[name]) != origin:
-                self._clash(name, origin, _distribution(self.entries()[name]))
+            if name not in known:
+                self._check_announced_by(name, origin)
         self._brought[record.name] = record
         self._origins[record.name] = origin
+
+    def _check_announced_by(self, name: str, origin: str) -> None:
+        """Raise ``SettingsError`` if a plug-in other than ``origin`` announces the name."""
+        if name in self.entries() and _distribution(self.entries()[name]) != origin:
+            self._clash(name, origin, _distribution(self.entries()[name]))
 
     def remove(self, name: str) -> None:
         """Remove a record that :meth:`add` added."""
@@ -169,8 +181,19 @@ class Registry(Generic[R]):
 
     def _load(self, entry: EntryPoint) -> None:
         origin = _distribution(entry)
+        record = self._record_of(entry, origin)
+        if self._type is not None and not isinstance(record, self._type):
+            raise SettingsError(
+                f"{self.kind} {entry.name!r} of plug-in {origin} is a {type(record).__name__}, "
+                f"expected a {self._type.__name__}."
+            )
+        self._check_names(entry, origin, record)
+        self.add(record, origin)
+
+    def _record_of(self, entry: EntryPoint, origin: str) -> Any:
+        """Return what the entry point refers to; raise ``SettingsError`` if it cannot be loaded."""
         try:
-            record = entry.load()
+            return entry.load()
         except FDGError:
             raise
         except Exception as error:
@@ -178,11 +201,9 @@ class Registry(Generic[R]):
                 f"{self.kind} {entry.name!r} of plug-in {origin} cannot be loaded: {type(error).__name__}: {error}.",
                 public=f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here.",
             ) from error
-        if self._type is not None and not isinstance(record, self._type):
-            raise SettingsError(
-                f"{self.kind} {entry.name!r} of plug-in {origin} is a {type(record).__name__}, "
-                f"expected a {self._type.__name__}."
-            )
+
+    def _check_names(self, entry: EntryPoint, origin: str, record: R) -> None:
+        """Raise ``SettingsError`` unless the plug-in announces exactly the names that its record has."""
         if entry.name not in record.names:
             raise SettingsError(
                 f"plug-in {origin} announces the {self.kind} {entry.name!r}, but its record is called {record.name!r}."
@@ -193,7 +214,6 @@ class Registry(Generic[R]):
                     f"plug-in {origin} announces the {self.kind} {entry.name!r}, but not its other name {name!r}, "
                     "expected an entry point for each."
                 )
-        self.add(record, origin)
 
     def _imported(self) -> Iterator[ModuleType]:
         for name in self._modules:

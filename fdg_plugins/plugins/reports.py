@@ -38,6 +38,12 @@ class Report:
     lines: tuple[Leaving, ...]
     used_by: tuple[str, ...] = ()
 
+    def plus(self, line: Leaving, key: str) -> "Report":
+        """Return the report with one more line of the method ``key`` (empty: of a setting); each is listed once."""
+        lines = self.lines if _is_said(line, self.lines) else (*self.lines, line)
+        used_by = (*self.used_by, key) if key and key not in self.used_by else self.used_by
+        return Report(name=self.name, lines=lines, used_by=used_by)
+
 
 def reports_of(methods: Iterable[Method]) -> dict[str, Report]:
     """Return the reports that ``methods`` and settings declare, by name, in sorted order."""
@@ -45,12 +51,9 @@ def reports_of(methods: Iterable[Method]) -> dict[str, Report]:
     declared = [(line, "") for line in OF_SETTINGS]
     declared += [(line, method.key) for method in methods for line in method.leaves]
     for line, key in declared:
-        if line.report is None:
-            continue
-        known = found.get(line.report, Report(name=line.report, lines=()))
-        lines = known.lines if _is_said(line, known.lines) else (*known.lines, line)
-        used_by = (*known.used_by, key) if key and key not in known.used_by else known.used_by
-        found[line.report] = Report(name=line.report, lines=lines, used_by=used_by)
+        if line.report is not None:
+            known = found.get(line.report, Report(name=line.report, lines=()))
+            found[line.report] = known.plus(line, key)
     return dict(sorted(found.items()))
 
 

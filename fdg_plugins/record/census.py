@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The census: checks that the sites of a run are compatible."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
+
+NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,7 @@ def take_census(
 
     Every site must answer: a federation without one of its sites is not the one that the user requested.
     """
-    for site in sorted(failures):
-        raise CensusError(f"site {site} cannot take part: {failures[site]}")
-    if not replies:
-        raise CensusError("no site answered the census, expected at least one source and one held-out site.")
+    _check_answers(replies, failures)
     sites = sorted(replies)
     for site in sites[1:]:
         _check_pair(sites[0], replies[sites[0]], site, replies[site])
@@ -41,6 +40,13 @@ def take_census(
         _check_classes(site, replies[site], task)
     first = replies[sites[0]]
     return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
+
+
+def _check_answers(replies: Mapping[str, CensusReply], failures: Mapping[str, str]) -> None:
+    for site in sorted(failures):
+        raise CensusError(f"site {site} cannot take part: {failures[site]}")
+    if not replies:
+        raise CensusError("no site answered the census, expected at least one source and one held-out site.")
 
 
 def _roles(
@@ -59,16 +65,21 @@ def _roles(
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:
     """Raise ``CensusError`` if no round could ever have enough updates."""
-    drawn = protocol.sites_per_round
-    if drawn is not None and drawn > len(federation.sources):
-        raise CensusError(f"sites_per_round is {drawn}, but only {len(federation.sources)} sites hold a source domain.")
-    if drawn is not None and drawn < protocol.min_sites:
-        raise CensusError(f"sites_per_round is {drawn}, fewer than min_sites {protocol.min_sites}.")
+    if protocol.sites_per_round is not None:
+        _check_drawn(protocol.sites_per_round, protocol.min_sites, federation)
     if len(federation.sources) < protocol.min_sites:
         raise CensusError(
             f"min_sites is {protocol.min_sites}, but only {len(federation.sources)} sites hold a source domain: "
             f"{', '.join(federation.sources)}."
         )
+
+
+def _check_drawn(drawn: int, min_sites: int, federation: Federation) -> None:
+    """Raise ``CensusError`` unless the number of sites drawn for a round suffices, and so many sites can train."""
+    if drawn > len(federation.sources):
+        raise CensusError(f"sites_per_round is {drawn}, but only {len(federation.sources)} sites hold a source domain.")
+    if drawn < min_sites:
+        raise CensusError(f"sites_per_round is {drawn}, fewer than min_sites {min_sites}.")
 
 
 def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
@@ -77,10 +88,13 @@ def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
     ``needed`` maps each report to the part of the method that needs it.
     """
     for site in federation.sources:
-        allowed = federation.replies[site].allowed_reports
-        for report, whose in needed.items():
-            if allowed is not None and report not in allowed:
-                raise CensusError(f"site {site} forbids the report {report!r} (allowed_reports), which {whose} needs.")
+        _check_allowed(site, federation.replies[site].allowed_reports, needed)
+
+
+def _check_allowed(site: str, allowed: Collection[str] | None, needed: Mapping[str, str]) -> None:
+    for report, whose in needed.items():
+        if allowed is not None and report not in allowed:
+            raise CensusError(f"site {site} forbids the report {report!r} (allowed_reports), which {whose} needs.")
 
 
 def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
@@ -92,10 +106,18 @@ def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusRepl
         )
     if reply.dataset != reference.dataset:
         raise CensusError(f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}.")
+    _check_same_classes(first, reference, site, reply)
+    _check_same_versions(first, reference, site, reply)
+
+
+def _check_same_classes(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
     if reply.classes != reference.classes:
         odd = sorted(set(reply.classes) ^ set(reference.classes))
         what = f"{odd[0]!r} is known to only one of them" if odd else "the order differs"
         raise CensusError(f"site {site} has other classes than site {first}: {what}.")
+
+
+def _check_same_versions(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
     for package, version in reference.versions.items():
         if package in ("fdg-plugins", "nvflare") and reply.versions.get(package) != version:
             raise CensusError(
@@ -126,9 +148,11 @@ def _check_own(site: str, reply: CensusReply, role: str) -> None:
             f"site {site} counts {reply.num_train} images to train and {reply.num_validation} to validate, "
             f"but {reply.num_test} in all."
         )
-    needed = {"num_test": reply.num_test} if role == "held_out" else {}
-    if role == "source":
-        needed = {"num_train": reply.num_train, "num_validation": reply.num_validation}
-    for name, count in needed.items():
-        if count == 0:
+    _check_images(site, reply, role)
+
+
+def _check_images(site: str, reply: CensusReply, role: str) -> None:
+    """Raise ``CensusError`` for a split without images that the site's role needs."""
+    for name in NEEDED_IMAGES[role]:
+        if getattr(reply, name) == 0:
             raise CensusError(f"site {site} has {name} 0, expected at least one example in the role {role!r}.")

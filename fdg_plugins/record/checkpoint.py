@@ -54,21 +54,27 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
     if not path.is_file():
         raise DataError(f"run {run} has no checkpoint at the server: it never finished a round, or it has ended.")
     try:
-        tensors, description = load_checked_tensors(path, UNCHECKED_VERSION)
-        version = description.get("version")
-        if version not in (VERSION, UNCHECKED_VERSION):
-            raise DataError(f"version {version}, expected {VERSION}.")
-        record = RunRecord.model_validate_json(description["record"])
-        if record.run != run:
-            raise DataError(f"it is that of run {record.run}.")
-        aggregator = parse_json(description["aggregator"], "state of the aggregator")
-        exchange = parse_json(description["exchange"], "state of the exchange")
+        return _read(path, run)
     except KeyError as error:
         raise DataError(f"checkpoint of run {run} cannot be read: {error} is missing.") from error
-    except pydantic.ValidationError as error:
-        raise DataError(f"checkpoint of run {run} cannot be read: {first_problem(error)}") from error
-    except DataError as error:
-        raise DataError(f"checkpoint of run {run} cannot be read: {error}") from error
+    except (pydantic.ValidationError, DataError) as error:
+        raise DataError(f"checkpoint of run {run} cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: pydantic.ValidationError | DataError) -> str:
+    return first_problem(error) if isinstance(error, pydantic.ValidationError) else str(error)
+
+
+def _read(path: Path, run: str) -> Checkpoint:
+    tensors, description = load_checked_tensors(path, UNCHECKED_VERSION)
+    version = description.get("version")
+    if version not in (VERSION, UNCHECKED_VERSION):
+        raise DataError(f"version {version}, expected {VERSION}.")
+    record = RunRecord.model_validate_json(description["record"])
+    if record.run != run:
+        raise DataError(f"it is that of run {record.run}.")
+    aggregator = parse_json(description["aggregator"], "state of the aggregator")
+    exchange = parse_json(description["exchange"], "state of the exchange")
     return Checkpoint(record, _part(tensors, MODEL), aggregator, exchange, _part(tensors, EXCHANGE))
 
 

@@ -8,7 +8,7 @@ of tensors, times are seconds. A loss that is not finite is null.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -186,17 +186,27 @@ class RunRecord(Recorded):
         """
         domains = domain_scores(scores, {site: reply.domain for site, reply in self.census.items()}, self.score.name)
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
-        complete = bool(sources) and all(site in scores for site in (self.sources if expected is None else expected))
+        judges = self.sources if expected is None else expected
+        source_mean, source_worst = self._summary(sources) if all(site in scores for site in judges) else (None, None)
         record = EvaluationRecord(
             after_round=after_round,
             sites=dict(sorted(scores.items())),
             domains=domains,
-            source_mean=sum(sources) / len(sources) if complete else None,
-            source_worst=self.score.worst(sources) if complete else None,
+            source_mean=source_mean,
+            source_worst=source_worst,
             target=domains.get(self.protocol.target),
         )
         self.evaluations.append(record)
         return record
+
+    def _summary(self, sources: list[float]) -> tuple[float | None, float | None]:
+        """Return the mean and the worst of the scores of the source domains; None without any."""
+        return (mean(sources), self.score.worst(sources)) if sources else (None, None)
+
+    @property
+    def _standing(self) -> list[EvaluationRecord]:
+        """The evaluations of models that were not undone."""
+        return [evaluation for evaluation in self.evaluations if not evaluation.undone]
 
     def idle_rounds(self) -> int:
         """Return the number of consecutive rounds, up to the last, that left the model unchanged."""
@@ -212,9 +222,9 @@ class RunRecord(Recorded):
 
         The earliest model wins a tie.
         """
-        judged = [one for one in self.evaluations if one.target is not None and not one.undone]
+        judged = [one for one in self._standing if one.target is not None]
         chosen = {
-            "last": next((one for one in reversed(self.evaluations) if not one.undone), None),
+            "last": next(reversed(self._standing), None),
             "source_validation": self._selected(),
             "oracle": max(judged, key=lambda evaluation: self.score.goodness(evaluation.target or 0.0), default=None),
         }
@@ -232,10 +242,10 @@ class RunRecord(Recorded):
         therefore does not decide the selection, and a site that left for good does not end it.
         """
         known: dict[str, float] = {}
-        centre = statistics.median_low if self.protocol.selection == "median" else mean
+        centre = _CENTRES[self.protocol.selection]
         best: tuple[float, EvaluationRecord | None] = (-math.inf, None)
-        for evaluation in self.evaluations:
-            sources = {} if evaluation.undone else self._source_scores(evaluation)
+        for evaluation in self._standing:
+            sources = self._source_scores(evaluation)
             known.update(sources)
             if sources and (value := self.score.goodness(centre(list(known.values())))) > best[0]:
                 best = (value, evaluation)
@@ -253,6 +263,9 @@ class RunRecord(Recorded):
 def mean(values: Sequence[float]) -> float:
     """Return the mean of at least one number."""
     return sum(values) / len(values)
+
+
+_CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": mean, "median": statistics.median_low}
 
 
 def domain_scores(scores: Mapping[str, Evaluation], domains: Mapping[str, str], name: str) -> dict[str, float]:

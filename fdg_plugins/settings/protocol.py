@@ -175,12 +175,7 @@ class Protocol(pydantic.BaseModel):
     def _named(cls, value: Any) -> Any:
         """Convert a bare name, or JSON from the environment, to an object with a name."""
         if isinstance(value, str) and value.lstrip().startswith("{"):
-            try:
-                value = json.loads(value)
-            except RecursionError as error:
-                raise ValueError("it is nested in too many levels") from error
-            except ValueError as error:
-                raise ValueError(f"it is not valid JSON: {error}") from error
+            value = _parsed(value)
         check_depth("objective", value)
         return {"name": value} if isinstance(value, str) else value
 
@@ -221,6 +216,16 @@ class Protocol(pydantic.BaseModel):
         return self.learning_rate * (self.lr_decay_factor if decayed else 1.0)
 
 
+def _parsed(text: str) -> Any:
+    """Return the JSON value of ``text``; raise ``ValueError`` with what is wrong with it."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested in too many levels") from error
+    except ValueError as error:
+        raise ValueError(f"it is not valid JSON: {error}") from error
+
+
 class Overrides(NamedTuple):
     """Settings by name, divided into those of the protocol, of the aggregator, and of the local objective."""
 
@@ -245,20 +250,14 @@ def part_settings(
 
     A name that several share belongs to the protocol first, then to the aggregator, then to the objective.
     """
-    own, aggregator, objective = Protocol.model_fields, set(aggregator_settings), set(objective_settings)
+    known = (set(Protocol.model_fields), set(aggregator_settings), set(objective_settings))
     parted = Overrides({}, {}, {})
     for name, value in settings.items():
         check_depth(f"{origin}: {name}", value)
-        if name in own:
-            parted.protocol[name] = value
-        elif name in aggregator:
-            parted.aggregator[name] = value
-        elif name in objective:
-            parted.objective[name] = value
-        else:
-            raise SettingsError(
-                f"{origin}: there is no setting {shorten(name)}; {_hint(name, {*own, *aggregator, *objective})}"
-            )
+        owners = [part for part, names in zip(parted, known, strict=True) if name in names]
+        if not owners:
+            raise SettingsError(f"{origin}: there is no setting {shorten(name)}; {_hint(name, set().union(*known))}")
+        owners[0][name] = value
     return parted
 
 

@@ -8,7 +8,7 @@ The file is keyed by site name, because all sites of a simulator share one file:
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -92,18 +92,26 @@ class SiteConfig(pydantic.BaseModel):
     def _declared(self) -> "SiteConfig":
         """Reject a report that neither this package nor an allowed plug-in declares; loads no plug-in for our own."""
         # The records are read only where a list is set: most processes of a site need none of them.
-        own = reports_of(METHODS.loaded()) if self.allowed_reports else {}
-        for name in self.allowed_reports or ():
-            if name not in own and name not in (known := _reports_of_plugins(self.allowed_plugins)):
-                raise ValueError(f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*own, *known])}")
+        if self.allowed_reports:
+            own = reports_of(METHODS.loaded())
+            self._check_declared([name for name in self.allowed_reports if name not in own], own)
         return self
+
+    def _check_declared(self, others: Sequence[str], own: Collection[str]) -> None:
+        """Raise ``ValueError`` for a report that no allowed plug-in declares; ``others`` are not in ``own``."""
+        for name in others:
+            known = _reports_of_plugins(self.allowed_plugins)
+            if name not in known:
+                raise ValueError(f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*own, *known])}")
 
     @pydantic.field_validator("data_root")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.is_absolute():
+        if value is None:
+            return value
+        if not value.is_absolute():
             raise ValueError("it must be an absolute path")
-        if value is not None and not is_utf8(str(value)):
+        if not is_utf8(str(value)):
             raise ValueError("it must be a path in UTF-8")
         return value
 
@@ -117,16 +125,22 @@ class SiteConfig(pydantic.BaseModel):
     def torch_device(self) -> torch.device:
         """Return the device to compute on; raise ``SettingsError`` if this machine does not have it."""
         available = torch.cuda.is_available()
-        if self.device.startswith("cuda") and not available:
+        if self.device.startswith("cuda"):
+            self._check_cuda(available)
+        return torch.device("cuda" if self.device == "auto" and available else self.device.replace("auto", "cpu"))
+
+    def _check_cuda(self, available: bool) -> None:
+        """Raise ``SettingsError`` if the CUDA device of the config is not there."""
+        if not available:
             raise SettingsError(
                 f"device is {self.device!r}, but this machine has no CUDA device that torch can use.", public=True
             )
-        if self.device.startswith("cuda:") and int(self.device[5:]) >= torch.cuda.device_count():
+        _, _, number = self.device.partition(":")
+        if number and int(number) >= torch.cuda.device_count():
             raise SettingsError(
                 f"device is {self.device!r}, but this machine has {torch.cuda.device_count()} CUDA devices.",
                 public=True,
             )
-        return torch.device("cuda" if self.device == "auto" and available else self.device.replace("auto", "cpu"))
 
 
 def read_site_config(site: str, path: Path | None, environment: Mapping[str, str]) -> SiteConfig:
@@ -134,13 +148,7 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
 
     Raises ``SettingsError`` for an invalid setting, and ``DataError`` if the file cannot be read as JSON.
     """
-    values: dict[str, Any] = {
-        field: environment[variable]
-        for field in FROM_ENVIRONMENT
-        if environment.get(variable := f"FDG_{field.upper()}", "").strip()
-    }
-    if "data_root" in values:
-        values["data_root"] = user_path(values["data_root"], environment)
+    values = _from_environment(environment)
     if path is not None:
         values.update(_entry(site, path))
     try:
@@ -149,6 +157,18 @@ def read_site_config(site: str, path: Path | None, environment: Mapping[str, str
         raise SettingsError(
             f"site {site}: config {FILE_NAME} or environment: {first_problem(error)}", public=_public_problem(error)
         ) from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a site that the environment of its process has; empty variables count as unset."""
+    values: dict[str, Any] = {
+        field: environment[variable]
+        for field in FROM_ENVIRONMENT
+        if environment.get(variable := f"FDG_{field.upper()}", "").strip()
+    }
+    if "data_root" in values:
+        values["data_root"] = user_path(values["data_root"], environment)
+    return values
 
 
 def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:

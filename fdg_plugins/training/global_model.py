@@ -55,8 +55,7 @@ class GlobalModel:
         for name, value in moved.items():
             if name.endswith("running_var"):
                 value.clamp_(min=0)  # a mean of variances is not negative, but privacy noise can make it so
-            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-                raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
+            _check_finite(name, value)
         self.state = {**self.state, **moved}
 
     @property
@@ -67,6 +66,11 @@ class GlobalModel:
     def save(self, path: Path, description: Mapping[str, str]) -> None:
         """Write the state and ``description``, as metadata, to a safetensors file, atomically."""
         save_tensors(path, self.state, description)
+
+
+def _check_finite(name: str, value: torch.Tensor) -> None:
+    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
 
 
 def save_local_models(

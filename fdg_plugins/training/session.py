@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: its data, and each task on the received model."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -228,15 +228,7 @@ class SiteSession:
         if self.config.compile:
             model.compile_for_training(BACKEND)
         learning_rate = self.protocol.learning_rate_at(round_number)
-        site_round = SiteRound(
-            self.site,
-            round_number,
-            self.protocol.seed,
-            learning_rate,
-            self.protocol.momentum,
-            memory or {},
-            self.task,
-        )
+        site_round = self._site_round(round_number, memory)
         local_objective = objective.local(received or {}, model, site_round)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
         trained = [*model.parameters(), *local_objective.parameters()]
@@ -249,22 +241,35 @@ class SiteSession:
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
         tensors.update(local_objective.report(done))
-        own = to_report({name: model.state_dict()[name] for name in rules.names(Rule.PERSONAL)})
-        usable = all(bool(value.isfinite().all()) for value in own.values())
-        return TrainResult(update, report, tensors, local_objective.memory(done), own if usable else {})
+        return TrainResult(update, report, tensors, local_objective.memory(done), personal_part(model, rules))
+
+    def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor] | None) -> SiteRound:
+        """Return what an objective knows of the site and the round."""
+        protocol = self.protocol
+        learning_rate = protocol.learning_rate_at(round_number)
+        return SiteRound(
+            self.site, round_number, protocol.seed, learning_rate, protocol.momentum, memory or {}, self.task
+        )
 
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports
-        needed = {self.objective.report: f"objective {self.objective.name!r}"}
-        if self.protocol.gap_split == "train" and REPORT_GAP not in (allowed or ()):
-            needed[REPORT_TRAINING_LOSS] = "gap_split 'train'"
-        if self.protocol.keep_local_models:
-            needed[REPORT_LOCAL_MODEL] = "keep_local_models"
-        for report, whose in needed.items():
-            if report is not None and allowed is not None and report not in allowed:
+        if allowed is None:
+            return
+        for report, whose in self._needed_reports(allowed).items():
+            if report not in allowed:
                 raise SettingsError(
                     f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.", public=True
                 )
+
+    def _needed_reports(self, allowed: Collection[str]) -> dict[str | None, str]:
+        """Return the reports that the protocol asks for, and what needs each; an allowed gap includes its losses."""
+        needed = {self.objective.report: f"objective {self.objective.name!r}"}
+        if self.protocol.gap_split == "train" and REPORT_GAP not in allowed:
+            needed[REPORT_TRAINING_LOSS] = "gap_split 'train'"
+        if self.protocol.keep_local_models:
+            needed[REPORT_LOCAL_MODEL] = "keep_local_models"
+        needed.pop(None, None)  # of an objective without a report
+        return needed
 
     def _refuse_held_out(self) -> None:
         if self.domain == self.protocol.target:
@@ -337,6 +342,13 @@ def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -
     """Return a model's score on a split as a message."""
     sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in score.sums.items()}
     return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
+
+
+def personal_part(model: ExtractorClassifier, rules: Rules) -> dict[str, torch.Tensor]:
+    """Return the personal parameters and buffers of ``model`` by name; none of them if any is not finite."""
+    own = to_report({name: model.state_dict()[name] for name in rules.names(Rule.PERSONAL)})
+    usable = all(bool(value.isfinite().all()) for value in own.values())
+    return own if usable else {}
 
 
 def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
