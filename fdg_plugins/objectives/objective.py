@@ -26,7 +26,7 @@ class Seen(NamedTuple):
     """A batch of features from which a site computes a report, on the model's device.
 
     ``images [B, C, H, W]``; ``features [B, D]``, by the model to be reported on, in evaluation mode, without autocast
-    and without a graph; ``targets``, as ``task`` defines them.
+    and without a graph; ``targets``, as ``task`` defines them. A dense model has features ``[B, H, W, D]``.
     """
 
     images: torch.Tensor
@@ -215,11 +215,16 @@ def evaluating(model: ExtractorClassifier) -> Iterator[None]:
             module.training = training
 
 
-def see(model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK) -> Iterator[Seen]:
-    """Yield ``batches``, on the model's device, with features computed by ``model`` in its state at that moment."""
+def see(
+    model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK, size: int | None = None
+) -> Iterator[Seen]:
+    """Yield ``batches``, on the model's device, with features computed by ``model`` in its state at that moment.
+
+    ``size``: the side in pixels of the images that the model is trained on, as :meth:`Task.logits` needs it.
+    """
     for images, targets in batches:
         with evaluating(model), torch.no_grad():
-            features = model.features(images)
+            features = task.logits(model.features, images, size)
         yield Seen(images, features, targets, task)
 
 
