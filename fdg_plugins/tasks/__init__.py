@@ -22,7 +22,7 @@ from fdg_plugins.tasks.classification import CLASSIFICATION
 from fdg_plugins.tasks.kinds import TASKS
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.segmentation import SEGMENTATION
-from fdg_plugins.tasks.task import Derived, Stratified, Task
+from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
 
 DEFAULT_TASK: Task = CLASSIFICATION
 """The task of a data set or protocol that specifies none."""
@@ -33,10 +33,10 @@ __all__ = [
     "SEGMENTATION",
     "TASKS",
     "Accumulator",
-    "Derived",
     "Score",
     "ScoreKind",
     "Stratified",
     "Sum",
+    "SumAndCount",
     "Task",
 ]

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from fdg_plugins.extras import load_extra
 from fdg_plugins.tasks.score import ScoreKind, Sum
-from fdg_plugins.tasks.task import Derived, Stratified, SumAndCount, Task
+from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
 
 DICE = ScoreKind("dice", "Dice")
 POOLED_DICE = ScoreKind("pooled_dice", "Pooled Dice")
@@ -43,6 +43,7 @@ class Segmentation(Task):
 
     one_class_per_image: ClassVar[bool] = False
     weighs_classes_equally: ClassVar[bool] = True
+    derived_kinds: ClassVar[tuple[ScoreKind, ...]] = (POOLED_DICE,)
 
     name: str = "segmentation"
     score: ScoreKind = DICE
@@ -136,7 +137,7 @@ class Segmentation(Task):
             return f"its voxels are counted over {sorted(counts)}, expected one number of at least {images}"
         return _wrong_voxels(_voxels(sums), min(counts))
 
-    def derived(self, sums: Mapping[str, SumAndCount]) -> tuple[Derived, ...]:
+    def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
         """Return the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
 
         A class that is nowhere, in truth and prediction, has 1.
@@ -145,7 +146,7 @@ class Segmentation(Task):
             2 * hit / (2 * hit + false + missed) if hit + false + missed else 1.0
             for hit, false, missed in _voxels(sums)
         ]
-        return (Derived(POOLED_DICE, sum(each) / len(each)),)
+        return {POOLED_DICE.name: sum(each) / len(each)}
 
     # --- how methods read a network ---
 

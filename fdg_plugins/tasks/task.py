@@ -11,7 +11,7 @@ class: an image for classification, a pixel if every pixel has its own class.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -19,13 +19,6 @@ import torch
 from fdg_plugins.tasks.score import ScoreKind, Sum
 
 SumAndCount = tuple[float, int]
-
-
-class Derived(NamedTuple):
-    """A score that follows from the sums of others and is displayed beside the primary score, with its value."""
-
-    kind: ScoreKind
-    value: float
 
 
 class Stratified(Protocol):
@@ -42,11 +35,13 @@ class Task(ABC):
 
     ``one_class_per_image``: whether a sample is an image. Methods that require this reject other tasks.
     ``weighs_classes_equally``: whether a method that averages a term over samples averages it within each class first,
-    and then over the classes of the batch, because most samples are of one class.
+    and then over the classes of the batch, because most samples are of one class. ``derived_kinds``: the scores that
+    follow from the sums of others and are displayed beside the primary score.
     """
 
     one_class_per_image: ClassVar[bool]
     weighs_classes_equally: ClassVar[bool] = False
+    derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
 
     name: str
     score: ScoreKind
@@ -119,9 +114,9 @@ class Task(ABC):
                 return f"its {name} is {total / count:g}, expected a number from {kind.lowest:g} to {kind.highest:g}"
         return None
 
-    def derived(self, sums: Mapping[str, SumAndCount]) -> tuple[Derived, ...]:
-        """Return the scores that follow from the ``sums`` of any number of images, in addition to their means."""
-        return ()
+    def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
+        """Return the value of each of the ``derived_kinds``, by name, from the ``sums`` of any number of images."""
+        return {}
 
     # --- how methods read a network ---
 

@@ -68,9 +68,9 @@ def test_scores_are_those_of_a_loop_however_the_images_are_batched(sizes: list[i
             assert score.sums[f"dice_{label}"] == (pytest.approx(each[label], rel=1e-6), 6)
     assert list(score.sums) == [kind.name for kind in SEGMENTATION.kinds(classes)]
     assert SEGMENTATION.complaint(score.sums, 6, classes) is None
-    (derived,) = SEGMENTATION.derived(score.sums)
     pooled = sum(dice_of(found, masks, label) for label in foreground) / len(foreground)
-    assert (derived.kind.title, derived.value) == ("Pooled Dice", pytest.approx(pooled))
+    assert SEGMENTATION.derived(score.sums) == {"pooled_dice": pytest.approx(pooled)}
+    assert [kind.title for kind in SEGMENTATION.derived_kinds] == ["Pooled Dice"]
 
 
 @pytest.mark.parametrize(("found", "true", "dice"), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 0.0), (1, 1, 1.0)])
@@ -78,7 +78,7 @@ def test_an_image_without_the_class_counts(found: int, true: int, dice: float) -
     logits = torch.nn.functional.one_hot(torch.full((1, 4, 4), found), 2).float()
     sums = sums_of(logits, torch.full((1, 4, 4), true))
     assert sums["dice"] == (dice, 1)
-    assert SEGMENTATION.derived(sums)[0].value == dice
+    assert SEGMENTATION.derived(sums) == {"pooled_dice": dice}
 
 
 def changed(sums: Mapping[str, SumAndCount], name: str, value: SumAndCount) -> dict[str, SumAndCount]:
