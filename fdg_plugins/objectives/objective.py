@@ -125,6 +125,7 @@ class Objective(ABC):
     plain_sgd: ClassVar[bool] = False  # whether the method requires SGD without momentum
     reads_step_lengths: ClassVar[bool] = False  # whether it uses step lengths, known only for SGD
     needs_labelled_images: ClassVar[bool] = False  # whether it requires one class per image
+    needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
     changes_effective_steps: ClassVar[bool] = False  # whether steps are shorter than the effective steps say
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
 
@@ -184,11 +185,11 @@ class Objective(ABC):
 
     # --- at both ends ---
 
-    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
         """Return the network that the method trains, made from ``model``, which may be changed.
 
-        Most methods return ``model`` itself. ``image_shape``: ``(C, H, W)``. Added parameters are initialised from
-        ``seed`` alone.
+        Most methods return ``model`` itself. ``image_shape``: ``(C, H, W)``, or ``(C, H, W, Z)``. Added parameters are
+        initialised from ``seed`` alone.
         """
         return model
 

@@ -45,7 +45,8 @@ class Method(Recorded):
 
 
 class InitialWeights(Recorded):
-    """The origin of the initial parameters: ``imagenet`` with file name and SHA-256, or ``from scratch``."""
+    """The origin of the initial parameters: ``imagenet`` or ``pretrained file``, with file name and SHA-256, or
+    ``from scratch``."""
 
     label: str
     file: str | None = None
