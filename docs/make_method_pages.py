@@ -19,7 +19,6 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes import JOBS
 from fdg_plugins.recipes.by_record import own_settings
-from fdg_plugins.settings.families import FAMILIES
 from fdg_plugins.settings.protocol import Protocol
 
 METRIC_DEFAULT = inspect.signature(GapReportFilter).parameters["metric"].default
@@ -131,7 +130,7 @@ def default_cell(record: Method, name: str, kind: str) -> str:
         return f"`{METRIC_DEFAULT}`"
     entries = [entry for entry in record.defaults if name in getattr(entry, kind)]
     general = {entry.on for entry in entries if entry.beside is None}
-    everywhere = ANY_DATASET in general or set(FAMILIES) <= general
+    everywhere = ANY_DATASET in general or all(general & set(spec.families) for spec in DATASETS.own().values())
     lines = [] if everywhere else [f"`{_value(_of_class(record, name, kind))}`"]
     lines += [_said(record, entry, getattr(entry, kind)[name], kind) for entry in entries]
     return "<br>".join(lines)

@@ -30,9 +30,14 @@ def scans() -> Iterator[RotatedSpec]:
 
 @pytest.mark.parametrize("dataset", DATASETS.own())
 def test_every_data_set_of_the_package_has_the_protocol_of_its_family(dataset: str) -> None:
-    [family] = DATASETS.get(dataset).families
-    assert family == ("digits" if DATASETS.get(dataset).channels == 1 else "photographs")
-    assert dataset_protocol(dataset) == FAMILIES[family]
+    spec = DATASETS.get(dataset)
+    general, *special = spec.families
+    assert general == ("digits" if spec.channels == 1 else "photographs")
+    assert special == (["segmentation"] if spec.task == "segmentation" else [])
+    protocol = dict(FAMILIES[general].protocol)
+    for family in special:
+        protocol |= FAMILIES[family].protocol
+    assert dataset_protocol(dataset).protocol == protocol
 
 
 def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field(scans: RotatedSpec) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table as text, before it is rendered: percentages, the best values marked, caption and footnotes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fdg_plugins.analysis.estimates import Estimate, difference
@@ -123,7 +123,9 @@ class _Writer:
 
     def rows_of(self, method: MethodRows) -> list[tuple[Cell, ...]]:
         """Return our rows, one per rule, and for each paper its row followed by the differences."""
-        rows = [self._ours(method, result) for result in method.results]
+        rows = [
+            row for result in method.results for row in (self._ours(method, result), *self._derived(method, result))
+        ]
         for printed in method.printed:
             rows.append(self._theirs(method, printed))
             rows += [self._differences(method, result, printed) for result in method.results]
@@ -136,6 +138,14 @@ class _Writer:
             is_best = cell is not None and self._mean(cell) == best.get(column)
             cells.append(Cell(self._estimate(cell, counted=True) if cell else MISSING, is_best))
         return (*self._cells(method.label, RULES[result.rule], "ours"), *cells)
+
+    def _derived(self, method: MethodRows, result: Result) -> Iterator[tuple[Cell, ...]]:
+        """Yield a row for each score that the task derives, without marks: the primary score is compared."""
+        for kind, found in result.derived.items():
+            cells = [
+                Cell(self._estimate(found[name], True) if name in found else MISSING) for name in self.table.columns
+            ]
+            yield (*self._cells(f"{method.label}, {kind.title}", RULES[result.rule], "ours"), *cells)
 
     def _theirs(self, method: MethodRows, row: PrintedRow) -> tuple[Cell, ...]:
         first, *others = row.cells.values()

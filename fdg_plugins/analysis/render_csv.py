@@ -45,7 +45,8 @@ FIELDS = (
 def render_csv(table: Table) -> str:
     """Return the table as CSV with a header.
 
-    ``kind`` is ``ours``, ``printed`` or ``difference`` (ours minus printed, in ``mean``); ``values`` are
+    ``kind`` is ``ours``, ``printed``, ``difference`` (ours minus printed, in ``mean``), or the name of a score that the
+    task derives, for our values of it; ``values`` are
     ``seed:accuracy``, separated by semicolons. A missing cell has 0 seeds and no mean; fields that do not apply are
     empty: ``rounds`` for a centralised reference, ``steps`` for a federated method.
     """
@@ -61,6 +62,9 @@ def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
     base = _common(table, method)
     for result, column in product(method.results, table.columns):
         yield {**base, "kind": OURS, "selection": result.rule, "target": column, **_ours(result.cells.get(column))}
+        for kind, found in result.derived.items():
+            line = {**base, "kind": kind.name, "selection": result.rule, "target": column}
+            yield {**line, **_ours(found.get(column))}
     for printed in method.printed:
         for line in (*_theirs(printed), *_differences(table, method, printed)):
             yield {**base, **_source(printed), **line}

@@ -34,7 +34,12 @@ def _best_on_worst(record: RunRecord) -> EvaluationRecord | None:
     return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
 
 
-def target_score(record: RunRecord, rule: str) -> float | None:
-    """Return the chosen model's score on the held-out domain, not in percent; None if it was not evaluated there."""
+def target_score(record: RunRecord, rule: str, derived: str | None = None) -> float | None:
+    """Return the chosen model's score on the held-out domain, not in percent; None if it was not evaluated there.
+
+    ``derived`` names a score that the task derives, in place of the primary one.
+    """
     evaluation = selected(record, rule)
-    return None if evaluation is None else evaluation.target
+    if evaluation is None or derived is None:
+        return None if evaluation is None else evaluation.target
+    return evaluation.derived.get(derived, {}).get(record.protocol.target)

@@ -5,7 +5,7 @@ Centralised references, if there are any, follow below the federated methods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
@@ -43,10 +43,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Result:
-    """Scores under one selection rule by column, as fractions, not percent; an absent column is missing."""
+    """Scores under one selection rule by column, as fractions, not percent; an absent column is missing.
+
+    ``derived``: in the same way, the scores that the task derives.
+    """
 
     rule: str
     cells: Mapping[str, Estimate]
+    derived: Mapping[ScoreKind, Mapping[str, Estimate]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,)
         MethodRows(
             members[0].method,
             labels[key],
-            tuple(Result(rule, _cells(members, rule, domains)) for rule in rules),
+            tuple(_result(members, rule, domains) for rule in rules),
             printed_rows(facts.dataset, members[0].method, against) if against is not None else (),
         )
         for key, members in groups.items()
@@ -142,10 +146,16 @@ def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
         return _distinct(reply.domain for run in runs for reply in run.record.census.values())
 
 
-def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str]) -> dict[str, Estimate]:
+def _result(runs: Sequence[Run], rule: str, domains: Sequence[str]) -> Result:
+    kinds = runs[0].record.task.derived_kinds
+    derived = {kind: _cells(runs, rule, domains, kind.name) for kind in kinds}
+    return Result(rule, _cells(runs, rule, domains), derived)
+
+
+def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str], derived: str | None = None) -> dict[str, Estimate]:
     values: dict[str, dict[int, float]] = {domain: {} for domain in domains}
     for run in runs:
-        score = target_score(run.record, rule)
+        score = target_score(run.record, rule, derived)
         if score is not None:
             values[run.target][run.seed] = score
     found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}

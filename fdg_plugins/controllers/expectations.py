@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport, shorten
 from fdg_plugins.objectives import SiteFacts
@@ -79,7 +80,7 @@ def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number:
     """Return what ``site`` must report in round ``round_number``, counted from 0, given its census reply."""
     steps = protocol.local_epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
     task = TASKS.get(protocol.task)
-    samples = task.samples_per_image(protocol.image_size)
+    samples = task.samples_per_image(protocol.image_size, dataset_spec(protocol.dataset).dims)
     return Expected(
         site=site,
         domain=reply.domain,

@@ -24,6 +24,9 @@ Shapes: features z ``[B, D]``, labels ``[B]``, weight W ``[Y, D]``, an insight m
 
 Participation: a class is averaged over the sites of the round that have samples of it.
 
+Shares: where classes are weighed equally, ``1/B sum_i`` becomes ``1/K sum_k 1/n_k sum_(i of class k)`` over the K
+classes of the batch -> :func:`class_shares`, which every penalty takes.
+
 Degenerate cases: a class without samples has no mean (NaN, not zero) and enters no average. A class that no site has
 had so far is not present; its samples are not penalised. The penalty of an empty batch is zero.
 
@@ -125,6 +128,20 @@ def squared_norms(insight: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(insight.to(_working_dtype(insight)), dim=(1, 2)).square()
 
 
+def class_shares(labels: torch.Tensor) -> torch.Tensor:
+    """Return each sample's share ``1 / (K n_k)``, float64 ``[B]``, of a mean over the K classes of ``labels [B]``.
+
+    Each class is the mean over its n_k samples.
+
+    >>> class_shares(torch.tensor([2, 0, 2, 0])).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    >>> class_shares(torch.tensor([2, 2, 2, 2, 0])).tolist()
+    [0.125, 0.125, 0.125, 0.125, 0.5]
+    """
+    _, places, counts = labels.unique(return_inverse=True, return_counts=True)
+    return (len(counts) * counts).double().reciprocal()[places]
+
+
 def insight_penalty(
     features: torch.Tensor,
     labels: torch.Tensor,
@@ -132,8 +149,11 @@ def insight_penalty(
     global_insight: torch.Tensor,
     present: torch.Tensor,
     norms: torch.Tensor | None = None,
+    shares: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return ``1/B sum_i |I_i - J^(y_i)|^2``, differentiable once in ``features [B, D]`` and ``weight [Y, D]``.
+
+    ``shares [B]``: the samples' shares in the mean, in place of ``1/B``.
 
     ``global_insight [Y, D, Y]`` is a constant and must be finite everywhere. Samples of classes that are not
     ``present [Y]`` contribute zero, but count in B. With a strength of zero the gradient is that of the loss alone.
@@ -149,38 +169,46 @@ def insight_penalty(
     z, w, target = (x.to(_working_dtype(features, weight)) for x in (features, weight, global_insight.detach()))
     with torch.autocast(features.device.type, enabled=False):
         norms = squared_norms(target) if norms is None else norms.to(z.dtype)
-        return _MeanSquaredDistance.apply(z, w, labels, target, present[labels], norms[labels])
+        return _MeanSquaredDistance.apply(z, w, labels, target, present[labels], norms[labels], shares)
 
 
 def feature_penalty(
-    features: torch.Tensor, labels: torch.Tensor, global_features: torch.Tensor, present: torch.Tensor
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    global_features: torch.Tensor,
+    present: torch.Tensor,
+    shares: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return ``1/B sum_i |z_i - zbar^(y_i)|^2``, a scalar (Table 3).
+    """Return ``1/B sum_i |z_i - zbar^(y_i)|^2``, a scalar (Table 3); ``shares [B]`` in place of ``1/B`` if given.
 
     ``features [B, D]``, ``labels [B]``; ``global_features [Y, D]``: the global mean features of each class;
     ``present [Y]``: samples of other classes contribute zero, but count in B.
     """
     dtype = _working_dtype(features)
     distances = features.to(dtype) - global_features.detach().to(dtype)[labels]
-    return _mean_of_present(distances.square().sum(dim=1), present[labels])
+    return _mean_of_present(distances.square().sum(dim=1), present[labels], shares)
 
 
 def logit_penalty(
-    logits: torch.Tensor, labels: torch.Tensor, global_logits: torch.Tensor, present: torch.Tensor
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    global_logits: torch.Tensor,
+    present: torch.Tensor,
+    shares: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return ``1/B sum_i |o_i - obar^(y_i)|^2``, a scalar (Table 3).
+    """Return ``1/B sum_i |o_i - obar^(y_i)|^2``, a scalar (Table 3); ``shares [B]`` in place of ``1/B`` if given.
 
     ``logits [B, Y]``, ``labels [B]``; ``global_logits [Y, Y]``: the global mean logits of each class. A site's mean
     logits are ``class_means @ W'``; use the bias in both or in neither.
     """
-    return feature_penalty(logits, labels, global_logits, present)
+    return feature_penalty(logits, labels, global_logits, present, shares)
 
 
 class _MeanSquaredDistance(torch.autograd.Function):
     """The penalty; forward also computes the gradients, so that the insight, the largest tensor, is read once."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
         ctx.save_for_backward(*inputs)
         value, *ctx.gradients = _distance_and_gradients(*inputs)
         return value
@@ -191,7 +219,7 @@ class _MeanSquaredDistance(torch.autograd.Function):
         # The gradients are scaled in place to save memory; a second backward pass computes them again.
         by_features, by_weight = ctx.gradients or _distance_and_gradients(*ctx.saved_tensors)[1:]
         ctx.gradients = None
-        return by_features.mul_(grad), by_weight.mul_(grad), None, None, None, None
+        return by_features.mul_(grad), by_weight.mul_(grad), None, None, None, None, None
 
 
 def _distance_and_gradients(
@@ -201,12 +229,15 @@ def _distance_and_gradients(
     target: torch.Tensor,
     counted: torch.Tensor,
     norms: torch.Tensor,
+    given: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return ``1/B`` times the sum over the samples with ``counted [B]``, and its gradients ``[B, D]`` and ``[Y, D]``.
+    """Return the mean over the samples, those not ``counted [B]`` as zero, and its gradients ``[B, D]``, ``[Y, D]``.
 
-    Uses the second identity of the module docstring; ``norms [B]``: ``|J|^2`` for each sample.
+    Uses the second identity of the module docstring; ``norms [B]``: ``|J|^2`` for each sample; ``given [B]``: the
+    samples' shares, 1/B if None.
     """
-    shares = counted.to(z.dtype) / max(len(labels), 1)
+    whole = counted.to(z.dtype)
+    shares = whole / max(len(labels), 1) if given is None else whole * given.to(z.dtype)
     s = w.square().sum(dim=0)  # [D]
     if _reads_by_class(z):
         labels, c, pull = _by_class(z, w, labels, target, shares)
@@ -214,7 +245,7 @@ def _distance_and_gradients(
         c = torch.einsum("jd,kdj->kd", w, target)
         pull = torch.einsum("kd,kdj->jd", _sums_by_row(z, labels, shares, len(target)), target)
     squared = z.square() @ s - 2 * (z * c[labels]).sum(dim=1) + norms
-    value = torch.where(counted, squared.clamp(min=0), 0.0).sum() / max(len(labels), 1)
+    value = _mean_of_present(squared.clamp(min=0), counted, given)
     by_features = (z * s).sub_(c[labels]).mul_(2 * shares.unsqueeze(1))
     by_weight = pull.mul_(-2).addcmul_(w, 2 * (shares @ z.square()))
     return value, by_features, by_weight
@@ -280,8 +311,9 @@ def _refuse_unusable(insight: torch.Tensor, site: int, held: torch.Tensor, expec
         raise ValueError(f"The insight at position {site} has a value that is not finite in a class it holds.")
 
 
-def _mean_of_present(squared: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-    return torch.where(present, squared, 0.0).sum() / max(len(squared), 1)
+def _mean_of_present(squared: torch.Tensor, present: torch.Tensor, shares: torch.Tensor | None) -> torch.Tensor:
+    counted = torch.where(present, squared, 0.0)
+    return counted.sum() / max(len(squared), 1) if shares is None else (counted * shares.to(squared.dtype)).sum()
 
 
 def _working_dtype(*tensors: torch.Tensor) -> torch.dtype:

@@ -2,8 +2,8 @@
 """Models by name, each a feature extractor with a classifier on top.
 
     >>> from fdg_plugins.models import build_model, model_names, parameter_kinds
-    >>> model_names()
-    ('convnet', 'groupnorm_convnet', 'resnet18', 'resnet50')
+    >>> model_names()  # doctest: +ELLIPSIS
+    ('convnet', 'groupnorm_convnet', 'monai_basic_unet', ..., 'monai_unet', 'resnet18', 'resnet50')
     >>> model = build_model("convnet", num_classes=7, seed=1)
     >>> model.feature_size
     128

@@ -30,7 +30,7 @@ class AmplitudeNormalization(nn.Module):
     amplitude: torch.Tensor
     band: torch.Tensor
 
-    def __init__(self, image_shape: tuple[int, int, int], band: float, momentum: float) -> None:
+    def __init__(self, image_shape: tuple[int, ...], band: float, momentum: float) -> None:
         super().__init__()
         channels, height, width = image_shape
         self.image_shape = (channels, height, width)

@@ -10,7 +10,7 @@
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,26 +30,33 @@ class Network:
     Args:
         name: the name by which a protocol's ``model`` selects it.
         build: function that returns the module, with random parameters and on the CPU, or its path
-            ``"package.module:function"``. It is called with the number of classes if it has a required argument, or
-            an argument called ``num_classes``.
+            ``"package.module:function"``. It is called with those of these arguments that it has: ``num_classes``;
+            ``channels`` of the images; ``dims``, 2 for images and 3 for volumes; ``norm``, the protocol's
+            ``normalization``. A required argument of another name receives the number of classes.
         head: dotted name of the linear layer that computes the logits, as in ``named_modules()``: ``"fc"``,
             ``"classifier.6"``; default: the last linear layer in the order of the modules.
         features: ``D``, for a module without a head that already returns features.
-        channels: the channels of its images ``[B, C, H, W]``: 3 for colour, 1 for grey.
-        small: whether its state dict takes less than 2 MiB; such models are sent within FLARE's messages.
+        channels: the channels of its images ``[B, C, H, W]``: 3 for colour, 1 for grey; None for any number.
+        dense: whether it returns features for every pixel, ``[B, H, W, D]``, instead of ``[B, D]``.
+        multiple: number of which the sides of its images are multiples.
+        small: whether its state dict, for images, takes less than 2 MiB; such models are sent within FLARE's messages.
+        output: dotted name of the module that a file with pretrained weights may have with another number of outputs.
     """
 
     name: str
     build: Target
     head: str | None = None
     features: int | None = None
-    channels: int = 3
+    channels: int | None = 3
+    dense: bool = False
+    multiple: int = 1
     small: bool = False
+    output: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise SettingsError(f"a network's name is {self.name!r}, expected letters, digits and '_'.")
-        if self.channels not in (1, 3):
+        if self.channels not in (None, 1, 3):
             raise SettingsError(f"network {self.name!r} has {self.channels} channels, expected 1 or 3.")
         self._check_features()
 
@@ -65,12 +72,21 @@ class Network:
         """All names that refer to this network: its own."""
         return (self.name,)
 
-    def extractor(self, num_classes: int) -> tuple[nn.Module, int]:
+    @property
+    def arguments(self) -> frozenset[str]:
+        """The names of the arguments of ``build``, which is loaded to find out."""
+        return frozenset(inspect.signature(load_target(self.build)).parameters)
+
+    def extractor(
+        self, num_classes: int, *, channels: int | None = None, dims: int = 2, norm: str = "default"
+    ) -> tuple[nn.Module, int]:
         """Return the network without its head, and the number of features ``D`` that the head expects.
 
-        Raises SettingsError if the factory returns no module, there is no linear layer, or the head is not linear.
+        ``channels``: of the images; default: the record's, or 3. Raises SettingsError if the factory returns no module,
+        there is no linear layer, or the head is not linear.
         """
-        module = self._built(num_classes)
+        given = {"channels": channels or self.channels or 3, "dims": dims, "norm": norm}
+        module = self._built(num_classes, given)
         if self.features is not None:
             return module, self.features
         name = self.head or _last_linear(self.name, module)
@@ -89,8 +105,8 @@ class Network:
             )
         return layer
 
-    def _built(self, num_classes: int) -> nn.Module:
-        module = _call(load_target(self.build), num_classes)
+    def _built(self, num_classes: int, given: Mapping[str, Any]) -> nn.Module:
+        module = _call(load_target(self.build), num_classes, given)
         if not isinstance(module, nn.Module):
             raise SettingsError(
                 f"model {self.name!r} is built as a {type(module).__name__}, expected a torch.nn.Module.", public=True
@@ -98,14 +114,17 @@ class Network:
         return module
 
 
-def _call(build: Callable[..., Any], num_classes: int) -> Any:
-    """Return what the factory builds, passing the number of classes if it requires an argument or names it so."""
+def _call(build: Callable[..., Any], num_classes: int, given: Mapping[str, Any]) -> Any:
+    """Return what the factory builds from the arguments it names; another required one is the number of classes."""
     parameters = inspect.signature(build).parameters
-    if "num_classes" in parameters:
-        return build(num_classes=num_classes)
+    named = {name: value for name, value in {"num_classes": num_classes, **given}.items() if name in parameters}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in parameters.values() if one.kind in positional and one.default is inspect.Parameter.empty]
-    return build(num_classes) if needed else build()
+    needed = [
+        name
+        for name, one in parameters.items()
+        if one.kind in positional and one.default is inspect.Parameter.empty and name not in named
+    ]
+    return build(num_classes, **named) if needed else build(**named)
 
 
 def _last_linear(name: str, module: nn.Module) -> str:

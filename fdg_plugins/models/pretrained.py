@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ImageNet weights for the extractor, from a local file; nothing is ever downloaded.
+"""Pretrained weights for the extractor, ImageNet's or others, from a local file; nothing is ever downloaded.
 
 Only the server loads such weights; sites receive the model from it. The file is read once, so the digest is computed
 from the same bytes as the tensors.
@@ -17,16 +17,19 @@ import safetensors.torch
 import torch
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.models.registry import ExtractorClassifier, check_model_name
 from fdg_plugins.models.resnet import imagenet_file_name
 
 MODES = ("none", "auto", "imagenet")
+_EXTRACTOR, _WRAPPED = "extractor.", "network."
 _UNFIT = "the pretrained weights do not fit the network."
 
 
 @dataclass(frozen=True)
 class PretrainedRecord:
-    """The origin of the extractor's initial parameters: ``imagenet`` with file name and digest, or ``from scratch``."""
+    """The origin of the extractor's initial parameters: ``imagenet`` or ``pretrained file``, with file name and digest,
+    or ``from scratch``."""
 
     label: str
     file: str | None = None
@@ -34,18 +37,22 @@ class PretrainedRecord:
 
 
 FROM_SCRATCH = PretrainedRecord("from scratch")
+OWN_FILE = "pretrained file"
 
 
 def load_pretrained(
     model: ExtractorClassifier, name: str, mode: str, file: Path | None = None, sha256: str | None = None
 ) -> PretrainedRecord:
-    """Load ImageNet weights into ``model.extractor``, in place, and return their origin; the classifier is unchanged.
+    """Load weights into ``model.extractor``, in place, and return their origin; the classifier is unchanged.
 
     ``mode`` is ``none`` (do nothing), ``imagenet`` (weights must be found) or ``auto`` (use them if found). The weights
     are read from ``file`` (``.pth`` or ``.safetensors``), which must exist if given, or else from torchvision's cache.
+    For a network without ImageNet weights whose record names its head or output, ``auto`` takes a ``file`` of other
+    weights: of this extractor, of a whole network of this package, or of MONAI's network. Head or output are left out
+    if they do not fit, because another task has other classes.
     The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
 
-    Raises SettingsError for an unknown mode, model or digest format and for a model without ImageNet weights.
+    Raises SettingsError for an unknown mode, model or digest format and for a model without such weights.
     Raises DataError for a file that is missing, has another digest, does not fit the extractor, or contains
     non-finite numbers.
     """
@@ -58,8 +65,9 @@ def load_pretrained(
         return FROM_SCRATCH
     content = _read(path)
     digest = _checked_digest(path, content, sha256, from_cache=file is None)
-    _load(model, path, _tensors(path, content))
-    return PretrainedRecord("imagenet", path.name, digest)
+    network = NETWORKS.get(name)
+    _load(model, path, _tensors(path, content), f"{network.output or network.head}.")
+    return PretrainedRecord("imagenet" if imagenet_file_name(name) else OWN_FILE, path.name, digest)
 
 
 def cache_folder() -> Path:
@@ -76,23 +84,24 @@ def _check_settings(mode: str, sha256: str | None) -> None:
 
 def _find_file(name: str, mode: str, file: Path | None) -> Path | None:
     """Return the file to load, or None if there is none and ``mode`` allows that."""
-    file_name = imagenet_file_name(name)
+    file_name, network = imagenet_file_name(name), NETWORKS.get(name)
     if file_name is None:
-        _check_nothing_asked(name, mode, file)
-        return None
-    return _cached_file(name, mode, file_name) if file is None else _named_file(file)
-
-
-def _check_nothing_asked(name: str, mode: str, file: Path | None) -> None:
-    """Raise ``SettingsError`` if weights are demanded of a network that has none."""
-    if mode != "auto" or file is not None:
-        raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
+        _check_nothing_asked(name, mode, file, has_head=bool(network.output or network.head))
+    if file is not None:
+        return _named_file(file)
+    return None if file_name is None else _cached_file(name, mode, file_name)
 
 
 def _named_file(file: Path) -> Path:
     if not file.is_file():
         raise DataError(f"pretrained weights {file} are not there; expected a .pth or .safetensors file.")
     return file
+
+
+def _check_nothing_asked(name: str, mode: str, file: Path | None, *, has_head: bool) -> None:
+    """Raise ``SettingsError`` if ImageNet weights are demanded of a network that has none, or a file without a head."""
+    if mode != "auto" or (file is not None and not has_head):
+        raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
 
 
 def _cached_file(name: str, mode: str, file_name: str) -> Path | None:
@@ -128,11 +137,11 @@ def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cach
 
 
 def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
-    """Return the named tensors in ``content``, on the CPU, without the last layer ``fc``; executes no code in it."""
+    """Return the named tensors in ``content``, on the CPU; executes no code in it."""
     value = _parsed(path, content)
     if not isinstance(value, Mapping) or not all(isinstance(entry, torch.Tensor) for entry in value.values()):
         raise DataError(f"pretrained weights {path} hold a {type(value).__name__}; expected tensors by parameter name.")
-    return {str(key): tensor for key, tensor in value.items() if not str(key).startswith("fc.")}
+    return {str(key): tensor for key, tensor in value.items()}
 
 
 def _parsed(path: Path, content: bytes) -> Any:
@@ -146,10 +155,34 @@ def _parsed(path: Path, content: bytes) -> Any:
         ) from error
 
 
-def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Load ``tensors`` into the extractor after checking that every name and shape fits."""
+def _named_as(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return those of ``tensors`` that belong to the extractor, by its names.
+
+    A file of a whole network has them below ``extractor.``; a file of MONAI's network lacks the prefix ``network.``.
+    """
+    own = {key.removeprefix(_EXTRACTOR): value for key, value in tensors.items() if key.startswith(_EXTRACTOR)}
+    found = own or dict(tensors)
+    lacks = all(key.startswith(_WRAPPED) for key in expected) and not any(key.startswith(_WRAPPED) for key in found)
+    return {f"{_WRAPPED if lacks else ''}{key}": value for key, value in found.items()}
+
+
+def _with_head(
+    expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], head: str
+) -> dict[str, torch.Tensor]:
+    """Return ``tensors`` with the extractor's own entries below ``head`` in place of those that do not fit it."""
+    own = {key: value for key, value in expected.items() if key.startswith(head)}
+    found = {key: value for key, value in tensors.items() if key.startswith(head)}
+    fits = all(key in found and found[key].shape == value.shape for key, value in own.items())
+    rest = {key: value for key, value in tensors.items() if key not in found}
+    return {**rest, **({key: found[key] for key in own} if fits else own)}
+
+
+def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor], head: str) -> None:
+    """Load ``tensors`` into the extractor after checking that every name and shape fits, those below ``head`` apart."""
     expected = model.extractor.state_dict()
+    tensors = _named_as(expected, tensors)
     _add_counters(tensors, expected)
+    tensors = _with_head(expected, tensors, head)
     _check_entries(path, tensors, expected)
     for key, value in expected.items():
         if tensors[key].shape != value.shape:

@@ -181,13 +181,28 @@ def check_head(head: str) -> None:
         raise SettingsError(f"head {shorten(head)} is unknown; expected one of: {', '.join(HEADS)}.", public=True)
 
 
-def input_channels(name: str) -> int:
-    """Return the number of image channels of a model: 1 for grey, 3 for colour; SettingsError for an unknown model."""
+def input_channels(name: str) -> int | None:
+    """Return the number of image channels of a model: 1 for grey, 3 for colour, None for any.
+
+    Raises SettingsError for an unknown model.
+    """
     return NETWORKS.get(name).channels
 
 
-def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear") -> ExtractorClassifier:
+def build_model(
+    name: str,
+    num_classes: int,
+    *,
+    seed: int,
+    head: str = "linear",
+    channels: int | None = None,
+    dims: int = 2,
+    norm: str = "default",
+) -> ExtractorClassifier:
     """Return the model on the CPU, its random parameters determined by ``seed`` alone; global generators are restored.
+
+    ``channels``, ``dims`` and ``norm``: channels and number of sides of the images, and the kind of normalization, for
+    a network that is built for them; any other network ignores them.
 
     The extractor's initial parameters do not depend on ``head``, nor, for this package's networks, on ``num_classes``.
     A plug-in's network may be built with its own head of ``num_classes``, which is then discarded.
@@ -200,25 +215,28 @@ def build_model(name: str, num_classes: int, *, seed: int, head: str = "linear")
     if num_classes < 1:
         raise SettingsError(f"num_classes is {num_classes} for model {name}; expected at least 1.", public=True)
     with seeded(seed, "model", name, "extractor"):
-        extractor, feature_size = network.extractor(num_classes)
+        extractor, feature_size = network.extractor(num_classes, channels=channels, dims=dims, norm=norm)
     with seeded(seed, "model", name, "classifier"):
         classifier = _CLASSIFIERS[head](feature_size, num_classes)
     return ExtractorClassifier(extractor, classifier)
 
 
-def check_features(model: ExtractorClassifier, channels: int, image_size: int, *, dense: bool = False) -> None:
+def check_features(
+    model: ExtractorClassifier, channels: int, image_size: int, *, dims: int = 2, dense: bool = False
+) -> None:
     """Raise SettingsError unless the model returns one feature vector per image of ``image_size`` pixels per side.
 
-    A ``dense`` model returns a vector per position in the image. Model and global generators are left unchanged.
+    A ``dense`` model returns a vector per pixel. Model and global generators are left unchanged.
     """
-    training = model.training
+    training, sides = model.training, [image_size] * dims
     with torch.no_grad(), seeded(0, "model", "features"):
-        features = model.eval().features(torch.zeros(2, channels, image_size, image_size))
+        features = model.eval().features(torch.zeros(2, channels, *sides))
     model.train(training)
-    if not dense and features.ndim != 2:
+    expected = [2, *(sides if dense else []), model.feature_size]
+    if list(features.shape) != expected:
         raise SettingsError(
-            f"the model's features have the shape {list(features.shape)}, expected [2, {model.feature_size}]: one "
-            "vector per image.",
+            f"the model's features have the shape {list(features.shape)}, expected {expected}: one vector per "
+            f"{'pixel' if dense else 'image'}.",
             public=True,
         )
 

@@ -42,7 +42,7 @@ from fdg_plugins.objectives.erm import ERMObjective
 from fdg_plugins.objectives.exchange import Exchange, SiteFacts
 from fdg_plugins.objectives.feddim import FedDIMObjective, InsightExchange
 from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
-from fdg_plugins.objectives.network import adapt_model, build_network, travel_rules
+from fdg_plugins.objectives.network import adapt_model, build_network, plain_network, travel_rules
 from fdg_plugins.objectives.objective import LocalObjective, Objective, Seen, SiteRound, Trained, see
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "build_network",
     "make_objective",
     "objective_settings",
+    "plain_network",
     "read_settings",
     "see",
     "travel_rules",

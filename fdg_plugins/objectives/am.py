@@ -50,6 +50,7 @@ class AMObjective(Objective):
     """
 
     name: ClassVar[str] = "am"
+    needs_flat_images: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"probability": 0}
 
     probability: float = 0.5

@@ -24,6 +24,9 @@ Until a class has been reported, its samples are not penalised.
 
 Buffers: averaged as under FedAvg.
 
+Segmentation: a sample is a pixel, and the penalty is the mean over the classes of the batch of each class's mean
+(``Task.weighs_classes_equally``), so that the background does not drown the other classes.
+
 Differences: see ``fdg_plugins.core.insight``. The weights in Eq. 4 are ``global + update`` as the server sees them.
 They equal the site's own up to rounding, and up to what a filter did to the update.
 """
@@ -36,6 +39,7 @@ import torch
 
 from fdg_plugins.core.insight import (
     GlobalInsight,
+    class_shares,
     class_sums,
     feature_penalty,
     insight_from_means,
@@ -157,13 +161,14 @@ class LocalInsight(LocalRisk):
 
     def _penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         values, present = self.insight.values, self.insight.present
+        shares = class_shares(labels) if self.task.weighs_classes_equally else None
         if self.target == "insight":
-            return insight_penalty(features, labels, weight, values, present, self.norms)
+            return insight_penalty(features, labels, weight, values, present, self.norms, shares)
         if self.target == "feature":
-            return feature_penalty(features, labels, values, present)
+            return feature_penalty(features, labels, values, present, shares)
         with torch.autocast(features.device.type, enabled=False):
             logits = features.to(weight.dtype) @ weight.t()  # without bias, as at the server
-        return logit_penalty(logits, labels, values, present)
+        return logit_penalty(logits, labels, values, present, shares)
 
 
 def local_insight(strength: float, target: Target, insight: GlobalInsight, task: Task = DEFAULT_TASK) -> LocalInsight:

@@ -28,6 +28,8 @@ Differences: the paper's factor is gamma/2. The authors' code uses gamma (``vari
 mode throughout (``frozen_batchnorm``), and averages gradients over the batches of all sites; here a site weighs its
 batches by their numbers of samples, and every site has the same weight. Reported gradients are computed in evaluation
 mode, so that they do not depend on how a site forms batches; the penalty's gradients are computed in training mode.
+For segmentation, R_u is the whole loss, whose Dice term couples the pixels of an image; the paper has the cross entropy
+of images.
 """
 
 import statistics

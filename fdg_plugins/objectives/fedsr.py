@@ -84,7 +84,7 @@ class FedSRObjective(Objective):
         check_number("cmi_strength", self.cmi_strength)
         check_choice("norm", self.norm, NORMS)
 
-    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
         """Return ``model`` with a Gaussian layer of D coordinates between its D features and its classifier."""
         with seeded(seed, self.name, "gaussian layer"):
             gaussian = GaussianLayer(model.feature_size, model.feature_size)

@@ -60,6 +60,7 @@ class HarmoFLObjective(Objective):
 
     name: ClassVar[str] = "harmo"
     needs_shared: ClassVar[Shared] = "everything"
+    needs_flat_images: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "normalize": False}
 
     radius: float = 0.05
@@ -73,7 +74,7 @@ class HarmoFLObjective(Objective):
         check_number("band", self.band, at_most=0.5)
         check_truth("normalize", self.normalize)
 
-    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
         """Return ``model`` preceded by an amplitude normalization that has no amplitude yet; parameters are kept."""
         if not self.normalize:
             return model

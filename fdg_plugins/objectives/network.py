@@ -10,13 +10,27 @@ from fdg_plugins.settings.protocol import Protocol
 
 def build_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
     """Return the network of a run on the CPU, randomly initialised from the protocol's seed."""
-    model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
-    return adapt_model(model, protocol)
+    return adapt_model(plain_network(protocol, num_classes), protocol)
+
+
+def plain_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
+    """Return the protocol's model for the images of its data set, as :func:`build_network` does, but not adapted."""
+    spec = dataset_spec(protocol.dataset)
+    return build_model(
+        protocol.model,
+        num_classes,
+        seed=protocol.seed,
+        head=protocol.head,
+        channels=spec.channels,
+        dims=spec.dims,
+        norm=protocol.normalization,
+    )
 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:
     """Return the protocol's ``model``, adapted by the protocol's objective."""
-    shape = (dataset_spec(protocol.dataset).channels, protocol.image_size, protocol.image_size)
+    spec = dataset_spec(protocol.dataset)
+    shape = (spec.channels, *(protocol.image_size,) * spec.dims)
     return make_objective(protocol.objective).adapt(model, shape, protocol.seed)
 
 

@@ -26,7 +26,7 @@ class Seen(NamedTuple):
     """A batch of features from which a site computes a report, on the model's device.
 
     ``images [B, C, H, W]``; ``features [B, D]``, by the model to be reported on, in evaluation mode, without autocast
-    and without a graph; ``targets``, as ``task`` defines them.
+    and without a graph; ``targets``, as ``task`` defines them. A dense model has features ``[B, H, W, D]``.
     """
 
     images: torch.Tensor
@@ -125,6 +125,7 @@ class Objective(ABC):
     plain_sgd: ClassVar[bool] = False  # whether the method requires SGD without momentum
     reads_step_lengths: ClassVar[bool] = False  # whether it uses step lengths, known only for SGD
     needs_labelled_images: ClassVar[bool] = False  # whether it requires one class per image
+    needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
     changes_effective_steps: ClassVar[bool] = False  # whether steps are shorter than the effective steps say
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
 
@@ -184,11 +185,11 @@ class Objective(ABC):
 
     # --- at both ends ---
 
-    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, int, int], seed: int) -> ExtractorClassifier:
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
         """Return the network that the method trains, made from ``model``, which may be changed.
 
-        Most methods return ``model`` itself. ``image_shape``: ``(C, H, W)``. Added parameters are initialised from
-        ``seed`` alone.
+        Most methods return ``model`` itself. ``image_shape``: ``(C, H, W)``, or ``(C, H, W, Z)``. Added parameters are
+        initialised from ``seed`` alone.
         """
         return model
 
@@ -215,11 +216,16 @@ def evaluating(model: ExtractorClassifier) -> Iterator[None]:
             module.training = training
 
 
-def see(model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK) -> Iterator[Seen]:
-    """Yield ``batches``, on the model's device, with features computed by ``model`` in its state at that moment."""
+def see(
+    model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK, size: int | None = None
+) -> Iterator[Seen]:
+    """Yield ``batches``, on the model's device, with features computed by ``model`` in its state at that moment.
+
+    ``size``: the side in pixels of the images that the model is trained on, as :meth:`Task.logits` needs it.
+    """
     for images, targets in batches:
         with evaluating(model), torch.no_grad():
-            features = model.features(images)
+            features = task.logits(model.features, images, size)
         yield Seen(images, features, targets, task)
 
 

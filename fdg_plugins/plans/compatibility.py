@@ -7,6 +7,7 @@ from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.core.travel import ALL, Rule, Rules
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
 from fdg_plugins.messages import REPORT_LOCAL_MODEL
@@ -46,6 +47,10 @@ def _check_task(protocol: Protocol, objective: Objective) -> None:
     if objective.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         raise SettingsError(
             f"objective {objective.name!r} needs one class per image, which the task {protocol.task!r} has not."
+        )
+    if objective.needs_flat_images and (dims := dataset_spec(protocol.dataset).dims) != 2:
+        raise SettingsError(
+            f"objective {objective.name!r} needs images with two sides, those of {protocol.dataset!r} have {dims}."
         )
 
 

@@ -4,10 +4,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fdg_plugins.data import dataset_spec
+from fdg_plugins.data import DatasetSpec, dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
-from fdg_plugins.models import check_model_name, input_channels
+from fdg_plugins.models import NETWORKS, check_model_name
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
 from fdg_plugins.tasks import TASKS
@@ -60,12 +60,33 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
         raise SettingsError(
             f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
         )
-    if input_channels(protocol.model) != spec.channels:
-        raise SettingsError(
-            f"model (FDG_MODEL) is {protocol.model!r}, which takes {input_channels(protocol.model)} channels, "
-            f"but the images of {spec.name} have {spec.channels}."
-        )
+    _check_network(protocol, spec)
     return Plan(protocol, {**layer.aggregator, **operator.aggregator})
+
+
+def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
+    """Raise ``SettingsError`` if the network does not fit the data set's images, the task or the normalization."""
+    network, task = NETWORKS.get(protocol.model), TASKS.get(protocol.task)
+    model = f"model (FDG_MODEL) is {protocol.model!r}, which"
+    if network.channels not in (None, spec.channels):
+        raise SettingsError(
+            f"{model} takes {network.channels} channels, but the images of {spec.name} have {spec.channels}."
+        )
+    if spec.dims != 2 and "dims" not in network.arguments:
+        raise SettingsError(f"{model} takes images, but those of {spec.name} have {spec.dims} dimensions.")
+    if network.dense is task.one_class_per_image:
+        one, other = ("pixel", "image") if network.dense else ("image", "pixel")
+        raise SettingsError(f"{model} has one feature vector per {one}, but task {task.name!r} needs one per {other}.")
+    if protocol.image_size % network.multiple:
+        raise SettingsError(
+            f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected a multiple of {network.multiple} for "
+            f"model {protocol.model!r}."
+        )
+    if protocol.normalization != "default" and "norm" not in network.arguments:
+        raise SettingsError(
+            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected 'default': model "
+            f"{protocol.model!r} has only its own."
+        )
 
 
 def _with_objective(protocol: Protocol, settings: Mapping[str, Any]) -> Protocol:

@@ -15,7 +15,7 @@ import pydantic
 
 from fdg_plugins.messages import CensusReply, Checked, Evaluation, TrainingLoss
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.tasks import TASKS, ScoreKind
+from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount, Task
 
 SCHEMA_VERSION = 1
 
@@ -45,7 +45,8 @@ class Method(Recorded):
 
 
 class InitialWeights(Recorded):
-    """The origin of the initial parameters: ``imagenet`` with file name and SHA-256, or ``from scratch``."""
+    """The origin of the initial parameters: ``imagenet`` or ``pretrained file``, with file name and SHA-256, or
+    ``from scratch``."""
 
     label: str
     file: str | None = None
@@ -123,6 +124,8 @@ class EvaluationRecord(Recorded):
     """The evaluation of the global model after a round, by site, and its score by domain.
 
     ``target`` is None if no held-out site answered. ``undone``: the model was withdrawn, so no rule selects it.
+    ``derived``: by name and domain, the scores that follow from sums over the domain's sites; not written if the task
+    has none.
     """
 
     after_round: int
@@ -132,6 +135,15 @@ class EvaluationRecord(Recorded):
     source_worst: float | None
     target: float | None
     undone: bool = False
+    derived: dict[str, dict[str, float]] = pydantic.Field(default_factory=dict)
+
+
+def _without_nothing(evaluation: EvaluationRecord, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """Return an evaluation as it appears in a record: without ``derived`` if the task derives no scores."""
+    return {name: value for name, value in write(evaluation).items() if value or name != "derived"}
+
+
+Evaluated = Annotated[EvaluationRecord, pydantic.WrapSerializer(lambda found, write: _without_nothing(found, write))]
 
 
 class Choice(Recorded):
@@ -169,13 +181,18 @@ class RunRecord(Recorded):
     held_out: tuple[str, ...]
     census: dict[str, CensusReply]
     rounds: list[RoundRecord] = pydantic.Field(default_factory=list)
-    evaluations: list[EvaluationRecord] = pydantic.Field(default_factory=list)
+    evaluations: list[Evaluated] = pydantic.Field(default_factory=list)
     choices: list[Choice] = pydantic.Field(default_factory=list)
 
     @property
     def score(self) -> ScoreKind:
         """The score by which the run's models are compared, given by its task."""
-        return TASKS.get(self.protocol.task).score
+        return self.task.score
+
+    @property
+    def task(self) -> Task:
+        """What the run learns."""
+        return TASKS.get(self.protocol.task)
 
     def add_evaluation(
         self, after_round: int, scores: Mapping[str, Evaluation], expected: Iterable[str] | None = None
@@ -184,7 +201,8 @@ class RunRecord(Recorded):
 
         The mean and the worst score are None unless all ``expected`` sources (default: all) evaluated the model.
         """
-        domains = domain_scores(scores, {site: reply.domain for site, reply in self.census.items()}, self.score.name)
+        sums = domain_sums(scores, {site: reply.domain for site, reply in self.census.items()})
+        domains = {domain: _quotient(found[self.score.name]) for domain, found in sums.items()}
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
         judges = self.sources if expected is None else expected
         source_mean, source_worst = self._summary(sources) if all(site in scores for site in judges) else (None, None)
@@ -195,6 +213,7 @@ class RunRecord(Recorded):
             source_mean=source_mean,
             source_worst=source_worst,
             target=domains.get(self.protocol.target),
+            derived=self._derived(sums),
         )
         self.evaluations.append(record)
         return record
@@ -202,6 +221,14 @@ class RunRecord(Recorded):
     def _summary(self, sources: list[float]) -> tuple[float | None, float | None]:
         """Return the mean and the worst of the scores of the source domains; None without any."""
         return (mean(sources), self.score.worst(sources)) if sources else (None, None)
+
+    def _derived(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, dict[str, float]]:
+        """Return the scores that the task derives from the sums of each domain, by name and domain."""
+        found: dict[str, dict[str, float]] = {}
+        for domain, of_domain in sums.items():
+            for name, value in self.task.derived(of_domain).items():
+                found.setdefault(name, {})[domain] = value
+        return found
 
     @property
     def _standing(self) -> list[EvaluationRecord]:
@@ -268,12 +295,17 @@ def mean(values: Sequence[float]) -> float:
 _CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": mean, "median": statistics.median_low}
 
 
-def domain_scores(scores: Mapping[str, Evaluation], domains: Mapping[str, str], name: str) -> dict[str, float]:
-    """Return the score ``name`` for each domain, pooled over the samples of its sites."""
-    total: dict[str, float] = {}
-    count: dict[str, int] = {}
+def domain_sums(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, dict[str, SumAndCount]]:
+    """Return each score of each domain, pooled over the samples of its sites, as a sum and a count."""
+    found: dict[str, dict[str, SumAndCount]] = {domain: {} for domain in sorted({domains[site] for site in scores})}
     for site, score in sorted(scores.items()):
-        domain, one = domains[site], score.sums[name]
-        total[domain] = total.get(domain, 0.0) + one.sum
-        count[domain] = count.get(domain, 0) + one.count
-    return {domain: total[domain] / count[domain] for domain in sorted(count)}
+        of_domain = found[domains[site]]
+        for name, one in score.sums.items():
+            total, count = of_domain.get(name, (0.0, 0))
+            of_domain[name] = (total + one.sum, count + one.count)
+    return found
+
+
+def _quotient(one: SumAndCount) -> float:
+    total, count = one
+    return total / count

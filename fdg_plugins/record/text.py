@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text for the console: a line for each round and evaluation, and the final table."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord, mean
 
 TITLES = {
     "last": "last",
@@ -77,7 +78,7 @@ def final_table(record: RunRecord) -> str:
     target = record.protocol.target
     sources = sorted({record.census[site].domain for site in record.sources})
     head = ["model", *sources, "source mean", "worst source", f"target {target}"]
-    rows = [_row(record, evaluations[choice.after_round], choice, sources) for choice in record.choices]
+    rows = [row for choice in record.choices for row in _rows(record, evaluations[choice.after_round], choice, sources)]
     settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
     title = f"{record.data}, {record.protocol.model}, {record.protocol.image_size} px, seed {record.protocol.seed}"
     note = f" [{marks(record)}]" if marks(record) else ""
@@ -91,15 +92,23 @@ def final_table(record: RunRecord) -> str:
     )
 
 
-def _row(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> list[str]:
+def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:
+    """Yield the row of the chosen model's score, and one for each score that the task derives."""
     text = record.score.text
-    return [
+    yield [
         f"{TITLES[choice.rule]} (round {choice.after_round})",
         *(text(evaluation.domains.get(domain)) for domain in sources),
         text(evaluation.source_mean),
         text(evaluation.source_worst),
         text(evaluation.target),
     ]
+    for kind in record.task.derived_kinds:
+        values = evaluation.derived.get(kind.name, {})
+        known = [values[domain] for domain in sources if domain in values]
+        complete = bool(known) and evaluation.source_mean is not None
+        summary = (mean(known), kind.worst(known)) if complete else (None, None)
+        shown = (*(values.get(domain) for domain in sources), *summary, values.get(record.protocol.target))
+        yield [f"  {kind.title}", *map(kind.text, shown)]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -2,7 +2,8 @@
 """The default protocol of a data set: that of its family, and the values of the data set itself.
 
 Sources: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home; FedIIR's paper for digits. The
-stand-in's values are ours. The protocol settings of a *method* are in its record (``fdg_plugins.methods``).
+values for segmentation and those of the stand-in are ours. The protocol settings of a *method* are in its record
+(``fdg_plugins.methods``).
 """
 
 from collections.abc import Mapping
@@ -57,6 +58,30 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
                 "lr_decay_factor": 1.0,
             },
             stand_in={"rounds": 4, "local_epochs": 4, "learning_rate": 0.05},
+        ),
+        "segmentation": DatasetProtocol(
+            protocol={
+                "task": "segmentation",
+                "model": "monai_unet",
+                "normalization": "batch",
+                "pretrained": "none",
+                "image_size": 192,
+                "rounds": 40,
+                "local_epochs": 2,
+                "batch_size": 4,
+                "optimizer": "adam",
+                "learning_rate": 0.001,
+                "weight_decay": 0.0,
+                "lr_decay_factor": 1.0,
+            },
+            stand_in={
+                "model": "monai_unet",
+                "image_size": 64,
+                "rounds": 4,
+                "local_epochs": 4,
+                "learning_rate": 0.003,
+                "server_lr": 1.0,
+            },
         ),
     }
 )

@@ -51,7 +51,7 @@ OTHER_VARIABLES = {
     "FDG_MAX_IMAGE_PIXELS": "pixels of the largest image that a site opens; a site's own config wins over it",
     "FDG_DAMAGED_IMAGES": "`stop` or `leave_out`: what a site does about images that cannot be read; its config wins",
     "FDG_REPORT_NAMES": "`yes` or `no`: a site may name its files and folders to the server; its own config wins",
-    "FDG_PRETRAINED_FILE": "file with ImageNet weights on the server (`.pth` or `.safetensors`)",
+    "FDG_PRETRAINED_FILE": "file with pretrained weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
 }
 
@@ -66,13 +66,19 @@ class Protocol(pydantic.BaseModel):
     task: SetName = Field("classification", description="what is learned, by name; it must be the data set's")
     model: SetName = Field(
         "resnet18",
-        description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`, or another's",
+        description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`, `monai_unet`, or "
+        "another's",
     )
     head: Literal["linear", "two_layer"] = Field(
         "linear", description="classifier on the extractor's features: one linear layer, or two with a ReLU between"
     )
+    normalization: Literal["default", "batch", "instance"] = Field(
+        "default", description="layers of the MONAI networks: `batch`, `instance`; `default`: the network's own"
+    )
     pretrained: Literal["auto", "imagenet", "none"] = Field(
-        "auto", description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server"
+        "auto",
+        description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and for a "
+        "MONAI network any file that is named there",
     )
     objective: dict[str, Any] = Field(
         default_factory=lambda: {"name": "erm"},

@@ -21,7 +21,8 @@ from fdg_plugins.tasks.accumulator import Accumulator, Score
 from fdg_plugins.tasks.classification import CLASSIFICATION
 from fdg_plugins.tasks.kinds import TASKS
 from fdg_plugins.tasks.score import ScoreKind, Sum
-from fdg_plugins.tasks.task import Stratified, Task
+from fdg_plugins.tasks.segmentation import SEGMENTATION
+from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
 
 DEFAULT_TASK: Task = CLASSIFICATION
 """The task of a data set or protocol that specifies none."""
@@ -29,11 +30,13 @@ DEFAULT_TASK: Task = CLASSIFICATION
 __all__ = [
     "CLASSIFICATION",
     "DEFAULT_TASK",
+    "SEGMENTATION",
     "TASKS",
     "Accumulator",
     "Score",
     "ScoreKind",
     "Stratified",
     "Sum",
+    "SumAndCount",
     "Task",
 ]

@@ -59,7 +59,7 @@ class Classification(Task):
         """Return both unchanged: features ``[B, D]``, labels ``[B]``."""
         return features, targets
 
-    def samples_per_image(self, image_size: int) -> int:
+    def samples_per_image(self, image_size: int, dims: int = 2) -> int:
         """Return 1."""
         return 1
 

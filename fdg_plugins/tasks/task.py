@@ -3,7 +3,8 @@
 
 Only ``fdg_plugins.tasks`` knows the form of a target, the loss, and the evaluation of a model. Shapes: images
 ``[B, C, H, W]``; logits as the network returns them, with B as the first dimension; targets as :meth:`Task.collate`
-returns them, with B as the first dimension; Y classes; S samples of D features each. A *sample* is a unit with one
+returns them, with B as the first dimension; Y classes; S samples of D features each. Images may be volumes
+``[B, C, H, W, Z]``. A *sample* is a unit with one
 class: an image for classification, a pixel if every pixel has its own class.
 """
 
@@ -33,9 +34,14 @@ class Task(ABC):
     """What a network learns. A subclass is a value without state; all of its functions are pure.
 
     ``one_class_per_image``: whether a sample is an image. Methods that require this reject other tasks.
+    ``weighs_classes_equally``: whether a method that averages a term over samples averages it within each class first,
+    and then over the classes of the batch, because most samples are of one class. ``derived_kinds``: the scores that
+    follow from the sums of others and are displayed beside the primary score.
     """
 
     one_class_per_image: ClassVar[bool]
+    weighs_classes_equally: ClassVar[bool] = False
+    derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
 
     name: str
     score: ScoreKind
@@ -66,11 +72,13 @@ class Task(ABC):
 
     # --- logits, loss and score ---
 
-    def logits(self, model: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, size: int) -> torch.Tensor:
-        """Return the model's logits for a batch that is evaluated.
+    def logits(
+        self, model: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, size: int | None = None
+    ) -> torch.Tensor:
+        """Return the model's logits for a batch that is evaluated; a model's features are computed in the same way.
 
-        ``size``: the side in pixels of the images that the model is trained on; a task whose images may be larger
-        puts their logits together from windows of that size.
+        ``size``: the side in pixels of the images that the model is trained on (None: images are of any size); a task
+        whose images may be larger puts their logits together from windows of that size.
         """
         return model(images)
 
@@ -106,6 +114,10 @@ class Task(ABC):
                 return f"its {name} is {total / count:g}, expected a number from {kind.lowest:g} to {kind.highest:g}"
         return None
 
+    def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
+        """Return the value of each of the ``derived_kinds``, by name, from the ``sums`` of any number of images."""
+        return {}
+
     # --- how methods read a network ---
 
     @abstractmethod
@@ -116,8 +128,8 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def samples_per_image(self, image_size: int) -> int:
-        """Return S / B for images of ``image_size`` x ``image_size`` pixels."""
+    def samples_per_image(self, image_size: int, dims: int = 2) -> int:
+        """Return S / B for images with ``dims`` sides of ``image_size`` pixels."""
 
     # --- data ---
 
@@ -131,4 +143,7 @@ class Task(ABC):
 
     @abstractmethod
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
-        """Return how many images contain each of the Y classes, ``[Y]``, as the census counts them."""
+        """Return how many images contain each of the Y classes, ``[Y]``, as the census counts them.
+
+        Unless there is one class per image, these are upper bounds.
+        """

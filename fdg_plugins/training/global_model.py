@@ -12,18 +12,17 @@ import torch
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.travel import Rule
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.models import (
     NETWORKS,
     PretrainedRecord,
-    build_model,
     check_features,
-    input_channels,
     load_pretrained,
     parameter_kinds,
 )
-from fdg_plugins.objectives import Exchange, adapt_model, make_objective, travel_rules
+from fdg_plugins.objectives import Exchange, adapt_model, make_objective, plain_network, travel_rules
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import save_tensors, user_path
@@ -104,7 +103,7 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
 
     ``num_sites``: number of sites that train.
     """
-    model = build_model(protocol.model, num_classes, seed=protocol.seed, head=protocol.head)
+    model = plain_network(protocol, num_classes)
     file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
     sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
     record = load_pretrained(
@@ -116,7 +115,8 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     )
     if NETWORKS.origin(protocol.model) is not None:  # this package's own networks are covered by tests
         dense = not TASKS.get(protocol.task).one_class_per_image
-        check_features(model, input_channels(protocol.model), protocol.image_size, dense=dense)
+        spec = dataset_spec(protocol.dataset)
+        check_features(model, spec.channels, protocol.image_size, dims=spec.dims, dense=dense)
     model = adapt_model(model, protocol)
     exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
     shared = travel_rules(model, protocol).names(Rule.SHARED)

@@ -20,35 +20,45 @@ def report_and_judge(
     num_classes: int,
     arithmetic: Arithmetic,
     task: Task = DEFAULT_TASK,
+    size: int | None = None,
 ) -> tuple[dict[str, torch.Tensor], Score]:
     """Return the tensors that ``report`` computes for ``model``, and the model's score, from one pass over ``batches``.
 
-    Both are bitwise identical to the results of separate passes. ``batches`` are on the device; those that the report
-    does not read count for the score only.
+    Both are bitwise identical to the results of separate passes, except that logits put together from windows of
+    ``size`` pixels agree only up to rounding. ``batches`` are on the device; those that the report does not read count
+    for the score only.
     """
     found, rest = Accumulator(task, arithmetic.device), iter(batches)
-    tensors = report(model, _judged(see(model, rest, task), model, arithmetic, found), num_classes)
+    tensors = report(model, _judged(see(model, rest, task, size), model, arithmetic, found, size), num_classes)
     for images, targets in rest:
-        found.add(_logits(model, images, arithmetic), targets)
+        found.add(_logits(model, images, arithmetic, task, size), targets)
     return tensors, found.score()
 
 
 def _judged(
-    seen: Iterable[Seen], model: ExtractorClassifier, arithmetic: Arithmetic, found: Accumulator
+    seen: Iterable[Seen],
+    model: ExtractorClassifier,
+    arithmetic: Arithmetic,
+    found: Accumulator,
+    size: int | None,
 ) -> Iterator[Seen]:
     """Yield the batches of ``seen`` unchanged, adding each one to the score first."""
     for batch in seen:
         # A report's features are float32. If the site evaluates in bfloat16, compute the features again.
-        features = None if arithmetic.bfloat16 else batch.features
-        found.add(_logits(model, batch.images, arithmetic, features), batch.targets)
+        if arithmetic.bfloat16:
+            logits = _logits(model, batch.images, arithmetic, batch.task, size)
+        else:
+            with evaluating(model), torch.no_grad():
+                logits = model.classifier(batch.features)
+        found.add(logits, batch.targets)
         yield batch
 
 
 @torch.no_grad()
 def _logits(
-    model: ExtractorClassifier, images: torch.Tensor, arithmetic: Arithmetic, features: torch.Tensor | None = None
+    model: ExtractorClassifier, images: torch.Tensor, arithmetic: Arithmetic, task: Task, size: int | None
 ) -> torch.Tensor:
-    """Return the float32 logits ``[B, Y, ...]`` as an evaluation computes them; from ``features`` if given."""
+    """Return the float32 logits as an evaluation computes them."""
     with evaluating(model), arithmetic.autocast():
-        logits = model(images) if features is None else model.classifier(features)
+        logits = task.logits(model, images, size)
     return logits.float()

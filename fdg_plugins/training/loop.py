@@ -32,13 +32,18 @@ class Arithmetic:
 
     def place(self, model: "ExtractorClassifier") -> "ExtractorClassifier":
         """Return the model on the device, in the policy's memory format."""
-        format_ = torch.channels_last if self.channels_last else torch.contiguous_format
-        return model.to(self.device).to(memory_format=format_)
+        dims = max(parameter.ndim for parameter in model.parameters())
+        return model.to(self.device).to(memory_format=self._format(dims))
 
     def images(self, images: torch.Tensor) -> torch.Tensor:
-        """Return images ``[B, C, H, W]`` on the device, in the policy's memory format."""
-        format_ = torch.channels_last if self.channels_last else torch.contiguous_format
-        return images.to(self.device, non_blocking=True, memory_format=format_)
+        """Return images ``[B, C, H, W]``, or volumes ``[B, C, H, W, Z]``, on the device, in the policy's format."""
+        return images.to(self.device, non_blocking=True, memory_format=self._format(images.ndim))
+
+    def _format(self, ndim: int) -> torch.memory_format:
+        """Return the memory format of tensors with ``ndim`` dimensions."""
+        if not self.channels_last:
+            return torch.contiguous_format
+        return torch.channels_last_3d if ndim == 5 else torch.channels_last
 
     def autocast(self) -> torch.autocast:
         """Return the autocast context for forward passes."""
@@ -127,12 +132,16 @@ def evaluate(
     arithmetic: Arithmetic,
     should_stop: ShouldStop,
     task: Task = DEFAULT_TASK,
+    size: int | None = None,
 ) -> Score:
-    """Return the score of ``model`` in evaluation mode; raise :class:`Stopped` as training does."""
+    """Return the score of ``model`` in evaluation mode; raise :class:`Stopped` as training does.
+
+    ``size``: the side in pixels of the images that the model is trained on, as :meth:`Task.logits` needs it.
+    """
     model.eval()
     found = Accumulator(task, arithmetic.device)
     for images, targets in placed(batches, arithmetic, should_stop):
         with arithmetic.autocast():
-            logits = model(images).float()
+            logits = task.logits(model, images, size).float()
         found.add(logits, targets)
     return found.score()

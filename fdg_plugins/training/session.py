@@ -188,7 +188,8 @@ class SiteSession:
     ) -> Evaluation:
         """Return the score of ``model`` on one split of the site's domain."""
         batches = self._unchanged_images(getattr(self.data, split))
-        return evaluation_of(split, evaluate(model, batches, self.arithmetic, should_stop, self.task))
+        size = self.protocol.image_size
+        return evaluation_of(split, evaluate(model, batches, self.arithmetic, should_stop, self.task, size))
 
     def probe(
         self,
@@ -288,13 +289,15 @@ class SiteSession:
         if report is None:
             return [*scores, self.evaluate(model, "train", should_stop)], {}
         images, classes = self._training_images(should_stop), len(self.data.classes)
-        tensors, score = report_and_judge(report, model, images, classes, self.arithmetic, self.task)
+        size = self.protocol.image_size
+        tensors, score = report_and_judge(report, model, images, classes, self.arithmetic, self.task, size)
         return [*scores, evaluation_of("train", score)], tensors
 
     def _report_of(
         self, report: Report, model: ExtractorClassifier, should_stop: ShouldStop
     ) -> dict[str, torch.Tensor]:
-        return report(model, see(model, self._training_images(should_stop), self.task), len(self.data.classes))
+        seen = see(model, self._training_images(should_stop), self.task, self.protocol.image_size)
+        return report(model, seen, len(self.data.classes))
 
     def _unchanged_images(self, samples: Sequence[Sample]) -> Batches:
         return evaluation_batches(

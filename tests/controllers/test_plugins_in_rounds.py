@@ -11,6 +11,7 @@ import pytest
 from test_methods_in_rounds import MethodJob, same
 
 from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.models import NETWORKS
 from fdg_plugins.recipes import FDGRecipe, make_recipe
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
@@ -103,8 +104,7 @@ def test_a_plug_in_that_is_not_installed_ends_the_job_in_one_sentence(tmp_path: 
     job = BlocksJob(tmp_path / "run", settings={**TINY, **WHOLE, "model": "patchnet"})
     job.run()
     assert job.panics == [
-        "model 'patchnet' is unknown, and no installed plug-in brings it; "
-        "expected one of convnet, groupnorm_convnet, resnet18, resnet50."
+        f"model 'patchnet' is unknown, and no installed plug-in brings it; expected one of {', '.join(NETWORKS.own())}."
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
-from fdg_plugins.record.run_record import AggregationRecord, domain_scores
+from fdg_plugins.record.run_record import AggregationRecord, domain_sums
 
 
 def choices(record: RunRecord) -> dict[str, int]:
@@ -20,12 +20,10 @@ def choices(record: RunRecord) -> dict[str, int]:
 
 
 def test_sites_of_one_domain_are_pooled_over_their_examples() -> None:
-    pooled = domain_scores(
-        {"photo-2": evaluation(1.0, 30), "photo-1": evaluation(0.0, 10), "cartoon": evaluation(0.5, 7)},
-        DOMAINS,
-        "accuracy",
+    pooled = domain_sums(
+        {"photo-2": evaluation(1.0, 30), "photo-1": evaluation(0.0, 10), "cartoon": evaluation(0.5, 7)}, DOMAINS
     )
-    assert pooled == {"cartoon": 0.5, "photo": 0.75}
+    assert pooled == {"cartoon": {"accuracy": (3.5, 7)}, "photo": {"accuracy": (30.0, 40)}}
     assert list(pooled) == ["cartoon", "photo"]
 
 

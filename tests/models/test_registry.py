@@ -11,6 +11,7 @@ import fdg_plugins.models
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import (
     HEADS,
+    NETWORKS,
     ExtractorClassifier,
     build_model,
     check_head,
@@ -39,7 +40,7 @@ def model(name: str) -> ExtractorClassifier:
 
 def images_for(name: str, size: int = 32, count: int = 2) -> torch.Tensor:
     """Return noise in the shape of a model's images."""
-    return torch.randn(count, input_channels(name), size, size, generator=torch.Generator().manual_seed(0))
+    return torch.randn(count, input_channels(name) or 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
 def same_bits(first: nn.Module, second: nn.Module) -> bool:
@@ -54,8 +55,9 @@ def test_the_package_example_holds() -> None:
 def test_logits_are_the_classifier_of_the_features(name: str, model: ExtractorClassifier) -> None:
     images = images_for(name)
     features = model.features(images)
-    assert features.shape == (2, model.feature_size)
-    assert model(images).shape == (2, 7)
+    sides = (32, 32) if NETWORKS.get(name).dense else ()
+    assert features.shape == (2, *sides, model.feature_size)
+    assert model(images).shape == (2, *sides, 7)
     expected = features @ model.classifier.weight.T + model.classifier.bias
     torch.testing.assert_close(model(images), expected)
 
@@ -169,6 +171,8 @@ def test_a_two_layer_head_halves_the_features_before_the_last_layer() -> None:
 
 
 def test_pooled_feature_maps_are_the_features_bit_for_bit(name: str, model: ExtractorClassifier) -> None:
+    if NETWORKS.get(name).dense:
+        pytest.skip("a dense network does not pool")
     images = images_for(name)
     maps = model.feature_map(images)
     assert maps.shape[:2] == (2, model.feature_size)
@@ -207,8 +211,10 @@ def test_a_network_that_does_not_pool_has_no_feature_map() -> None:
 # --- the convnet with group normalisation -----------------------------------------------------------
 
 
-def test_images_are_grey_for_the_groupnorm_convnet_and_coloured_for_all_others() -> None:
-    assert {name: input_channels(name) for name in model_names()} == {
+def test_images_are_grey_for_the_groupnorm_convnet_any_for_monai_and_coloured_for_all_others() -> None:
+    found = {name: input_channels(name) for name in model_names()}
+    assert {channels for name, channels in found.items() if name.startswith("monai")} == {None}
+    assert {name: channels for name, channels in found.items() if channels is not None} == {
         "convnet": 3,
         "groupnorm_convnet": 1,
         "resnet18": 3,

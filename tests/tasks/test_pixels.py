@@ -66,8 +66,8 @@ class Pixels(Task):
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return features.flatten(0, -2), targets.flatten()
 
-    def samples_per_image(self, image_size: int) -> int:
-        return image_size**2
+    def samples_per_image(self, image_size: int, dims: int = 2) -> int:
+        return image_size**dims
 
     def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
         return ("all",)

@@ -86,6 +86,7 @@ class Judge:
 
     def __init__(self, run: Run, batches: Batches) -> None:
         self._task = TASKS.get(run.record.protocol.task)
+        self._size = run.record.protocol.image_size
         self._arithmetic = Arithmetic(device())
         self._batches = [(self._arithmetic.images(images), labels) for images, labels in batches]
         self.model: ExtractorClassifier = self._arithmetic.place(empty_model(run))
@@ -93,7 +94,7 @@ class Judge:
     def __call__(self, state: State) -> Score:
         """Return the score of the model with these parameters and buffers."""
         self.model.load_state_dict(dict(state))
-        return evaluate(self.model, self._batches, self._arithmetic, lambda: False, self._task)
+        return evaluate(self.model, self._batches, self._arithmetic, lambda: False, self._task, self._size)
 
     def judged(self, state: State) -> "Judged":
         """Return loss and error of the model with these parameters and buffers."""

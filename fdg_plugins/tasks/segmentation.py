@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segmentation: one class per pixel, Dice loss with cross entropy, and the Dice score per image.
+
+Shapes: images ``[B, C, *S]`` with S = (H, W), or (H, W, Z) for volumes; logits ``[B, *S, Y]``; masks ``[B, *S]``,
+int64, with class numbers; class 0 is the background. Each pixel (voxel) is a sample.
+
+Loss, Dice and sliding windows are MONAI's (the extra ``medical``), which is imported when they are used.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+
+from fdg_plugins.extras import load_extra
+from fdg_plugins.tasks.score import ScoreKind, Sum
+from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
+
+DICE = ScoreKind("dice", "Dice")
+POOLED_DICE = ScoreKind("pooled_dice", "Pooled Dice")
+
+SIDE = 16  # networks here halve the sides up to four times
+OVERLAP = 0.25
+WINDOWS = 4  # computed at once
+
+_WHOSE = "task 'segmentation'"
+_KINDS_OF_VOXELS = ("true_positives", "false_positives", "false_negatives")
+
+
+@dataclass(frozen=True)
+class Segmentation(Task):
+    """One class per pixel.
+
+    Scores (:meth:`sums`): ``dice``, the mean over the foreground classes of each image's Dice; if there are several,
+    also ``dice_<class number>`` for each; and per foreground class ``true_positives_<class number>``,
+    ``false_positives_<class number>`` and ``false_negatives_<class number>`` in voxels. An image without a class, in
+    truth and prediction, has a Dice of 1 for it, and of 0 if the class is in one of the two; so every image counts.
+    """
+
+    one_class_per_image: ClassVar[bool] = False
+    weighs_classes_equally: ClassVar[bool] = True
+    derived_kinds: ClassVar[tuple[ScoreKind, ...]] = (POOLED_DICE,)
+
+    name: str = "segmentation"
+    score: ScoreKind = DICE
+
+    # --- targets ---
+
+    def target_of(self, sample: Any, read: Callable[[str], np.ndarray]) -> np.ndarray:
+        """Return the image's mask as it is stored, from the file ``sample.mask``."""
+        return read(sample.mask)
+
+    def collate(self, targets: Sequence[Any]) -> torch.Tensor:
+        """Return masks ``[B, *S]``, int64."""
+        return torch.stack([torch.as_tensor(target).to(torch.int64) for target in targets])
+
+    # --- logits, loss and score ---
+
+    def logits(
+        self, model: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, size: int | None = None
+    ) -> torch.Tensor:
+        """Return the channels-last output of ``model`` for images ``[B, C, *S]``.
+
+        If a side is longer than ``size``, the output is put together from overlapping windows with sides of ``size``,
+        weighted by a Gaussian. Otherwise the sides are padded with zeros to the next multiples of 16, and the output is
+        cut back.
+        """
+        sides = images.shape[2:]
+        if exceeds(images, size):
+            return _windows(size)(images, lambda part: model(part).movedim(-1, 1)).movedim(1, -1)
+        missing = [-side % SIDE for side in sides]
+        if not any(missing):
+            return model(images)
+        padded = pad(images, [one for after in reversed(missing) for one in (0, after)])
+        return model(padded)[(slice(None), *(slice(side) for side in sides))]
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean Dice loss over images and classes, background included, plus the mean cross entropy."""
+        return _dice_ce()(logits.movedim(-1, 1), targets.unsqueeze(1))
+
+    def summed_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return B times the loss: Dice is computed per image, and all images of a batch have one size, so that the
+        sums of batches add up exactly."""
+        return self.loss(logits, targets) * len(targets)
+
+    @torch.no_grad()
+    def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
+        """Return the Dice of logits ``[B, *S, Y]`` and masks over images, and the voxels by outcome over all voxels."""
+        classes, found = logits.shape[-1], logits.argmax(dim=-1)
+        each = (
+            _metrics()
+            .compute_dice(
+                found.unsqueeze(1),
+                targets.unsqueeze(1),
+                include_background=False,
+                ignore_empty=False,
+                num_classes=classes,
+            )
+            .double()
+        )
+        sums = {DICE.name: Sum(each.mean(dim=1).sum(), len(targets))}
+        sums |= {name: Sum(each[:, number - 1].sum(), len(targets)) for number, name in _by_class("dice", classes)}
+        for number in range(1, classes):
+            predicted, true = found == number, targets == number
+            outcomes = (predicted & true, predicted & ~true, ~predicted & true)
+            for kind, outcome in zip(_KINDS_OF_VOXELS, outcomes, strict=True):
+                sums[f"{kind}_{number}"] = Sum(outcome.sum(), targets.numel())
+        return sums
+
+    def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
+        """Return the Dice scores, and the fractions of voxels by outcome."""
+        dice = [ScoreKind(name, f"Dice of class {number}") for number, name in _by_class("dice", num_classes)]
+        voxels = [
+            ScoreKind(f"{kind}_{number}", f"{kind.replace('_', ' ').capitalize()} of class {number}")
+            for number in range(1, num_classes)
+            for kind in _KINDS_OF_VOXELS
+        ]
+        return (DICE, *dice, *voxels)
+
+    def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
+        """Return what is wrong with a site's scores: names, ranges, counts, or voxels that cannot be.
+
+        Dice is counted over images; voxels are whole numbers over the same count, at least one per image, and every
+        voxel has one true and one predicted class.
+        """
+        if (found := super().complaint(sums, images, num_classes)) is not None:
+            return found
+        dice = {name: count for name, (_, count) in sums.items() if name.startswith("dice")}
+        if wrong := [name for name, count in dice.items() if count != images]:
+            return f"its {wrong[0]} is over {dice[wrong[0]]} images, expected {images}"
+        counts = {count for name, (_, count) in sums.items() if name not in dice}
+        if len(counts) != 1 or min(counts) < images:
+            return f"its voxels are counted over {sorted(counts)}, expected one number of at least {images}"
+        return _wrong_voxels(_voxels(sums), min(counts))
+
+    def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
+        """Return the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
+
+        A class that is nowhere, in truth and prediction, has 1.
+        """
+        each = [
+            2 * hit / (2 * hit + false + missed) if hit + false + missed else 1.0
+            for hit, false, missed in _voxels(sums)
+        ]
+        return {POOLED_DICE.name: sum(each) / len(each)}
+
+    # --- how methods read a network ---
+
+    def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the features of every pixel, ``[S, D]``, and their classes ``[S]``."""
+        return features.flatten(0, -2), targets.flatten()
+
+    def samples_per_image(self, image_size: int, dims: int = 2) -> int:
+        """Return the number of pixels or voxels."""
+        return image_size**dims
+
+    # --- data ---
+
+    def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return one stratum: images have no class."""
+        return ("images",)
+
+    def stratum(self, image: Stratified) -> int:
+        """Return 0."""
+        return 0
+
+    def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
+        """Return an upper bound, the number of images, for every class: counting would mean reading every mask."""
+        return (len(list(images)),) * num_classes
+
+
+SEGMENTATION = Segmentation()
+
+
+def exceeds(images: torch.Tensor, size: int | None) -> bool:
+    """Return whether a side of images ``[B, C, *S]`` is longer than ``size``; no side is if that is None."""
+    return size is not None and max(images.shape[2:]) > size
+
+
+def _by_class(prefix: str, classes: int) -> list[tuple[int, str]]:
+    """Return number and score of each foreground class; of a single one there is nothing to tell apart."""
+    return [(number, f"{prefix}_{number}") for number in range(1, classes)] if classes > 2 else []
+
+
+def _voxels(sums: Mapping[str, SumAndCount]) -> list[tuple[float, ...]]:
+    """Return true positives, false positives and false negatives of each foreground class."""
+    classes = sum(name.startswith(_KINDS_OF_VOXELS[0]) for name in sums)
+    return [tuple(sums[f"{kind}_{number}"][0] for kind in _KINDS_OF_VOXELS) for number in range(1, classes + 1)]
+
+
+def _wrong_voxels(voxels: Sequence[Sequence[float]], count: int) -> str | None:
+    if any(not float(one).is_integer() for outcomes in voxels for one in outcomes):
+        return "its voxels by outcome are not whole numbers"
+    true = sum(hit + missed for hit, _, missed in voxels)
+    predicted = sum(hit + false for hit, false, _ in voxels)
+    if max(true, predicted) > count:
+        return f"its voxels of all classes are {max(true, predicted):g}, expected at most {count}"
+    return None
+
+
+def _metrics() -> Any:
+    return load_extra("monai.metrics", _WHOSE)
+
+
+@cache
+def _dice_ce() -> Any:
+    losses = load_extra("monai.losses", _WHOSE)
+    return losses.DiceCELoss(to_onehot_y=True, softmax=True, batch=False)
+
+
+@cache
+def _windows(size: int) -> Any:
+    return load_extra("monai.inferers", _WHOSE).SlidingWindowInferer(
+        roi_size=size, sw_batch_size=WINDOWS, overlap=OVERLAP, mode="gaussian"
+    )

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segmentation: loss, scores and windows against plain loops, and MONAI imported only when it is used."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from fdg_plugins.tasks import SEGMENTATION, TASKS, Accumulator
+from fdg_plugins.tasks.task import SumAndCount
+
+CPU = torch.device("cpu")
+
+
+def batch(count: int = 6, classes: int = 3, sides: tuple[int, ...] = (8, 6)) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(count, *sides, classes, generator=generator)
+    return logits, torch.randint(classes, (count, *sides), generator=generator)
+
+
+def dice_of(found: torch.Tensor, true: torch.Tensor, label: int) -> float:
+    one, two = found == label, true == label
+    total = int(one.sum() + two.sum())
+    return 2 * int((one & two).sum()) / total if total else 1.0
+
+
+def accumulated(logits: torch.Tensor, masks: torch.Tensor, sizes: list[int]) -> Accumulator:
+    found = Accumulator(SEGMENTATION, CPU)
+    for part, own in zip(logits.split(sizes), masks.split(sizes), strict=True):
+        found.add(part, own)
+    return found
+
+
+def sums_of(logits: torch.Tensor, masks: torch.Tensor) -> dict[str, SumAndCount]:
+    return dict(accumulated(logits, masks, [len(masks)]).score().sums)
+
+
+@pytest.mark.parametrize("sides", [(8, 6), (4, 4, 4)])
+def test_the_loss_is_that_of_the_definition(sides: tuple[int, ...]) -> None:
+    logits, masks = batch(sides=sides)
+    chances = logits.double().softmax(dim=-1)
+    one_hot = torch.nn.functional.one_hot(masks, 3).double()
+    inner = tuple(range(1, logits.ndim - 1))
+    overlap = (2 * (chances * one_hot).sum(inner) + 1e-5) / (chances.sum(inner) + one_hot.sum(inner) + 1e-5)
+    entropy = -(chances.log() * one_hot).sum(dim=-1).mean()
+    expected = (1 - overlap).mean() + entropy
+    assert torch.allclose(SEGMENTATION.loss(logits.double(), masks), expected)
+    each = [SEGMENTATION.loss(logits[i : i + 1], masks[i : i + 1]) for i in range(len(masks))]
+    assert torch.allclose(SEGMENTATION.summed_loss(logits, masks), torch.stack(each).sum())
+
+
+@pytest.mark.parametrize("sizes", [[6], [1] * 6, [4, 2]])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_are_those_of_a_loop_however_the_images_are_batched(sizes: list[int], classes: int) -> None:
+    logits, masks = batch(classes=classes)
+    score = accumulated(logits, masks, sizes).score()
+    found, foreground = logits.argmax(dim=-1), range(1, classes)
+    each = {c: sum(dice_of(one, two, c) for one, two in zip(found, masks, strict=True)) for c in foreground}
+    assert score.sums["dice"] == (pytest.approx(sum(each.values()) / len(each), rel=1e-6), 6)
+    for label in foreground:
+        hits = int(((found == label) & (masks == label)).sum())
+        assert score.sums[f"true_positives_{label}"] == (hits, masks.numel())
+        assert score.sums[f"false_positives_{label}"] == (int((found == label).sum()) - hits, masks.numel())
+        assert score.sums[f"false_negatives_{label}"] == (int((masks == label).sum()) - hits, masks.numel())
+        if classes > 2:
+            assert score.sums[f"dice_{label}"] == (pytest.approx(each[label], rel=1e-6), 6)
+    assert list(score.sums) == [kind.name for kind in SEGMENTATION.kinds(classes)]
+    assert SEGMENTATION.complaint(score.sums, 6, classes) is None
+    pooled = sum(dice_of(found, masks, label) for label in foreground) / len(foreground)
+    assert SEGMENTATION.derived(score.sums) == {"pooled_dice": pytest.approx(pooled)}
+    assert [kind.title for kind in SEGMENTATION.derived_kinds] == ["Pooled Dice"]
+
+
+@pytest.mark.parametrize(("found", "true", "dice"), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 0.0), (1, 1, 1.0)])
+def test_an_image_without_the_class_counts(found: int, true: int, dice: float) -> None:
+    logits = torch.nn.functional.one_hot(torch.full((1, 4, 4), found), 2).float()
+    sums = sums_of(logits, torch.full((1, 4, 4), true))
+    assert sums["dice"] == (dice, 1)
+    assert SEGMENTATION.derived(sums) == {"pooled_dice": dice}
+
+
+def changed(sums: Mapping[str, SumAndCount], name: str, value: SumAndCount) -> dict[str, SumAndCount]:
+    return {**sums, name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("dice", (3.0, 5), "its dice is over 5 images, expected 6"),
+        ("dice_2", (3.0, 7), "its dice_2 is over 7 images, expected 6"),
+        ("dice", (7.0, 6), "its dice is 1.16667, expected a number from 0 to 1"),
+        ("dice", (float("nan"), 6), "its dice is nan, expected a number from 0 to 1"),
+        ("true_positives_1", (3.0, 289), "its voxels are counted over [288, 289], expected one number of at least 6"),
+        ("true_positives_1", (3.5, 288), "its voxels by outcome are not whole numbers"),
+        ("false_positives_1", (288.0, 288), "its voxels of all classes are "),
+        ("volume", (1.0, 1), "its scores are "),
+    ],
+)
+def test_scores_that_cannot_be_are_named(name: str, value: SumAndCount, message: str) -> None:
+    sums = sums_of(*batch())
+    complaint = SEGMENTATION.complaint(changed(sums, name, value), 6, 3)
+    assert complaint is not None
+    assert complaint.startswith(message)
+
+
+@pytest.mark.parametrize("sides", [(16, 32), (17, 30), (5, 3), (16, 20, 7)])
+def test_images_are_padded_for_the_network_and_the_logits_cut_back(sides: tuple[int, ...]) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def model(images: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(images.shape[2:]))
+        return images.movedim(1, -1)
+
+    images = torch.rand(2, 3, *sides)
+    assert torch.equal(SEGMENTATION.logits(model, images, 32), images.movedim(1, -1))
+    assert all(side % 16 == 0 for side in seen[0])
+
+
+@pytest.mark.parametrize("sides", [(40, 20), (33, 70), (40, 20, 33)])
+def test_larger_images_are_put_together_from_windows(sides: tuple[int, ...]) -> None:
+    seen: set[tuple[int, ...]] = set()
+
+    def model(images: torch.Tensor) -> torch.Tensor:
+        seen.add(tuple(images.shape[2:]))
+        return torch.cat([images, images**2], dim=1).movedim(1, -1)
+
+    images = torch.rand(2, 1, *sides)
+    found = SEGMENTATION.logits(model, images, 32)
+    assert seen == {(32,) * len(sides)}
+    assert torch.allclose(found, model(images), atol=1e-5)  # every window says the same about a pixel
+
+
+def test_a_pixel_is_a_sample_and_an_image_has_no_class() -> None:
+    features, masks = torch.rand(2, 4, 3, 5), torch.randint(2, (2, 4, 3))
+    read, classes = SEGMENTATION.samples_of(features, masks)
+    assert (read.shape, classes.shape) == ((24, 5), (24,))
+    assert torch.equal(read[12], features[1, 0, 0])
+    assert (SEGMENTATION.samples_per_image(16), SEGMENTATION.samples_per_image(16, 3)) == (256, 4096)
+    assert SEGMENTATION.class_counts(iter("abc"), 2) == (3, 3)
+    assert (SEGMENTATION.strata(("a", "b")), SEGMENTATION.one_class_per_image) == (("images",), False)
+    assert TASKS.get("segmentation") is SEGMENTATION
+
+
+def test_masks_are_read_and_collated_as_class_numbers() -> None:
+    class Pair:
+        mask = "drive/masks/01.png"
+
+    read = SEGMENTATION.target_of(Pair(), lambda name: torch.ones(2, 3, dtype=torch.uint8).numpy())
+    masks = SEGMENTATION.collate([read, read])
+    assert (masks.dtype, tuple(masks.shape)) == (torch.int64, (2, 2, 3))
+
+
+def fresh(code: str) -> str:
+    """Return what a new interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
+
+
+def test_monai_is_imported_only_when_it_is_used() -> None:
+    code = (
+        "import sys, fdg_plugins.tasks, fdg_plugins.models, fdg_plugins.cli.main, fdg_plugins.analysis\n"
+        "fdg_plugins.tasks.TASKS.get('segmentation'); fdg_plugins.models.NETWORKS.names()\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('monai', 'nibabel')])"
+    )
+    assert fresh(code).strip() == "[]"
+
+
+def test_without_monai_one_sentence_says_what_to_install() -> None:
+    code = (
+        "import sys\nsys.modules['monai'] = None\nimport torch\nfrom fdg_plugins.tasks import SEGMENTATION\n"
+        "try: SEGMENTATION.loss(torch.zeros(1, 2, 2, 2), torch.zeros(1, 2, 2).long())\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    assert fresh(code).strip() == (
+        "SettingsError task 'segmentation' needs the package monai, which is not installed: "
+        "pip install 'fdg-plugins[medical]'."
+    )

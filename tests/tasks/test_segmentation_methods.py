@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods on pixels: FedIIR and FedDIM against loops in float64, and every local objective on MONAI's U-Net."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fdg_plugins.aggregators import FedAvgAggregator
+from fdg_plugins.core.insight import GlobalInsight
+from fdg_plugins.data import DATASETS
+from fdg_plugins.data.catalogue import VESSELS, SegmentationSpec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives import OBJECTIVES, SiteRound, make_objective, see
+from fdg_plugins.objectives.feddim import TARGETS, local_insight
+from fdg_plugins.objectives.fediir import LocalAlignment
+from fdg_plugins.plans.compatibility import check_settings
+from fdg_plugins.plans.plans import Plan, Plans
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import SEGMENTATION
+from fdg_plugins.training.judging import report_and_judge
+from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
+
+CPU = Arithmetic(torch.device("cpu"))
+CLASSES, FEATURES = 3, 4
+SMOOTH = 1e-5
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Dense(nn.Module):
+    """A convolution whose map is returned channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, FEATURES, 3, padding=1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.convolution(images)).movedim(1, -1)
+
+
+@pytest.fixture
+def model() -> ExtractorClassifier:
+    torch.manual_seed(3)
+    return ExtractorClassifier(Dense(), nn.Linear(FEATURES, CLASSES)).double()
+
+
+@pytest.fixture
+def batches() -> list[Batch]:
+    """Two batches of 3 and 2 images of 6 x 5 pixels, most of class 0; the first has no pixel of class 2."""
+    generator = torch.Generator().manual_seed(5)
+    images = torch.randn(5, 1, 6, 5, generator=generator, dtype=torch.float64)
+    masks = (torch.rand(5, 6, 5, generator=generator) > 0.8).long()
+    masks[3:] += (torch.rand(2, 6, 5, generator=generator) > 0.9).long()
+    return list(zip(images.split([3, 2]), masks.split([3, 2]), strict=True))
+
+
+def numbers(model: ExtractorClassifier, images: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the features ``[B, H, W, D]``, and the weight and bias of the head."""
+    with torch.no_grad():
+        features = model.features(images)
+    return features.numpy(), model.last_layer.weight.detach().numpy(), model.last_layer.bias.detach().numpy()
+
+
+# --- FedIIR -----------------------------------------------------------------------------------------
+
+
+def loss_and_gradient(
+    features: np.ndarray, masks: np.ndarray, weight: np.ndarray, bias: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the mean over images of Dice loss and cross entropy, and its gradient by weight and bias."""
+    loss, by_weight, by_bias = 0.0, np.zeros_like(weight), np.zeros_like(bias)
+    for image, mask in zip(features.reshape(len(features), -1, FEATURES), masks.reshape(len(masks), -1), strict=True):
+        logits = np.array([weight @ pixel + bias for pixel in image])
+        chances = np.array([np.exp(row) / np.exp(row).sum() for row in logits])
+        true = np.eye(CLASSES)[mask]
+        tops = 2 * (chances * true).sum(axis=0) + SMOOTH
+        bottoms = chances.sum(axis=0) + true.sum(axis=0) + SMOOTH
+        loss += float((1 - tops / bottoms).mean()) - float((true * np.log(chances)).sum()) / len(mask)
+        for pixel, chance, one in zip(image, chances, true, strict=True):
+            by_chance = -(2 * one * bottoms - tops) / bottoms**2 / CLASSES
+            by_logits = chance * (by_chance - (by_chance * chance).sum()) + (chance - one) / len(mask)
+            by_weight += np.outer(by_logits, pixel)
+            by_bias += by_logits
+    count = len(features)
+    return loss / count, by_weight / count, by_bias / count
+
+
+def test_fediir_reports_the_gradient_of_the_whole_loss(model: ExtractorClassifier, batches: list[Batch]) -> None:
+    images, masks = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    _, by_weight, by_bias = loss_and_gradient(*(numbers(model, images)[:1]), masks.numpy(), *numbers(model, images)[1:])
+    for own in (batches, [(images, masks)], list(zip(images.split(1), masks.split(1), strict=True))):
+        report = make_objective("iir").report_received(model, see(model, own, SEGMENTATION), CLASSES)
+        assert np.allclose(report["gradient/classifier.weight"], by_weight, atol=1e-6)
+        assert np.allclose(report["gradient/classifier.bias"], by_bias, atol=1e-6)
+
+
+def test_fediirs_penalty_is_that_of_the_loop_and_so_is_its_gradient(
+    model: ExtractorClassifier, batches: list[Batch]
+) -> None:
+    images, masks = batches[1]
+    features, weight, bias = numbers(model, images)
+    mean = {"classifier.weight": torch.full(weight.shape, 0.1), "classifier.bias": torch.full(bias.shape, -0.2)}
+
+    def expected(weight: np.ndarray) -> float:
+        loss, by_weight, by_bias = loss_and_gradient(features, masks.numpy(), weight, bias)
+        return loss + 0.7 * float(((by_weight - 0.1) ** 2).sum() + ((by_bias + 0.2) ** 2).sum())
+
+    value = LocalAlignment(0.7, mean, task=SEGMENTATION).loss(model, images, masks)
+    assert float(value.detach()) == pytest.approx(expected(weight), rel=1e-5)
+    value.backward()
+    gradient = model.last_layer.weight.grad
+    assert gradient is not None
+    for place in ((0, 0), (1, 2), (2, 3)):
+        step = np.zeros_like(weight)
+        step[place] = 1e-5
+        slope = (expected(weight + step) - expected(weight - step)) / 2e-5
+        assert float(gradient[place]) == pytest.approx(slope, rel=1e-3, abs=1e-5)
+
+
+# --- FedDIM -----------------------------------------------------------------------------------------
+
+
+def test_feddim_reports_the_means_of_the_pixels_of_each_class(model: ExtractorClassifier, batches: list[Batch]) -> None:
+    sums, counts = np.zeros((CLASSES, FEATURES)), [0] * CLASSES
+    for images, masks in batches:
+        for feature, label in zip(
+            numbers(model, images)[0].reshape(-1, FEATURES), masks.flatten().tolist(), strict=True
+        ):
+            sums[label] += feature
+            counts[label] += 1
+    report = make_objective("dim").report_trained(model, see(model, batches, SEGMENTATION), CLASSES)
+    assert report["class_counts"].tolist() == counts
+    assert np.allclose(report["class_means"], [row / count for row, count in zip(sums, counts, strict=True)], atol=1e-6)
+
+
+def distance(target: str, feature: np.ndarray, weight: np.ndarray, centre: np.ndarray) -> float:
+    read = {"insight": (weight * feature).T, "feature": feature, "logit": weight @ feature}[target]
+    return float(((read - centre) ** 2).sum())
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("target", TARGETS)
+def test_feddims_penalty_weighs_the_classes_of_a_batch_equally(
+    model: ExtractorClassifier, batches: list[Batch], target: Any, at: int
+) -> None:
+    images, masks = batches[at]
+    features, weight, _ = numbers(model, images)
+    shape = {"insight": (FEATURES, CLASSES), "feature": (FEATURES,), "logit": (CLASSES,)}[target]
+    centres = torch.randn(CLASSES, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    by_class: dict[int, list[float]] = {}
+    for feature, label in zip(features.reshape(-1, FEATURES), masks.flatten().tolist(), strict=True):
+        by_class.setdefault(label, []).append(distance(target, feature, weight, centres[label].numpy()))
+    assert len(by_class) == 2 + at
+    expected = sum(sum(found) / len(found) for found in by_class.values()) / len(by_class)
+    present = torch.ones(CLASSES, dtype=torch.bool)
+    loss = local_insight(1.0, target, GlobalInsight(centres, present), SEGMENTATION).loss(model, images, masks)
+    plain = SEGMENTATION.loss(model(images).float(), masks)
+    assert float(loss - plain) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_gradient_of_feddims_penalty_is_that_of_its_definition(
+    model: ExtractorClassifier, batches: list[Batch]
+) -> None:
+    images, masks = batches[1]
+    centres = torch.randn(CLASSES, FEATURES, CLASSES, dtype=torch.float64)
+    local = local_insight(1.0, "insight", GlobalInsight(centres, torch.tensor([True, True, False])), SEGMENTATION)
+    (local.loss(model, images, masks) - SEGMENTATION.loss(model(images).float(), masks)).backward()
+    found = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    model.zero_grad()
+    insights = model.features(images).unsqueeze(-1) * model.last_layer.weight.t()
+    squares = (insights - centres[masks]).square().sum(dim=(-1, -2))
+    means = [squares[masks == label].mean() for label in range(2)]
+    (torch.stack(means).sum() / 3).backward()  # the third class is in the batch, but has no insight yet
+    for got, parameter in zip(found, model.parameters(), strict=True):
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        assert torch.allclose(got, expected, atol=1e-6)
+
+
+# --- local rounds -----------------------------------------------------------------------------------
+
+
+def shapes(dims: int = 2, size: int = 32, count: int = 8, batch: int = 4) -> list[Batch]:
+    """Return images whose bright blocks are of class 1."""
+    generator = torch.Generator().manual_seed(1)
+    coarse = torch.rand(count, *[size // 8] * dims, generator=generator) > 0.7
+    masks = coarse.long()
+    for axis in range(1, dims + 1):
+        masks = masks.repeat_interleave(8, dim=axis)
+    noise = torch.randn(count, 3, *[size] * dims, generator=generator)
+    images = noise * 0.2 + masks.unsqueeze(1)
+    return list(zip(images.split(batch), masks.split(batch), strict=True))
+
+
+def round_of(name: str, settings: dict[str, Any], data: list[Batch], dims: int = 2, epochs: int = 5) -> tuple[Any, ...]:
+    """Return the trained model, and its losses before and after a round with the method's own payload."""
+    shape = tuple(data[0][0].shape[1:])
+    model = build_model("monai_unet", 2, seed=1, channels=3, dims=dims, norm="batch")
+    objective = make_objective({"name": name, **settings})
+    model = objective.adapt(model, shape, 1)
+    exchange, received = objective.exchange(model, 2), {}
+    if exchange is not None and name in ("iir", "dim"):
+        report = objective.report_received(model, see(model, data, SEGMENTATION), 2)
+        report |= objective.report_trained(model, see(model, data, SEGMENTATION), 2)
+        exchange.begin_round(model.state_dict())
+        update = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
+        exchange.finish({"a": exchange.read("a", report, update)})
+        received = exchange.down()
+    before = evaluate(model, data, CPU, lambda: False, SEGMENTATION)
+    local = objective.local(received, model, SiteRound("a", 0, learning_rate=0.1, task=SEGMENTATION))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train_locally(model, local, [data] * epochs, optimizer, CPU, lambda: False, lambda epoch, loss: None)
+    return model, before, evaluate(model, data, CPU, lambda: False, SEGMENTATION)
+
+
+@pytest.mark.parametrize("name", ["erm", "prox", "sam", "scaffold", "mosam", "harmo", "am", "iir", "dim"])
+def test_a_local_round_reduces_the_loss(name: str) -> None:
+    model, before, after = round_of(name, {"normalize": True} if name == "harmo" else {}, shapes())
+    assert after.loss < before.loss
+    assert all(bool(value.isfinite().all()) for value in model.state_dict().values())
+
+
+@pytest.mark.parametrize("name", ["erm", "iir", "dim", "prox"])
+def test_volumes_are_learned_by_the_same_code(name: str) -> None:
+    _, before, after = round_of(name, {}, shapes(dims=3, size=16, count=4, batch=2), dims=3)
+    assert after.loss < before.loss
+    assert after.sums["true_positives_1"][1] == 4 * 16**3
+    assert math.isfinite(after.loss)
+
+
+def test_images_larger_than_those_of_training_are_judged_by_windows() -> None:
+    model = build_model("monai_unet", 2, seed=1, channels=3, norm="batch").eval()
+    images, masks = shapes(size=48, count=2)[0]
+    seen: list[tuple[int, ...]] = []
+    hook = model.register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape[2:])))
+    score = evaluate(model, [(images, masks)], CPU, lambda: False, SEGMENTATION, 32)
+    hook.remove()
+    assert set(seen) == {(32, 32)}
+    assert score.sums["true_positives_1"][1] == 2 * 48**2
+
+    def report(_: Any, batches: Any, classes: int) -> dict[str, torch.Tensor]:
+        return {"features": torch.cat([batch.features for batch in batches])}
+
+    tensors, judged = report_and_judge(report, model, [(images, masks)], 2, CPU, SEGMENTATION, 32)
+    assert tensors["features"].shape == (2, 48, 48, 16)
+    assert judged.loss == pytest.approx(score.loss, rel=1e-5)
+    assert judged.sums["dice"] == pytest.approx(score.sums["dice"], rel=1e-3)
+
+
+NEUTRAL = [
+    (name, dict(OBJECTIVES[name].neutral or {}))
+    for name in OBJECTIVES
+    if OBJECTIVES[name].neutral is not None and not OBJECTIVES[name].needs_labelled_images
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), NEUTRAL)
+def test_with_zero_strength_it_is_fedavg_bit_for_bit(name: str, settings: dict[str, Any]) -> None:
+    data = shapes(count=4, batch=2)
+    plain, *_ = round_of("erm", {}, data, epochs=1)
+    model, *_ = round_of(name, settings, data, epochs=1)
+    assert all(torch.equal(value, plain.state_dict()[key]) for key, value in model.state_dict().items())
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rsc", "sr"])
+def test_what_needs_one_class_per_image_is_refused(name: str) -> None:
+    plan = Plan(Protocol(dataset="vessels", target="drive", task="segmentation", objective={"name": name}), {})
+    with pytest.raises(SettingsError) as caught:
+        check_settings(FedAvgAggregator(), Plans(plan, plan))
+    assert str(caught.value) == f"objective '{name}' needs one class per image, which the task 'segmentation' has not."
+
+
+@pytest.fixture
+def volumes() -> Iterator[SegmentationSpec]:
+    spec = replace(VESSELS, name="volumes", channels=1, dims=3)
+    DATASETS.add(spec)
+    yield spec
+    DATASETS.remove("volumes")
+
+
+@pytest.mark.parametrize("name", ["harmo", "am"])
+def test_spectra_of_volumes_are_refused(name: str, volumes: SegmentationSpec) -> None:
+    plan = Plan(Protocol(dataset=volumes.name, target="drive", task="segmentation", objective={"name": name}), {})
+    with pytest.raises(SettingsError) as caught:
+        check_settings(FedAvgAggregator(), Plans(plan, plan))
+    assert str(caught.value) == f"objective '{name}' needs images with two sides, those of 'volumes' have 3."
