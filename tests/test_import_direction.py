@@ -11,7 +11,7 @@ PACKAGE = Path(fdg_plugins.__file__).parent
 # Low to high. A module imports from its own room and from rows below its own, never from its own row's other rooms.
 ROWS = (
     ("fdg_plugins", "errors", "naming", "randomness", "versions"),
-    ("values",),
+    ("values", "extras"),
     ("storage",),
     ("core",),
     ("plugins",),

@@ -30,23 +30,27 @@ from fdg_plugins.data.catalogue import (
     VLCS,
     DatasetSpec,
     ImageFolderSpec,
+    PairSample,
     RotatedSpec,
     Sample,
+    SegmentationSpec,
     dataset_spec,
 )
 from fdg_plugins.data.domains import DomainData, open_domain
-from fdg_plugins.data.image_files import ImageFiles
+from fdg_plugins.data.image_array import ArrayImages, ImageArray
+from fdg_plugins.data.image_files import DomainImages, ImageFiles
 from fdg_plugins.data.images import (
-    ArrayImages,
-    DomainImages,
     ImageBatches,
     evaluation_batches,
+    reported_batches,
     training_batches,
     training_epochs,
 )
+from fdg_plugins.data.pair_files import PairFiles
+from fdg_plugins.data.presets import PRESETS, check_preset
 from fdg_plugins.data.roots import DataRoot, find_data_root
-from fdg_plugins.data.rotated import ImageArray
 from fdg_plugins.data.soundness import Damaged, check_images, find_damaged, name_some, without_damaged
+from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.transforms import TrainingView, WholeView
 
 __all__ = [
@@ -55,6 +59,7 @@ __all__ = [
     "DOMAINNET_10",
     "OFFICE_HOME",
     "PACS",
+    "PRESETS",
     "ROTATED_DIGITS",
     "ROTATED_MNIST",
     "ROTATED_MNIST_7K",
@@ -66,21 +71,29 @@ __all__ = [
     "DatasetSpec",
     "DomainData",
     "DomainImages",
+    "Epochs",
     "ImageArray",
     "ImageBatches",
+    "ImageDataset",
     "ImageFiles",
     "ImageFolderSpec",
+    "ImageSource",
+    "PairFiles",
+    "PairSample",
     "RotatedSpec",
     "Sample",
+    "SegmentationSpec",
     "TrainingView",
     "WholeView",
     "check_images",
+    "check_preset",
     "dataset_spec",
     "evaluation_batches",
     "find_damaged",
     "find_data_root",
     "name_some",
     "open_domain",
+    "reported_batches",
     "training_batches",
     "training_epochs",
     "without_damaged",

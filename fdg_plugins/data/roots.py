@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, dataset_spec
+from fdg_plugins.data.catalogue import RotatedSpec, dataset_spec
 from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
 from fdg_plugins.errors import DataError
@@ -36,7 +36,7 @@ def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> 
                 public="its data root is not a folder.",
             )
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
-    if isinstance(spec, ImageFolderSpec):
+    if not isinstance(spec, RotatedSpec):
         if spec.name != DATASET:
             raise DataError(
                 f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to "

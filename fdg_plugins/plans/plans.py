@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fdg_plugins.data import dataset_spec
+from fdg_plugins.data import check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
 from fdg_plugins.models import check_model_name, input_channels
@@ -60,6 +60,7 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
         raise SettingsError(
             f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
         )
+    check_preset(protocol.preset, spec)
     if input_channels(protocol.model) != spec.channels:
         raise SettingsError(
             f"model (FDG_MODEL) is {protocol.model!r}, which takes {input_channels(protocol.model)} channels, "

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages of an optional extra, imported when they are used: importing some of them takes seconds."""
+
+from importlib import import_module
+from types import ModuleType
+
+from fdg_plugins.errors import SettingsError
+
+
+def load_extra(module: str, whose: str, extra: str = "medical") -> ModuleType:
+    """Return ``module``, a module of a package that the extra ``extra`` installs.
+
+    Raises SettingsError, naming ``whose`` use it is and how to install it, if the package is missing.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise SettingsError(
+            f"{whose} needs the package {package}, which is not installed: pip install 'fdg-plugins[{extra}]'.",
+            public=True,
+        ) from error
