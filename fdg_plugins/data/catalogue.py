@@ -99,13 +99,17 @@ class SegmentationSpec(DatasetSpec):
         super().__post_init__()
         if self.dims not in (2, 3):
             raise SettingsError(f"data set {self.name!r} has dims {self.dims}, expected 2 or 3.")
-        values = [value for of_class in self.mask_values for value in of_class]
-        if self.mask_values and (len(self.mask_values) != len(self.classes) or not all(self.mask_values)):
+        if self.mask_values:
+            self._check_mask_values()
+
+    def _check_mask_values(self) -> None:
+        if len(self.mask_values) != len(self.classes) or not all(self.mask_values):
             raise SettingsError(
                 f"data set {self.name!r} has mask_values for {len(self.mask_values)} classes, expected at least one "
                 f"value for each of its {len(self.classes)}."
             )
-        if len(set(values)) < len(values) or any(not 0 <= value <= LARGEST_MASK_VALUE for value in values):
+        values = sorted(value for of_class in self.mask_values for value in of_class)
+        if len(set(values)) < len(values) or values[0] < 0 or values[-1] > LARGEST_MASK_VALUE:
             raise SettingsError(
                 f"data set {self.name!r} has the mask_values {values}, expected each once, from 0 to "
                 f"{LARGEST_MASK_VALUE}."

@@ -111,17 +111,22 @@ class _Reader:
 
     def _file(self, named: str, place: str) -> str:
         """Return the path of a file, relative to the data set's folder."""
+        path = self._path(named, place)
+        for base in (self.path.parent, self.folder, self.root):
+            if is_file(base / path):
+                refuse_outside(self.root, base / path)
+                return PurePosixPath(os.path.relpath(base / path, self.folder)).as_posix()
+        raise self.error(f"{place} does not exist", shorten(named))
+
+    def _path(self, named: str, place: str) -> PurePosixPath:
+        """Return a path as the list names it, if it is a name that folders may have too."""
         check_names(self.path, self.public, [named])
         path = PurePosixPath(named)
         if path.is_absolute() or any(part.startswith(".") for part in path.parts):
             raise self.error(f"{place} is absolute, hidden or above the list, expected a relative path", shorten(named))
         if not path.name.lower().endswith(PAIR_SUFFIXES):
             raise self.error(f"{place} has another suffix, expected one of {', '.join(PAIR_SUFFIXES)}", shorten(named))
-        for base in (self.path.parent, self.folder, self.root):
-            if is_file(base / path):
-                refuse_outside(self.root, base / path)
-                return PurePosixPath(os.path.relpath(base / path, self.folder)).as_posix()
-        raise self.error(f"{place} does not exist", shorten(named))
+        return path
 
 
 def _has_no_label(entry: Any) -> bool:
