@@ -8,10 +8,12 @@ A site finds its data root, opens its domain once and builds a loader for every 
     check_images(data)
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
-``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``mnist``, ``digits`` and
-``rotated`` list the images, ``splits`` divides a domain and its parts, ``domains`` opens a domain, ``decoding`` reads
-a file, ``soundness`` finds damaged files, ``image_files`` caches decoded images, ``augmentation`` draws, ``colours``
-and ``transforms`` make views, ``images`` makes batches. The package reads only files below the data root.
+``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``data_lists``,
+``mnist``, ``digits`` and ``rotated`` list the images, ``splits`` divides a domain and its parts, ``domains`` opens a
+domain, ``decoding`` reads a file, ``soundness`` finds damaged files, ``augmentation`` draws, ``colours`` and
+``transforms`` make views. ``sources`` says what a source of images provides: ``image_files`` caches decoded images,
+``image_array`` has them in memory, and ``pair_files`` has images with masks, read by ``pair_reading`` and ``nifti`` and
+transformed by ``presets``. ``images`` makes batches of any source. The package reads only files below the data root.
 
 ``origins`` says where the data sets come from, and ``preparation`` prepares downloaded data on disk; a run needs
 neither.

@@ -9,12 +9,13 @@ import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import Sample
-from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
+from fdg_plugins.data.decoding import FORMATS, MOST_PIXELS, check_image, open_image, read_image
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.transforms import EpochViews, View, WholeView
 from fdg_plugins.errors import DataError
@@ -33,6 +34,8 @@ class _Place:
 @dataclass(frozen=True)
 class ImageFiles(ImageSource):
     """Images below ``folder``, of at most ``max_pixels``; caches decoded ones, up to ``memory`` bytes (0: none)."""
+
+    formats: ClassVar[tuple[str, ...]] = FORMATS
 
     folder: Path
     memory: int = field(default=0, compare=False)

@@ -9,14 +9,14 @@ the number of processes and threads nor the size of the memory changes a bit.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.decoding import MOST_PIXELS
-from fdg_plugins.data.pair_reading import PairForm
+from fdg_plugins.data.pair_reading import FORMATS, PairForm
 from fdg_plugins.data.presets import IMAGE, MASK, Preset
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.errors import DataError
@@ -31,6 +31,8 @@ MASK_BYTES, VALUE_BYTES = 2, 4
 
 class PairFiles(ImageSource):
     """Images and masks below ``folder``, transformed as ``preset`` says; ``memory`` bytes for transformed ones."""
+
+    formats: ClassVar[tuple[str, ...]] = (*FORMATS, "NIfTI")
 
     def __init__(
         self,

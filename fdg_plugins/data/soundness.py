@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fdg_plugins.data.catalogue import Sample
-from fdg_plugins.data.decoding import FORMATS, TooLargeError
+from fdg_plugins.data.decoding import TooLargeError
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.pair_reading import MaskError
 from fdg_plugins.errors import DataError
@@ -108,8 +108,9 @@ def _refusal(data: DomainData, damaged: Damaged) -> DataError:
             counts.append(f"{len(files):,} {what}")
             texts.append(f"{len(files):,} {what} ({name_some(files)})")
     of_domain = f"of the images of domain {data.domain!r}"
+    formats = ", ".join(data.images.formats)
     return DataError(
-        f"{of_domain} in {data.images.location}, {' and '.join(texts)}; expected undamaged {', '.join(FORMATS)} "
-        "files, or damaged_images 'leave_out' in the site's config.",
+        f"{of_domain} in {data.images.location}, {' and '.join(texts)}; expected undamaged {formats} files, or "
+        "damaged_images 'leave_out' in the site's config.",
         public=f"{of_domain}, {' and '.join(counts)}.",
     )

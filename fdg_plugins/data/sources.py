@@ -59,9 +59,11 @@ class ImageDataset(Dataset[Any], ABC):
 class ImageSource(ABC):
     """The images of a domain, identified by their samples.
 
-    ``reports_on_crops``: whether :meth:`reported` differs from :meth:`evaluation`.
+    ``formats``: those that its files may have. ``reports_on_crops``: whether :meth:`reported` differs from
+    :meth:`evaluation`.
     """
 
+    formats: ClassVar[tuple[str, ...]] = ()
     reports_on_crops: bool = False
 
     @abstractmethod

@@ -52,6 +52,7 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     protocol = _with_objective(protocol, {**layer.objective, **operator.objective})
     check_model_name(protocol.model)
     spec = dataset_spec(protocol.dataset)
+    check_preset(protocol.preset, spec)
     if protocol.target not in spec.domains:
         raise SettingsError(
             f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."
@@ -60,7 +61,6 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
         raise SettingsError(
             f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
         )
-    check_preset(protocol.preset, spec)
     if input_channels(protocol.model) != spec.channels:
         raise SettingsError(
             f"model (FDG_MODEL) is {protocol.model!r}, which takes {input_channels(protocol.model)} channels, "

@@ -156,8 +156,7 @@ def test_a_mask_of_one_class_is_cropped_anywhere(root: Path, value: int) -> None
 
 
 @pytest.mark.parametrize("preset", ["photo", "photo_patches", "mri_patches"])
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("memory", [0, 30_000, 2**20])
+@pytest.mark.parametrize(("workers", "memory"), [(2, 0), (0, 30_000), (2, 2**20)])
 def test_workers_memory_and_repetition_change_no_bit(root: Path, preset: str, workers: int, memory: int) -> None:
     reference = opened(root, preset=preset)
     data = opened(root, preset=preset, image_memory=memory)

@@ -337,6 +337,7 @@ def test_a_damaged_image_or_mask_stops_the_site_or_leaves_the_pair_out(
     with pytest.raises(DataError, match=own) as caught:
         check_images(data)
     assert caught.value.public == f"of the images of domain 'left', {public}."
+    assert "expected undamaged JPEG, PNG, TIFF, NIfTI files, or damaged_images" in str(caught.value)
     assert find_damaged(data).files == {"left/images/03.png"}
     rest, damaged = without_damaged(data, lambda files: opened(domain, left_out=files))
     assert (len(rest.test), rest.left_out) == (COUNT - 1, ("left/images/03.png",))
