@@ -8,10 +8,12 @@ A site finds its data root, opens its domain once and builds a loader for every 
     check_images(data)
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
-``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``mnist``, ``digits`` and
-``rotated`` list the images, ``splits`` divides a domain and its parts, ``domains`` opens a domain, ``decoding`` reads
-a file, ``soundness`` finds damaged files, ``image_files`` caches decoded images, ``augmentation`` draws, ``colours``
-and ``transforms`` make views, ``images`` makes batches. The package reads only files below the data root.
+``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``data_lists``,
+``mnist``, ``digits`` and ``rotated`` list the images, ``splits`` divides a domain and its parts, ``domains`` opens a
+domain, ``decoding`` reads a file, ``soundness`` finds damaged files, ``augmentation`` draws, ``colours`` and
+``transforms`` make views. ``sources`` says what a source of images provides: ``image_files`` caches decoded images,
+``image_array`` has them in memory, and ``pair_files`` has images with masks, read by ``pair_reading`` and ``nifti`` and
+transformed by ``presets``. ``images`` makes batches of any source. The package reads only files below the data root.
 
 ``origins`` says where the data sets come from, and ``preparation`` prepares downloaded data on disk; a run needs
 neither.
@@ -30,23 +32,27 @@ from fdg_plugins.data.catalogue import (
     VLCS,
     DatasetSpec,
     ImageFolderSpec,
+    PairSample,
     RotatedSpec,
     Sample,
+    SegmentationSpec,
     dataset_spec,
 )
 from fdg_plugins.data.domains import DomainData, open_domain
-from fdg_plugins.data.image_files import ImageFiles
+from fdg_plugins.data.image_array import ArrayImages, ImageArray
+from fdg_plugins.data.image_files import DomainImages, ImageFiles
 from fdg_plugins.data.images import (
-    ArrayImages,
-    DomainImages,
     ImageBatches,
     evaluation_batches,
+    reported_batches,
     training_batches,
     training_epochs,
 )
+from fdg_plugins.data.pair_files import PairFiles
+from fdg_plugins.data.presets import PRESETS, check_preset
 from fdg_plugins.data.roots import DataRoot, find_data_root
-from fdg_plugins.data.rotated import ImageArray
 from fdg_plugins.data.soundness import Damaged, check_images, find_damaged, name_some, without_damaged
+from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.transforms import TrainingView, WholeView
 
 __all__ = [
@@ -55,6 +61,7 @@ __all__ = [
     "DOMAINNET_10",
     "OFFICE_HOME",
     "PACS",
+    "PRESETS",
     "ROTATED_DIGITS",
     "ROTATED_MNIST",
     "ROTATED_MNIST_7K",
@@ -66,21 +73,29 @@ __all__ = [
     "DatasetSpec",
     "DomainData",
     "DomainImages",
+    "Epochs",
     "ImageArray",
     "ImageBatches",
+    "ImageDataset",
     "ImageFiles",
     "ImageFolderSpec",
+    "ImageSource",
+    "PairFiles",
+    "PairSample",
     "RotatedSpec",
     "Sample",
+    "SegmentationSpec",
     "TrainingView",
     "WholeView",
     "check_images",
+    "check_preset",
     "dataset_spec",
     "evaluation_batches",
     "find_damaged",
     "find_data_root",
     "name_some",
     "open_domain",
+    "reported_batches",
     "training_batches",
     "training_epochs",
     "without_damaged",

@@ -4,12 +4,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.registry import Registry
+
+LARGEST_MASK_VALUE = 65_535
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -18,10 +20,10 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 class DatasetSpec:
     """The record of a data set; the position of a class in ``classes`` is its label at every site.
 
-    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the files below a data root; it is empty if
-    ``needs_data_root`` is false, because an installed package then supplies the images. The ``families`` of the data
-    set determine the protocol and the method settings; ``protocol`` and ``stand_in_protocol`` override some of them.
-    ``task`` names the task of its labels (``fdg_plugins.tasks``).
+    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the
+    files below a data root; it is empty if ``needs_data_root`` is false, because an installed package then supplies the
+    images. The ``families`` of the data set determine the protocol and the method settings; ``protocol`` and
+    ``stand_in_protocol`` override some of them. ``task`` names the task of its labels (``fdg_plugins.tasks``).
     """
 
     name: str
@@ -69,6 +71,8 @@ class ImageFolderSpec(DatasetSpec):
     ``known_bad`` lists images to leave out everywhere, as ``<domain>/<class>/<file name without suffix>``.
     """
 
+    layout: ClassVar[str] = "<class>/*.jpg"
+
     channels: int = 3
     known_bad: tuple[str, ...] = ()
 
@@ -83,11 +87,39 @@ class SegmentationSpec(DatasetSpec):
     number. ``preset`` names the transforms from a file to the network's input (``fdg_plugins.data.presets``).
     """
 
+    layout: ClassVar[str] = "images/* and masks/*"
+
     task: str = "segmentation"
     family: str | None = "segmentation"
     channels: int = 3
     preset: str = "photo"
     mask_values: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dims not in (2, 3):
+            raise SettingsError(f"data set {self.name!r} has dims {self.dims}, expected 2 or 3.")
+        if self.mask_values:
+            self._check_mask_values()
+
+    def _check_mask_values(self) -> None:
+        if len(self.mask_values) != len(self.classes) or not all(self.mask_values):
+            raise SettingsError(
+                f"data set {self.name!r} has mask_values for {len(self.mask_values)} classes, expected at least one "
+                f"value for each of its {len(self.classes)}."
+            )
+        values = sorted(value for of_class in self.mask_values for value in of_class)
+        if len(set(values)) < len(values) or values[0] < 0 or values[-1] > LARGEST_MASK_VALUE:
+            raise SettingsError(
+                f"data set {self.name!r} has the mask_values {values}, expected each once, from 0 to "
+                f"{LARGEST_MASK_VALUE}."
+            )
+
+    @property
+    def class_of_value(self) -> dict[int, int]:
+        """The class number that each value in a mask file stands for."""
+        listed = self.mask_values or tuple((number,) for number in range(len(self.classes)))
+        return {value: number for number, values in enumerate(listed) for value in values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +153,16 @@ class Sample:
     def stem(self) -> str:
         """The path without the suffix of the file name, e.g. ``photo/dog/056_0001``."""
         return without_suffix(self.file)
+
+
+@dataclass(frozen=True)
+class PairSample(Sample):
+    """An image with a mask, the POSIX path below the data set's folder; its pixels have classes, and ``label`` is 0.
+
+    Paths of a data list may begin with ``../``; all are below the data root.
+    """
+
+    mask: str
 
 
 def without_suffix(file: str) -> str:
@@ -251,8 +293,8 @@ VESSELS = SegmentationSpec(
     name="vessels",
     folder="vessels",
     title="Retinal vessels",
-    reference="Staal et al., IEEE TMI 23(4), 2004 (DRIVE); Hoover, Kouznetsova, Goldbaum, IEEE TMI 19(3), 2000 (STARE); "
-    "Fraz et al., IEEE TBME 59(9), 2012 (CHASE_DB1); Budai et al., Int. J. Biomed. Imaging, 2013 (HRF)",
+    reference="Staal et al., IEEE TMI 23(4), 2004 (DRIVE); Hoover, Kouznetsova, Goldbaum, IEEE TMI 19(3), 2000 "
+    "(STARE); Fraz et al., IEEE TBME 59(9), 2012 (CHASE_DB1); Budai et al., Int. J. Biomed. Imaging, 2013 (HRF)",
     domains=("chase_db1", "drive", "hrf", "stare"),
     classes=("background", "vessel"),
     mask_values=((0,), (255,)),

@@ -5,10 +5,14 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, Sample
+from fdg_plugins.data.catalogue import ImageFolderSpec, Sample, SegmentationSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import visible
+
+FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
+"""The data sets whose images are files in folders of their domains."""
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -16,27 +20,36 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 
-def existing_folders(data_root: Path, spec: ImageFolderSpec, domain: str) -> Path:
-    """Return the resolved data root; raise DataError unless the folders down to the domain's exist."""
+def existing_root(data_root: Path, spec: FolderSpec, domain: str) -> Path:
+    """Return the resolved data root; raise DataError unless it and the data set's folder exist."""
     root = data_root.resolve() if is_folder(data_root) else data_root
-    layout = f"<data root>/{spec.folder}/{domain}/<class>/*.jpg"
-    for what, folder, public in (
+    places = (
         ("data root", root, "its data root is not a folder."),
-        (
-            f"folder of data set {spec.name}",
-            root / spec.folder,
-            f"data set {spec.name!r} is not in its data root.",
-        ),
-        (
-            f"folder of domain {domain}",
-            root / spec.folder / domain,
-            f"domain {domain!r} of data set {spec.name!r} is not in its data root.",
-        ),
-    ):
-        if not is_folder(folder):
-            raise DataError(f"{what} {folder} is not a folder; expected the layout {layout}.", public=public)
-        refuse_outside(root, folder)
+        (f"folder of data set {spec.name}", root / spec.folder, f"data set {spec.name!r} is not in its data root."),
+    )
+    for what, folder, public in places:
+        _check_folder(root, folder, what, spec, domain, public)
     return root
+
+
+def existing_folders(data_root: Path, spec: FolderSpec, domain: str) -> Path:
+    """Return the resolved data root; raise DataError unless the folders down to the domain's exist."""
+    root = existing_root(data_root, spec, domain)
+    check_domain_folder(root, spec, domain)
+    return root
+
+
+def check_domain_folder(root: Path, spec: FolderSpec, domain: str) -> None:
+    """Raise DataError unless the domain's folder exists below the resolved data root."""
+    public = f"domain {domain!r} of data set {spec.name!r} is not in its data root."
+    _check_folder(root, root / spec.folder / domain, f"folder of domain {domain}", spec, domain, public)
+
+
+def _check_folder(root: Path, folder: Path, what: str, spec: FolderSpec, domain: str, public: str) -> None:
+    if not is_folder(folder):
+        layout = f"<data root>/{spec.folder}/{domain}/{spec.layout}"
+        raise DataError(f"{what} {folder} is not a folder; expected the layout {layout}.", public=public)
+    refuse_outside(root, folder)
 
 
 def list_domain(root: Path, spec: ImageFolderSpec, domain: str) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
@@ -46,7 +59,7 @@ def list_domain(root: Path, spec: ImageFolderSpec, domain: str) -> tuple[tuple[S
     found: list[Sample] = []
     skipped: list[str] = []
     for label, name in enumerate(spec.classes):
-        files = _image_names(root, folder / name, f"class {name!r} of domain {domain!r}")
+        files = image_names(root, folder / name, f"class {name!r} of domain {domain!r}")
         listed = [Sample(f"{domain}/{name}/{file}", label) for file in files]
         kept = [sample for sample in listed if sample.stem not in spec.known_bad]
         if not kept:
@@ -78,10 +91,14 @@ def _check_classes(root: Path, folder: Path, spec: ImageFolderSpec, domain: str)
         refuse_outside(root, folder / name)
 
 
-def _image_names(root: Path, folder: Path, where: str) -> list[str]:
-    """Return the names of the image files in a class folder, in no particular order."""
-    entries = [entry for entry in _entries(folder, where) if entry.name.lower().endswith(IMAGE_SUFFIXES)]
-    _check_names(folder, where, (entry.name for entry in entries))
+def image_names(root: Path, folder: Path, where: str, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
+    """Return the names of the files with one of the ``suffixes`` in a folder, in no particular order.
+
+    Hidden files are ignored. Raises DataError for names that are unusable, links that leave the data root, and anything
+    that is not a regular file; its public text calls the folder ``where``.
+    """
+    entries = [entry for entry in _entries(folder, where) if entry.name.lower().endswith(suffixes)]
+    check_names(folder, where, (entry.name for entry in entries))
     for entry in entries:
         if entry.is_symlink():
             refuse_outside(root, Path(entry.path))
@@ -93,7 +110,8 @@ def _image_names(root: Path, folder: Path, where: str) -> list[str]:
     return [entry.name for entry in entries]
 
 
-def _check_names(folder: Path, where: str, names: Iterable[str]) -> None:
+def check_names(folder: Path, where: str, names: Iterable[str]) -> None:
+    """Raise DataError for names of files that are not UTF-8 or have control characters."""
     if unusable := sorted(name for name in names if _UNUSABLE.search(name)):
         raise DataError(
             f"folder {folder} has {len(unusable):,} image files, such as {visible(unusable[0])}, whose names are no "

@@ -6,13 +6,18 @@ freed when the images are no longer referenced; nothing decoded is written to di
 """
 
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
+import torch
 
-from fdg_plugins.data.decoding import MOST_PIXELS, open_image, read_image
+from fdg_plugins.data.catalogue import Sample
+from fdg_plugins.data.decoding import FORMATS, MOST_PIXELS, check_image, open_image, read_image
+from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
+from fdg_plugins.data.transforms import EpochViews, View, WholeView
 from fdg_plugins.errors import DataError
 
 CHANNELS = 3
@@ -27,13 +32,32 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class ImageFiles:
+class ImageFiles(ImageSource):
     """Images below ``folder``, of at most ``max_pixels``; caches decoded ones, up to ``memory`` bytes (0: none)."""
+
+    formats: ClassVar[tuple[str, ...]] = FORMATS
 
     folder: Path
     memory: int = field(default=0, compare=False)
     max_pixels: int = field(default=MOST_PIXELS, compare=False)
     _places: dict[str, _Place | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def location(self) -> str:
+        """The folder."""
+        return str(self.folder)
+
+    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> "DomainImages":
+        """Return the augmented views of each epoch."""
+        return DomainImages(self, samples, EpochViews(image_size, len(samples), epochs))
+
+    def evaluation(self, samples: Sequence[Sample], image_size: int) -> "DomainImages":
+        """Return the whole images, resized only."""
+        return DomainImages(self, samples, [WholeView(image_size)])
+
+    def check(self, sample: Sample) -> None:
+        """Decode the image."""
+        check_image(self.folder / sample.file, self.max_pixels)
 
     def reserve(self, files: Iterable[str]) -> None:
         """Reserve memory for the ``files`` that have none yet, in their order, as far as it suffices.
@@ -79,6 +103,37 @@ class ImageFiles:
     def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path, int, int]]:
         """Return the state for another process, without the cached images, which would be copied."""
         return ImageFiles, (self.folder, 0, self.max_pixels)
+
+
+class DomainImages(ImageDataset):
+    """Samples as ``(image uint8 [3, S, S], label)``: first all through the first view, then all through the second.
+
+    ``views`` may have any length. A view maps the pixels, uint8 ``[H, W, 3]``, and the position ``i`` of a sample to
+    the image. Raises DataError, naming the file, if an image cannot be read.
+    """
+
+    def __init__(self, images: "ImageFiles", samples: Sequence[Sample], views: Sequence[View]) -> None:
+        images.reserve(sample.file for sample in samples)
+        self.images = images
+        self.samples = tuple(samples)
+        self.views = views
+
+    def __len__(self) -> int:
+        return len(self.samples) * len(self.views)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        number, position = divmod(index, len(self.samples))
+        sample = self.samples[position]
+        image = self.views[number](self.images.read(sample.file), position)
+        return torch.from_numpy(np.ascontiguousarray(image)), sample.label
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
+        """Return a whole batch, images ``[B, 3, S, S]`` and labels ``[B]``, or the error as a value."""
+        try:
+            images, labels = zip(*(self[index] for index in indices), strict=True)
+        except DataError as error:
+            return DataError(str(error), public=error.public)
+        return torch.stack(images), torch.tensor(labels, dtype=torch.int64)
 
 
 def _shape_of(path: Path, max_pixels: int) -> tuple[int, int, int] | None:

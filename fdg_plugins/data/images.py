@@ -1,114 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of images, from files or from memory; every tensor depends only on the seed and its scope.
 
-Neither the order of reading nor the number of worker processes or threads changes a single bit: the random draws of
-sample ``i`` are row ``i`` of one table, and a separate generator shuffles. Images held in an array are not augmented
-and are batched by indexing.
+Neither the order of reading nor the number of worker processes or threads changes a single bit: the random draws of a
+sample depend on its position only, and a separate generator shuffles. The domain's source of images makes the datasets.
 """
 
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
-import numpy as np
 import torch
-from torch.nn.functional import interpolate
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Sampler
 
 from fdg_plugins.core.steps import batches_per_epoch
 from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.domains import DomainData
-from fdg_plugins.data.image_files import ImageFiles
-from fdg_plugins.data.rotated import ImageArray
-from fdg_plugins.data.transforms import TrainingView, WholeView, checked_size, normalised
+from fdg_plugins.data.sources import Epochs, ImageDataset, Scope
+from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import torch_generator
-from fdg_plugins.tasks import DEFAULT_TASK, Task
 
-Scope = tuple[str | int, ...]
-View = Callable[[np.ndarray, int], np.ndarray]
 CPU = torch.device("cpu")
-
-
-class DomainImages(Dataset[tuple[torch.Tensor, Any]]):
-    """Samples as ``(image uint8 [3, S, S], target)``: first all through the first view, then all through the second.
-
-    ``views`` may have any length. A view maps the pixels, uint8 ``[H, W, 3]``, and the position ``i`` of a sample to
-    the image. Raises DataError, naming the file, if an image cannot be read.
-    """
-
-    def __init__(
-        self, images: ImageFiles, samples: Sequence[Sample], views: Sequence[View], task: Task = DEFAULT_TASK
-    ) -> None:
-        images.reserve(sample.file for sample in samples)
-        self.task = task
-        self.images = images
-        self.samples = tuple(samples)
-        self.views = views
-
-    def __len__(self) -> int:
-        return len(self.samples) * len(self.views)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, Any]:
-        number, position = divmod(index, len(self.samples))
-        sample = self.samples[position]
-        target = self.task.target_of(sample, self.images.read)
-        image, target = self.task.view(self.views[number], self.images.read(sample.file), target, position)
-        return torch.from_numpy(np.ascontiguousarray(image)), target
-
-    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
-        """Return a whole batch, images ``[B, 3, S, S]`` and the task's targets, or the error as a value.
-
-        An error raised in a worker process would carry the worker's whole traceback as its text.
-        """
-        try:
-            images, targets = zip(*(self[index] for index in indices), strict=True)
-        except DataError as error:
-            return DataError(str(error), public=error.public)
-        return torch.stack(images), self.task.collate(targets)
-
-
-class ArrayImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Samples in memory as ``(image float32 [1, S, S] in [0, 1], label)``, resized only if their size differs.
-
-    The whole sequence of samples is repeated ``times`` times.
-    """
-
-    def __init__(self, array: ImageArray, samples: Sequence[Sample], image_size: int, times: int = 1) -> None:
-        self.pixels = array.pixels
-        self.rows = torch.tensor([array.rows[sample.file] for sample in samples], dtype=torch.int64)
-        self.labels = torch.tensor([sample.label for sample in samples], dtype=torch.int64)
-        self.image_size = checked_size(image_size)
-        self.times = times
-
-    def __len__(self) -> int:
-        return len(self.rows) * self.times
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        images, labels = self.__getitems__([index])
-        return images[0], labels[0]
-
-    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a whole batch, images ``[B, 1, S, S]`` and labels ``[B]``, which needs no collating."""
-        chosen = torch.tensor(indices, dtype=torch.int64) % max(len(self.rows), 1)
-        images = self.pixels[self.rows[chosen]].unsqueeze(1).float().div_(255.0)
-        if images.shape[-1] != self.image_size:
-            images = interpolate(images, [self.image_size] * 2, mode="bilinear", antialias=True)
-        return images, self.labels[chosen]
 
 
 class ImageBatches(DataLoader[Any]):
     """A DataLoader of ``(images float32 [B, C, S, S], targets)`` on a device, from a dataset of whole batches.
 
-    Views of files are transferred to the device as 8-bit values and normalised there. A DataError returned by the
-    dataset is raised here, with its own text.
+    Images of 8 bits are transferred to the device as such and normalised there. A DataError returned by the dataset is
+    raised here, with its own text.
     """
 
-    def __init__(
-        self, dataset: "DomainImages | ArrayImages", workers: int, device: torch.device, **batching: Any
-    ) -> None:
-        workers = workers if isinstance(dataset, DomainImages) else 0
+    def __init__(self, dataset: ImageDataset, workers: int, device: torch.device, **batching: Any) -> None:
+        workers = 0 if dataset.in_memory else workers
         super().__init__(
             dataset,
             num_workers=workers,
@@ -170,37 +94,6 @@ class ConsecutiveEpochs(Sampler[list[int]]):
                 yield [number * epoch.count + index for index in batch]
 
 
-class EpochViews(Sequence[View]):
-    """The augmented views of consecutive epochs, each made on demand because its table of draws takes memory."""
-
-    def __init__(self, image_size: int, num_samples: int, *, seed: int, scope: Scope, epochs: int) -> None:
-        self.image_size = checked_size(image_size)
-        self.num_samples = num_samples
-        self.seed = seed
-        self.scope = scope
-        self.epochs = epochs
-        self._last: tuple[int, View] | None = None
-
-    def __len__(self) -> int:
-        return self.epochs
-
-    @overload
-    def __getitem__(self, number: int) -> View: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[View]: ...
-
-    def __getitem__(self, number: int | slice) -> View | Sequence[View]:
-        if isinstance(number, slice):
-            return [self[at] for at in range(*number.indices(self.epochs))]
-        if not 0 <= number < self.epochs:
-            raise IndexError(number)
-        if self._last is None or self._last[0] != number:
-            view = TrainingView(self.image_size, self.num_samples, seed=self.seed, scope=(*self.scope, number))
-            self._last = (number, view)
-        return self._last[1]
-
-
 def training_epochs(
     data: DomainData,
     *,
@@ -223,7 +116,7 @@ def training_epochs(
     def epoch_of(number: int) -> ShuffledBatches:
         return ShuffledBatches(len(data.train), batch_size, seed=seed, scope=(*scope, number))
 
-    dataset = _training_images(data, image_size, seed, scope, epochs)
+    dataset = data.images.training(data.train, image_size, Epochs(seed, scope, epochs))
     sampler = ConsecutiveEpochs(epoch_of, epochs)
     generator = torch_generator(seed, "workers")
     batches = iter(ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator))
@@ -249,7 +142,7 @@ def training_batches(
     """
     _check_loading(batch_size, workers)
     return ImageBatches(
-        _training_images(data, image_size, seed, scope),
+        data.images.training(data.train, image_size, Epochs(seed, scope)),
         workers,
         device,
         batch_sampler=ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope),
@@ -266,34 +159,41 @@ def evaluation_batches(
     workers: int = 0,
     device: torch.device = CPU,
 ) -> ImageBatches:
-    """Return ``samples`` of ``data`` in batches, in their order, resized only.
+    """Return ``samples`` of ``data`` in batches, in their order, without augmentation.
 
-    The last batch may be smaller; without samples there are no batches. Images held in an array need no workers.
-    Raises SettingsError for a ``batch_size`` below 1 or a negative number of ``workers``.
+    The last batch may be smaller, and all are if the images are large; without samples there are no batches. Images
+    held in an array need no workers. Raises SettingsError for a ``batch_size`` below 1 or a negative number of
+    ``workers``.
     """
     _check_loading(batch_size, workers)
-    dataset: DomainImages | ArrayImages
-    if isinstance(data.images, ImageArray):
-        dataset = ArrayImages(data.images, samples, image_size)
-    else:
-        dataset = DomainImages(data.images, samples, [WholeView(image_size)], data.task)
+    return _in_order(data.images.evaluation(samples, image_size), batch_size, workers, device)
+
+
+def reported_batches(
+    data: DomainData,
+    *,
+    image_size: int,
+    batch_size: int,
+    seed: int,
+    scope: Scope,
+    workers: int = 0,
+    device: torch.device = CPU,
+) -> ImageBatches:
+    """Return the training images of ``data`` in batches, in their order, as methods report on them.
+
+    They are those of :func:`evaluation_batches`, unless a site trains on crops: then they are one crop of each image,
+    drawn by ``seed`` and ``scope``. Raises as :func:`evaluation_batches` does.
+    """
+    _check_loading(batch_size, workers)
+    dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
+    return _in_order(dataset, batch_size, workers, device)
+
+
+def _in_order(dataset: ImageDataset, batch_size: int, workers: int, device: torch.device) -> ImageBatches:
+    if dataset.largest_batch is not None:
+        batch_size = min(batch_size, dataset.largest_batch)
     generator = torch_generator(0, "evaluation", "workers")
     return ImageBatches(dataset, workers, device, batch_size=batch_size, generator=generator)
-
-
-def _training_images(
-    data: DomainData, image_size: int, seed: int, scope: Scope, epochs: int | None = None
-) -> DomainImages | ArrayImages:
-    """Return the training images: once, or once per epoch; the epoch's number then becomes the end of the scope."""
-    count = len(data.train)
-    if isinstance(data.images, ImageArray):
-        return ArrayImages(data.images, data.train, image_size, times=1 if epochs is None else epochs)
-    views: Sequence[View]
-    if epochs is None:
-        views = [TrainingView(image_size, count, seed=seed, scope=scope)]
-    else:
-        views = EpochViews(image_size, count, seed=seed, scope=scope, epochs=epochs)
-    return DomainImages(data.images, data.train, views, data.task)
 
 
 def _as_it_is(batch: Any) -> Any:

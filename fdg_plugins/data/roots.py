@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, dataset_spec
+from fdg_plugins.data.catalogue import DatasetSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
 from fdg_plugins.errors import DataError
@@ -32,7 +32,7 @@ def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> 
     if data_root is not None:
         _refuse_missing(data_root)
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
-    if isinstance(spec, ImageFolderSpec):
+    if not isinstance(spec, RotatedSpec):
         _refuse_undrawn(spec)
         return DataRoot(ensure_stand_in(cache), stand_in=True)
     return DataRoot(None, stand_in=True)
@@ -46,7 +46,7 @@ def _refuse_missing(data_root: Path) -> None:
         )
 
 
-def _refuse_undrawn(spec: ImageFolderSpec) -> None:
+def _refuse_undrawn(spec: DatasetSpec) -> None:
     """Raise DataError for a data set without a stand-in, which needs a data root."""
     if spec.name != DATASET:
         raise DataError(

@@ -9,23 +9,15 @@ Differences: DomainBed rotates each image with Pillow; here, all are rotated at 
 pixels differently. DomainBed takes the order from the run's seed; here, it is the same in all runs.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from fdg_plugins.data.catalogue import RotatedSpec, Sample
+from fdg_plugins.data.image_array import ImageArray
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
-
-
-@dataclass(frozen=True, eq=False)
-class ImageArray:
-    """Images in memory, ``pixels: uint8 [N, S, S]``; ``rows`` maps the ``file`` of a sample to its row."""
-
-    pixels: torch.Tensor
-    rows: Mapping[str, int]
 
 
 def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tuple[ImageArray, tuple[Sample, ...]]:

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find the unusable images of a domain: every image is decoded before a run, so that none makes a round fail.
 
-An image is damaged if Pillow refuses to decode it: an empty or truncated file, a file that is not an image, most
-garbled files. A JPEG with a garbled middle may still be decoded, to wrong pixels, as in any viewer; it counts as sound.
+An image is damaged if Pillow, or nibabel, refuses to decode it: an empty or truncated file, a file that is not an
+image, most garbled files; a mask is decoded with its image. A JPEG with a garbled middle may still be decoded, to wrong
+pixels, as in any viewer; it counts as sound.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from fdg_plugins.data.decoding import FORMATS, TooLargeError, check_image
+from fdg_plugins.data.catalogue import Sample
+from fdg_plugins.data.decoding import TooLargeError
 from fdg_plugins.data.domains import DomainData
-from fdg_plugins.data.image_files import ImageFiles
+from fdg_plugins.data.pair_reading import MaskError
 from fdg_plugins.errors import DataError
 
 SHOWN = 10
@@ -19,32 +21,45 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Damaged:
-    """Files, named as samples name them, that cannot be read, and files with more than the allowed number of pixels."""
+    """Images, named as samples name them: which cannot be read, have too many pixels, or a mask that does not fit.
+
+    ``masks`` maps the last to what their masks have, and what was expected. An image whose mask cannot be read cannot
+    be read either.
+    """
 
     unreadable: tuple[str, ...] = ()
     too_large: tuple[str, ...] = ()
+    masks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> frozenset[str]:
         """All damaged files."""
-        return frozenset((*self.unreadable, *self.too_large))
+        return frozenset((*self.unreadable, *self.too_large, *self.masks))
+
+    def and_also(self, more: "Damaged") -> "Damaged":
+        """Return the images of both."""
+        return Damaged(
+            (*self.unreadable, *more.unreadable), (*self.too_large, *more.too_large), {**self.masks, **more.masks}
+        )
 
 
 def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
     """Decode all images of ``data`` except those known to be ``sound``; return those that cannot be used."""
-    if not isinstance(data.images, ImageFiles):
-        return Damaged()  # read as a whole when the domain was opened
-    unreadable, too_large = [], []
-    for file in _files(data):
+    unreadable: list[str] = []
+    too_large: list[str] = []
+    masks: dict[str, str] = {}
+    for file, sample in _samples(data).items():
         if file in sound:
             continue
         try:
-            check_image(data.images.folder / file, data.images.max_pixels)
+            data.images.check(sample)
         except TooLargeError:
             too_large.append(file)
+        except MaskError as error:
+            masks[file] = error.reason
         except DataError:
             unreadable.append(file)
-    return Damaged(tuple(unreadable), tuple(too_large))
+    return Damaged(tuple(unreadable), tuple(too_large), masks)
 
 
 def check_images(data: DomainData) -> None:
@@ -62,8 +77,8 @@ def without_damaged(data: DomainData, reopen: Callable[[frozenset[str]], DomainD
     sound: set[str] = set()
     found = Damaged()
     while (more := find_damaged(data, sound)).files:
-        sound.update(set(_files(data)) - more.files)
-        found = Damaged((*found.unreadable, *more.unreadable), (*found.too_large, *more.too_large))
+        sound.update(set(_samples(data)) - more.files)
+        found = found.and_also(more)
         data = reopen(found.files)
     return data, found
 
@@ -75,21 +90,27 @@ def name_some(files: Iterable[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def _files(data: DomainData) -> list[str]:
-    return list(dict.fromkeys(sample.file for sample in (*data.train, *data.validation, *data.test)))
+def _samples(data: DomainData) -> dict[str, Sample]:
+    """Return every image of the domain once, by file, in the order training, validation, test."""
+    return {sample.file: sample for sample in (*data.train, *data.validation, *data.test)}
 
 
 def _refusal(data: DomainData, damaged: Damaged) -> DataError:
     """Return the error for unusable images: with their names for the site's own log, only counted in public."""
-    folder = data.images.folder if isinstance(data.images, ImageFiles) else ""
     counts, texts = [], []
-    for files, what in ((damaged.unreadable, "cannot be read"), (damaged.too_large, "with too many pixels")):
+    masks = tuple(f"{file}: {reason}" for file, reason in damaged.masks.items())
+    for files, what in (
+        (damaged.unreadable, "cannot be read"),
+        (damaged.too_large, "with too many pixels"),
+        (masks, "with a mask that does not fit"),
+    ):
         if files:
             counts.append(f"{len(files):,} {what}")
             texts.append(f"{len(files):,} {what} ({name_some(files)})")
     of_domain = f"of the images of domain {data.domain!r}"
+    formats = ", ".join(data.images.formats)
     return DataError(
-        f"{of_domain} in {folder}, {' and '.join(texts)}; expected undamaged {', '.join(FORMATS)} files, or "
+        f"{of_domain} in {data.images.location}, {' and '.join(texts)}; expected undamaged {formats} files, or "
         "damaged_images 'leave_out' in the site's config.",
         public=f"{of_domain}, {' and '.join(counts)}.",
     )

@@ -99,9 +99,26 @@ def listed_split(
             public=f"its lists of training and validation images of domain {domain!r} have {len(overlap):,} images in "
             "common; expected none.",
         )
-    parts = (train, validation, _without(test, (*train, *validation)))
-    kept = set(_thinned(parts, spec, domain, seed, max_samples))
-    name = f"{spec.name}/kfold" + _thinning_suffix(sum(len(part) for part in parts), max_samples)
+    return given_split((train, validation, test), spec, domain, "kfold", seed=seed, max_samples=max_samples)
+
+
+def given_split(
+    parts: tuple[Sequence[Sample], Sequence[Sample], Sequence[Sample]],
+    spec: DatasetSpec,
+    domain: str,
+    origin: str,
+    *,
+    seed: int,
+    max_samples: int | None = None,
+) -> Split:
+    """Return the split whose training, validation and test images are given; ``origin`` says by what.
+
+    ``max_samples`` subsamples all parts in proportion; SettingsError if it is smaller than the number of strata.
+    """
+    train, validation, test = parts
+    disjoint = (train, validation, _without(test, (*train, *validation)))
+    kept = set(_thinned(disjoint, spec, domain, seed, max_samples))
+    name = f"{spec.name}/{origin}" + _thinning_suffix(sum(len(part) for part in disjoint), max_samples)
     return Split(_in_order(kept & set(train)), _in_order(kept & set(validation)), _in_order(kept & set(test)), name)
 
 

@@ -6,7 +6,9 @@ processes and to a GPU, where whole batches are normalised. Resizing is bilinear
 in Pillow; colours are changed in float32 and rounded once.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import torch
@@ -20,8 +22,11 @@ from fdg_plugins.data.colours import (
     adjust_saturation,
     remove_colour,
 )
+from fdg_plugins.data.sources import Epochs
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.randomness import numpy_generator
+
+View = Callable[[np.ndarray, int], np.ndarray]
 
 # Mean and deviation of ImageNet's training images, per channel, for values in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -54,6 +59,35 @@ class TrainingView:
         """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, the sample at ``index``."""
         height, width, _ = pixels.shape
         return augmented(pixels, augmentation_from(self.draws[index], height, width), self.image_size)
+
+
+class EpochViews(Sequence[View]):
+    """The augmented views of consecutive epochs, each made on demand because its table of draws takes memory."""
+
+    def __init__(self, image_size: int, num_samples: int, epochs: Epochs) -> None:
+        self.image_size = checked_size(image_size)
+        self.num_samples = num_samples
+        self.epochs = epochs
+        self._last: tuple[int, View] | None = None
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    @overload
+    def __getitem__(self, number: int) -> View: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[View]: ...
+
+    def __getitem__(self, number: int | slice) -> View | Sequence[View]:
+        if isinstance(number, slice):
+            return [self[at] for at in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        if self._last is None or self._last[0] != number:
+            scope = self.epochs.scope_of(number)
+            self._last = (number, TrainingView(self.image_size, self.num_samples, seed=self.epochs.seed, scope=scope))
+        return self._last[1]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fdg_plugins.data import DatasetSpec, dataset_spec
+from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
 from fdg_plugins.models import NETWORKS, check_model_name
@@ -52,6 +52,7 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     protocol = _with_objective(protocol, {**layer.objective, **operator.objective})
     check_model_name(protocol.model)
     spec = dataset_spec(protocol.dataset)
+    check_preset(protocol.preset, spec)
     if protocol.target not in spec.domains:
         raise SettingsError(
             f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."

@@ -117,6 +117,11 @@ class Protocol(pydantic.BaseModel):
         le=LARGEST_DOMAIN,
         description="seeded, stratified subsample of each domain; unset or `none`: all images",
     )
+    preset: SetName = Field(
+        "",
+        description="for segmentation: how files become the network's input, `photo`, `photo_patches`, `mri_patches` "
+        "or `ct_patches`; empty: the data set's own",
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast in forward passes")
     update_precision: Literal["float32", "bfloat16"] = Field(

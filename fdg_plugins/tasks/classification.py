@@ -5,11 +5,10 @@ Shapes: logits ``[B, Y]``, labels ``[B]`` int64, features ``[B, D]``: each image
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -27,14 +26,6 @@ class Classification(Task):
 
     name: str = "classification"
     score: ScoreKind = ACCURACY
-
-    def target_of(self, sample: Any, read: Callable[[str], np.ndarray]) -> int:
-        """Return the image's label."""
-        return int(sample.label)
-
-    def collate(self, targets: Sequence[int]) -> torch.Tensor:
-        """Return labels ``[B]``, int64."""
-        return torch.tensor(targets, dtype=torch.int64)
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean cross entropy of logits ``[B, Y]`` and labels ``[B]``."""

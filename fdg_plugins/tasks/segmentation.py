@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -47,16 +46,6 @@ class Segmentation(Task):
 
     name: str = "segmentation"
     score: ScoreKind = DICE
-
-    # --- targets ---
-
-    def target_of(self, sample: Any, read: Callable[[str], np.ndarray]) -> np.ndarray:
-        """Return the image's mask as it is stored, from the file ``sample.mask``."""
-        return read(sample.mask)
-
-    def collate(self, targets: Sequence[Any]) -> torch.Tensor:
-        """Return masks ``[B, *S]``, int64."""
-        return torch.stack([torch.as_tensor(target).to(torch.int64) for target in targets])
 
     # --- logits, loss and score ---
 

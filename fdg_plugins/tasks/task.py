@@ -2,10 +2,10 @@
 """The contract of a task: everything that depends on what a network learns from an image.
 
 Only ``fdg_plugins.tasks`` knows the form of a target, the loss, and the evaluation of a model. Shapes: images
-``[B, C, H, W]``; logits as the network returns them, with B as the first dimension; targets as :meth:`Task.collate`
-returns them, with B as the first dimension; Y classes; S samples of D features each. Images may be volumes
-``[B, C, H, W, Z]``. A *sample* is a unit with one
-class: an image for classification, a pixel if every pixel has its own class.
+``[B, C, H, W]``, or volumes ``[B, C, H, W, Z]``; logits as the network returns them, with B as the first dimension;
+targets as the data set's source of images returns them, with B as the first dimension; Y classes; S samples of D
+features each. A *sample* is a unit with one class: an image for classification, a pixel if every pixel has its own
+class.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 import torch
 
 from fdg_plugins.tasks.score import ScoreKind, Sum
@@ -50,25 +49,6 @@ class Task(ABC):
     def names(self) -> tuple[str, ...]:
         """All names that refer to this task."""
         return (self.name,)
-
-    # --- targets ---
-
-    @abstractmethod
-    def target_of(self, sample: Any, read: Callable[[str], np.ndarray]) -> Any:
-        """Return the target of one image; ``read`` maps the name of a file in the data set to its pixels."""
-
-    @abstractmethod
-    def collate(self, targets: Sequence[Any]) -> torch.Tensor:
-        """Return the targets of B images as one tensor."""
-
-    def view(
-        self, view: Callable[[np.ndarray, int], np.ndarray], pixels: np.ndarray, target: Any, index: int
-    ) -> tuple[np.ndarray, Any]:
-        """Return image and target as the network receives them, from the pixels of the image at ``index`` of a split.
-
-        ``view`` draws its transformation by ``index``; a target in image coordinates must be transformed with it.
-        """
-        return view(pixels, index), target
 
     # --- logits, loss and score ---
 

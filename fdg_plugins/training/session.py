@@ -16,6 +16,7 @@ from fdg_plugins.data import (
     evaluation_batches,
     find_data_root,
     open_domain,
+    reported_batches,
     training_epochs,
     without_damaged,
 )
@@ -139,6 +140,7 @@ class SiteSession:
             image_memory=int(self.config.image_memory * 2**30),
             max_pixels=self.config.max_image_pixels,
             left_out=left_out,
+            preset=self.protocol.preset,
         )
 
     def _look_at_images(self) -> None:
@@ -286,8 +288,9 @@ class SiteSession:
         scores = [self.evaluate(model, "validation", should_stop)]
         if self.protocol.gap_split != "train":
             return scores, {} if report is None else self._report_of(report, model, should_stop)
-        if report is None:
-            return [*scores, self.evaluate(model, "train", should_stop)], {}
+        if report is None or self.data.images.reports_on_crops:
+            tensors = {} if report is None else self._report_of(report, model, should_stop)
+            return [*scores, self.evaluate(model, "train", should_stop)], tensors
         images, classes = self._training_images(should_stop), len(self.data.classes)
         size = self.protocol.image_size
         tensors, score = report_and_judge(report, model, images, classes, self.arithmetic, self.task, size)
@@ -310,8 +313,17 @@ class SiteSession:
         )
 
     def _training_images(self, should_stop: ShouldStop) -> Batches:
-        """Return the batches of the training split on the device, in order and without augmentation."""
-        return placed(self._unchanged_images(self.data.train), self.arithmetic, should_stop)
+        """Return the batches of the training split on the device, in order, as methods report on them."""
+        batches = reported_batches(
+            self.data,
+            image_size=self.protocol.image_size,
+            batch_size=EVALUATION_BATCH,
+            seed=self.protocol.seed,
+            scope=(self.site,),
+            workers=self.config.workers,
+            device=self.arithmetic.device,
+        )
+        return placed(batches, self.arithmetic, should_stop)
 
     def _epochs(self, round_number: int) -> Iterator[Batches]:
         return training_epochs(

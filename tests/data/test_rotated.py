@@ -29,7 +29,8 @@ from fdg_plugins.data import (
     training_batches,
 )
 from fdg_plugins.data.digits import read_digits
-from fdg_plugins.data.images import ArrayImages, ImageBatches
+from fdg_plugins.data.image_array import ArrayImages
+from fdg_plugins.data.images import ImageBatches
 from fdg_plugins.data.mnist import read_mnist
 from fdg_plugins.data.rotated import deal, rotate
 from fdg_plugins.errors import DataError, SettingsError

@@ -243,7 +243,7 @@ def test_each_image_is_decoded_once(root: Path, monkeypatch: pytest.MonkeyPatch)
         looked_at.append(path)
         check_image(path, max_pixels)
 
-    monkeypatch.setattr("fdg_plugins.data.soundness.check_image", look)
+    monkeypatch.setattr("fdg_plugins.data.image_files.check_image", look)
     damage(root, "dog/1.jpg")
     reopen = opener(root)
     without_damaged(reopen(frozenset()), reopen)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.data import PACS, DomainData, WholeView
-from fdg_plugins.data.images import DomainImages
+from fdg_plugins.data.image_files import DomainImages
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A task of another kind, one class per pixel, goes through training, methods, judging and record as it is."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -43,12 +41,6 @@ class Pixels(Task):
 
     name: str = "pixels"
     score: ScoreKind = OVERLAP
-
-    def target_of(self, sample: Any, read: Callable[[str], np.ndarray]) -> np.ndarray:
-        return read(sample.mask)
-
-    def collate(self, targets: Sequence[np.ndarray]) -> torch.Tensor:
-        return torch.stack([torch.from_numpy(target) for target in targets])
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return cross_entropy(*self.samples_of(logits, targets))
@@ -197,18 +189,3 @@ def test_the_census_lets_an_image_have_several_classes_and_no_class_more_images_
     replies["a"] = replies["a"].model_copy(update={"class_counts": (10, 11)})
     with pytest.raises(CensusError, match="counts 11 images of one class, but 10 in all"):
         take_census(replies, {}, "stare", TASK)
-
-
-def test_an_image_and_its_mask_can_move_together() -> None:
-    read: list[str] = []
-
-    def pixels_of(name: str) -> np.ndarray:
-        read.append(name)
-        return np.zeros((SIZE, SIZE), dtype=np.int64)
-
-    class Pair:
-        mask = "drive/masks/01.png"
-
-    target = TASK.target_of(Pair(), pixels_of)
-    assert (read, TASK.collate([target, target]).shape) == (["drive/masks/01.png"], (2, SIZE, SIZE))
-    assert math.prod(target.shape) == TASK.samples_per_image(SIZE)

@@ -143,15 +143,6 @@ def test_a_pixel_is_a_sample_and_an_image_has_no_class() -> None:
     assert TASKS.get("segmentation") is SEGMENTATION
 
 
-def test_masks_are_read_and_collated_as_class_numbers() -> None:
-    class Pair:
-        mask = "drive/masks/01.png"
-
-    read = SEGMENTATION.target_of(Pair(), lambda name: torch.ones(2, 3, dtype=torch.uint8).numpy())
-    masks = SEGMENTATION.collate([read, read])
-    assert (masks.dtype, tuple(masks.shape)) == (torch.int64, (2, 2, 3))
-
-
 def fresh(code: str) -> str:
     """Return what a new interpreter prints."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout

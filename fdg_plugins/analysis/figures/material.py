@@ -145,7 +145,12 @@ class Images:
         """Return a domain; raise ``DataError`` if its images are not those of the run."""
         protocol = self._run.record.protocol
         data = open_domain(
-            self._root, protocol.dataset, domain, seed=protocol.seed, max_samples=protocol.max_samples_per_domain
+            self._root,
+            protocol.dataset,
+            domain,
+            seed=protocol.seed,
+            max_samples=protocol.max_samples_per_domain,
+            preset=protocol.preset,
         )
         for reply in self._run.record.census.values():
             if reply.domain == domain:

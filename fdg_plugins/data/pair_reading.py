@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read an image and its mask, whatever the format: Pillow for photographs, nibabel for NIfTI, and nothing else.
+
+The number of pixels is checked before any is decoded, and no format can make its reader execute anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fdg_plugins.data.catalogue import LARGEST_MASK_VALUE, SegmentationSpec
+from fdg_plugins.data.decoding import DECODE_ERRORS, MOST_PIXELS, open_image, to_rgb
+from fdg_plugins.data.nifti import open_nifti, orientation_of, read_nifti, spacing_of
+from fdg_plugins.data.pair_names import is_nifti
+from fdg_plugins.errors import DataError
+
+FORMATS = ("JPEG", "PNG", "TIFF")
+SHOWN_VALUES = 5
+
+
+class MaskError(DataError):
+    """A mask can be read but does not fit: its size, its orientation, or a value of no class.
+
+    ``reason`` says what it has and what was expected, for the site's own log.
+    """
+
+    def __init__(self, mask: Path, reason: str) -> None:
+        super().__init__(f"mask {mask} has {reason}.", public="a mask of the split does not fit.")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class PairForm:
+    """What a data set expects of its files.
+
+    ``oriented``: whether volumes are turned to the orientation RAS. ``max_pixels``: of an image or volume.
+    """
+
+    channels: int
+    dims: int
+    class_of_value: Mapping[int, int]
+    oriented: bool = False
+    max_pixels: int = MOST_PIXELS
+
+    @classmethod
+    def of(cls, spec: SegmentationSpec, *, oriented: bool, max_pixels: int) -> "PairForm":
+        """Return the form of a data set's files."""
+        return cls(spec.channels, spec.dims, spec.class_of_value, oriented and spec.dims == 3, max_pixels)
+
+    def read(self, image: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
+        """Return the image, float32 ``[C, *S]``, and its mask of class numbers, int16 ``[1, *S]``.
+
+        S is (H, W) of a photograph, and the order of the axes in a NIfTI file, or RAS. A grey image is repeated for all
+        channels. Raises DataError for a file that cannot be read, TooLargeError, and MaskError for a mask that does not
+        fit.
+        """
+        pixels = self._image(image)
+        values = self._mask(mask)
+        if values.shape != pixels.shape[1:]:
+            found, expected = (" x ".join(map(str, shape)) for shape in (values.shape, pixels.shape[1:]))
+            raise MaskError(mask, f"{found} pixels, expected those of its image, {expected}")
+        if is_nifti(image.name) and self._orientation(image) != self._orientation(mask):
+            raise MaskError(mask, "another orientation than its image")
+        return pixels, self._classes(values, mask)[np.newaxis]
+
+    def size_of(self, image: Path) -> tuple[int, ...]:
+        """Return the spatial size of an image, from its header; raises as :meth:`read` does."""
+        if is_nifti(image.name):
+            return tuple(open_nifti(image, self.max_pixels).shape[: self.dims])
+        with open_image(image, self.max_pixels, formats=FORMATS) as opened:
+            return opened.height, opened.width
+
+    def spacing_of(self, image: Path) -> tuple[float, ...] | None:
+        """Return the distance of neighbouring pixels along each axis in millimetres; None without such information."""
+        if not is_nifti(image.name):
+            return None
+        return spacing_of(open_nifti(image, self.max_pixels), self.dims, oriented=self.oriented)
+
+    def _orientation(self, path: Path) -> tuple[str, ...]:
+        return orientation_of(open_nifti(path, self.max_pixels))
+
+    def _image(self, path: Path) -> np.ndarray:
+        """Return an image, float32 ``[C, *S]``."""
+        pixels = self._channels_first(path, self._volume(path) if is_nifti(path.name) else self._photograph(path))
+        if not np.isfinite(pixels).all():
+            raise DataError(
+                f"image {path} has values that are not finite; expected numbers.",
+                public="an image of the split has values that are not finite.",
+            )
+        return pixels if len(pixels) == self.channels else np.repeat(pixels, self.channels, axis=0)
+
+    def _channels_first(self, path: Path, values: np.ndarray) -> np.ndarray:
+        """Return values ``[*S]`` or ``[*S, C]`` as float32 ``[1, *S]`` or ``[C, *S]``."""
+        shaped = values[..., np.newaxis] if values.ndim == self.dims else values
+        if shaped.ndim != self.dims + 1 or shaped.shape[-1] not in (1, self.channels):
+            raise DataError(
+                f"image {path} has the shape {values.shape}; expected {self.dims} axes and {self.channels} channels.",
+                public="an image of the split has another number of axes or channels than the data set.",
+            )
+        return np.ascontiguousarray(np.moveaxis(shaped, -1, 0), dtype=np.float32)
+
+    def _mask(self, path: Path) -> np.ndarray:
+        values = self._volume(path) if is_nifti(path.name) else self._label_map(path)
+        if values.ndim != self.dims:
+            raise MaskError(path, f"the shape {values.shape}, expected {self.dims} axes")
+        return values
+
+    def _photograph(self, path: Path) -> np.ndarray:
+        """Return the pixels in 8 bits, ``[H, W]`` or ``[H, W, 3]``."""
+        with open_image(path, self.max_pixels, formats=FORMATS) as image:
+            try:
+                _refuse_pages(image, path)
+                pixels = to_rgb(image)
+                return np.asarray(pixels.convert("L") if self.channels == 1 else pixels)
+            except DECODE_ERRORS as error:
+                raise _unreadable(path, error) from error
+
+    def _label_map(self, path: Path) -> np.ndarray:
+        """Return the values as they are in the file; channels must be equal, and transparency is ignored."""
+        with open_image(path, self.max_pixels, formats=FORMATS) as image:
+            try:
+                _refuse_pages(image, path)
+                values, clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
+            except DECODE_ERRORS as error:
+                raise _unreadable(path, error) from error
+        if values.ndim == 2:
+            return values
+        colours = values[..., :-1] if clear else values
+        if (colours != colours[..., :1]).any():
+            raise MaskError(path, "colours, expected one value per pixel")
+        return colours[..., 0]
+
+    def _volume(self, path: Path) -> np.ndarray:
+        return read_nifti(path, self.max_pixels, self.dims, oriented=self.oriented)
+
+    def _classes(self, values: np.ndarray, path: Path) -> np.ndarray:
+        """Return the class numbers, int16, of the values in a mask; raise MaskError for values of no class."""
+        table = np.full(LARGEST_MASK_VALUE + 2, -1, dtype=np.int16)  # the last is that of all other values
+        for value, number in self.class_of_value.items():
+            table[value] = number
+        known = (values >= 0) & (values <= LARGEST_MASK_VALUE) & (values == np.floor(values))
+        classes: np.ndarray = table[np.where(known, values, LARGEST_MASK_VALUE + 1).astype(np.int64)]
+        if (unknown := np.unique(values[classes < 0])).size:
+            shown = ", ".join(f"{float(value):g}" for value in unknown[:SHOWN_VALUES])
+            expected = ", ".join(map(str, sorted(self.class_of_value)))
+            raise MaskError(path, f"the values {shown}, expected only {expected}")
+        return classes
+
+
+def _refuse_pages(image: Image.Image, path: Path) -> None:
+    if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
+        raise DataError(
+            f"image {path} has {pages:,} pages; expected one.", public="an image of the split has several pages."
+        )
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {', '.join(FORMATS)} file.",
+        public="an image of the split cannot be read.",
+    )
