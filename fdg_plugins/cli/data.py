@@ -192,7 +192,7 @@ def _opened(name: str, source: str) -> "Source":
     return HubSource(name) if source == HUB else open_source(Path(source).expanduser())
 
 
-def _on_disk(name: str) -> "ImageFolderSpec | RotatedSpec":
+def _on_disk(name: str) -> "ImageFolderSpec | RotatedSpec | SegmentationSpec":
     from fdg_plugins.data import dataset_spec
 
     spec = dataset_spec(name)

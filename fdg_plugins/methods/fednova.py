@@ -55,6 +55,11 @@ METHOD = Method(
     defaults=(
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedNova"),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
+        Default(
+            on="segmentation",
+            protocol={"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9},
+            source="ours: SGD where others use Adam; the rate was not tuned",
+        ),
     ),
     in_composition=(
         "p comes from the weighting, in both places; the updates come from any local objective whose term does not "

@@ -57,6 +57,11 @@ METHOD = Method(
     objective="fdg_plugins.objectives.mofedsam:MoFedSAMObjective",
     defaults=(
         Default(protocol={"momentum": 0.0}, source="MoFedSAM, stated for plain SGD"),
+        Default(
+            on="segmentation",
+            protocol={"optimizer": "sgd", "learning_rate": 0.05},
+            source="ours: SGD where others use Adam; the rate was not tuned",
+        ),
         Default(objective={"radius": 0.6, "beta": 0.6}, source="FedOMG, Table 4"),
     ),
     in_composition=(

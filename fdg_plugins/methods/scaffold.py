@@ -49,6 +49,11 @@ METHOD = Method(
             server={"server_lr": 1.0, "weighting": "uniform"},
             source="SCAFFOLD, Algorithm 1: plain SGD, every site the same",
         ),
+        Default(
+            on="segmentation",
+            protocol={"optimizer": "sgd", "learning_rate": 0.05},
+            source="ours: SGD where others use Adam; the rate was not tuned",
+        ),
     ),
     in_composition=(
         "The sites take corrected steps; weights and direction see no more than the updates that "

@@ -83,10 +83,9 @@ def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
             f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected a multiple of {network.multiple} for "
             f"model {protocol.model!r}."
         )
-    if protocol.normalization != "default" and "norm" not in network.arguments:
+    if protocol.norm != "default" and "norm" not in network.arguments:
         raise SettingsError(
-            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected 'default': model "
-            f"{protocol.model!r} has only its own."
+            f"norm (FDG_NORM) is {protocol.norm!r}, expected 'default': model {protocol.model!r} has only its own."
         )
 
 

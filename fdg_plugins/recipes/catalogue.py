@@ -31,10 +31,15 @@ def _composition(record: Method, other: Method) -> str:
 
 
 COMPOSITIONS = tuple(dict.fromkeys([*_composed(), *_OURS]))
-# The methods with kept jobs, and those with kept jobs on RotatedMNIST too.
+# The methods with kept jobs, and those with kept jobs on RotatedMNIST and on the retinal vessels too.
 METHODS = (*RECORDS.own(), *COMPOSITIONS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
-JOBS = (*(("pacs", method) for method in METHODS), *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST))
+_ON_VESSELS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "harmofl")
+JOBS = (
+    *(("pacs", method) for method in METHODS),
+    *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST),
+    *(("vessels", method) for method in _ON_VESSELS),
+)
 
 # Subfolders of the result of Run.get_result(): the simulator's workspace, or a downloaded job.
 _RUN_FOLDERS = (SIMULATOR_FOLDER, "workspace")

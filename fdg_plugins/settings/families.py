@@ -63,7 +63,7 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
             protocol={
                 "task": "segmentation",
                 "model": "monai_unet",
-                "normalization": "batch",
+                "norm": "batch",
                 "pretrained": "none",
                 "image_size": 192,
                 "rounds": 40,

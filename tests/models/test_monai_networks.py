@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
 def test_the_vessels_have_the_protocol_of_segmentation() -> None:
     job = {"dataset": "vessels", "target": "drive", **dataset_protocol("vessels").protocol}
     protocol = make_plans(job, {}, {}, []).real.protocol
-    assert (protocol.task, protocol.model, protocol.normalization, protocol.optimizer) == (
+    assert (protocol.task, protocol.model, protocol.norm, protocol.optimizer) == (
         "segmentation", "monai_unet", "batch", "adam",
     )  # fmt: skip
     assert (protocol.momentum, protocol.image_size % NETWORKS.get(protocol.model).multiple) == (0.0, 0)
@@ -164,8 +164,8 @@ def test_the_vessels_have_the_protocol_of_segmentation() -> None:
     ("job", "message"),
     [
         (
-            {"model": "resnet18", "normalization": "batch"},
-            "normalization (FDG_NORMALIZATION) is 'batch', expected 'default': model 'resnet18' has ",
+            {"model": "resnet18", "norm": "batch"},
+            "norm (FDG_NORM) is 'batch', expected 'default': model 'resnet18' has ",
         ),
         (
             {"model": "monai_unet"},

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's segmentation network as a MONAI bundle for inference, which runs without this package.
+
+``python -m monai.bundle run --config_file configs/inference.json --bundle_root . --dataset_dir IMAGES`` writes one mask
+per image. The bundle holds MONAI's own network and transforms, by name, and the weights as a plain state dict.
+
+Bundles are only written. Reading one would execute its expressions, which are code.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fdg_plugins.analysis.figures.material import Chosen, global_model
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.catalogue import SegmentationSpec
+from fdg_plugins.data.presets import Preset, preset_of
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.models.monai_networks import monai_definition
+from fdg_plugins.storage import write_json
+
+NETWORK, HEAD = "extractor.network.", "classifier."
+OVERLAP = 0.25
+PACKAGES = ("monai", "torch", "numpy")
+
+
+def write_bundle(run: Run, folder: Path, rule: str) -> Path:
+    """Write the bundle of the global model that the selection ``rule`` chose to the new ``folder``; return it.
+
+    Raises ``SettingsError`` for a run of another task, network or head, ``DataError`` for a folder that exists or a
+    model that the run did not keep.
+    """
+    spec = _spec(run)
+    chosen = global_model(run, rule)
+    weights = bundle_weights(chosen.state, run.record.protocol.model, spec.dims)
+    try:
+        (folder / "models").mkdir(parents=True)
+    except FileExistsError as error:
+        raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.") from error
+    torch.save(weights, folder / "models" / "model.pt")
+    write_json(folder / "configs" / "inference.json", inference(run, spec))
+    write_json(folder / "configs" / "metadata.json", metadata(run, spec, chosen))
+    return folder
+
+
+def _spec(run: Run) -> SegmentationSpec:
+    """Return the record of the run's data set; raise ``SettingsError`` if no bundle can be made of the run."""
+    protocol, spec = run.record.protocol, dataset_spec(run.record.protocol.dataset)
+    if not isinstance(spec, SegmentationSpec):
+        raise SettingsError(f"run {run.folder} has the task {protocol.task!r}, expected 'segmentation' for a bundle.")
+    if protocol.head != "linear":
+        raise SettingsError(f"run {run.folder} has the head {protocol.head!r}, expected 'linear' for a bundle.")
+    return spec
+
+
+def bundle_weights(state: Mapping[str, torch.Tensor], model: str, dims: int) -> dict[str, torch.Tensor]:
+    """Return the state dict of the bundle's network, from that of ours.
+
+    The linear head on channels-last features, weight ``[Y, D]``, is a convolution with a kernel of one pixel, weight
+    ``[Y, D, 1, 1]`` (one more dimension for volumes). Raises ``SettingsError`` for a network that is not MONAI's own.
+    """
+    converted: dict[str, torch.Tensor] = {}
+    for name, value in state.items():
+        if name.startswith(NETWORK):
+            converted[f"0.{name.removeprefix(NETWORK)}"] = value
+        elif name.startswith(HEAD):
+            converted[f"1.{name.removeprefix(HEAD)}"] = (
+                value.reshape(*value.shape, *[1] * dims) if value.ndim == 2 else value
+            )
+        else:
+            raise SettingsError(f"model {model!r} has the parameter {name!r}, expected MONAI's network as it is.")
+    return converted
+
+
+def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
+    """Return the workflow ``inference.json``: a mask for every image of ``dataset_dir``, in the image's own size.
+
+    A preset that scales images to a square is followed by scaling the logits back; the other presets keep the
+    resolution, and larger images are put together from windows, as in training and evaluation.
+    """
+    protocol = run.record.protocol
+    preset = preset_of(protocol.preset, spec)
+    path, arguments = monai_definition(protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.norm)
+    return {
+        "imports": ["$import glob", "$import monai", "$import numpy as np", "$import torch"],
+        "bundle_root": ".",
+        "ckpt_path": "$@bundle_root + '/models/model.pt'",
+        "dataset_dir": "$@bundle_root + '/images'",
+        "output_dir": "$@bundle_root + '/masks'",
+        "datalist": "$[{'image': file} for file in sorted(glob.glob(@dataset_dir + '/*.*'))]",
+        "device": "$torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
+        "size": [protocol.image_size] * spec.dims,
+        "body": {"_target_": path, **arguments},
+        "head": {
+            "_target_": f"torch.nn.Conv{spec.dims}d",
+            "in_channels": arguments["out_channels"],
+            "out_channels": len(spec.classes),
+            "kernel_size": 1,
+        },
+        "network": "$torch.nn.Sequential(@body, @head).to(@device)",
+        "preprocessing": _compose(_before(preset, spec)),
+        "dataset": {"_target_": "monai.data.Dataset", "data": "@datalist", "transform": "@preprocessing"},
+        "dataloader": {"_target_": "monai.data.DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
+        "inferer": _SCALED if preset.whole else _WINDOWS,
+        "postprocessing": _compose(_after(spec)),
+        "initialize": [
+            "$torch.set_grad_enabled(False)",
+            "$@network.load_state_dict(torch.load(@ckpt_path, map_location=@device, weights_only=True))",
+            "$@network.eval()",
+        ],
+        "run": [
+            "$[@postprocessing(item) for batch in @dataloader for item in monai.data.decollate_batch("
+            "{**batch, 'pred': @inferer(batch['image'].to(@device), @network)})]"
+        ],
+    }
+
+
+_RESIZE = "torch.nn.functional.interpolate"
+_SCALED = (
+    f"$lambda image, network: {_RESIZE}(network({_RESIZE}(image, @size, mode='bilinear', antialias=True)), "
+    "image.shape[2:], mode='bilinear')"
+)
+_WINDOWS = {
+    "_target_": "monai.inferers.SlidingWindowInferer",
+    "roi_size": "@size",
+    "overlap": OVERLAP,
+    "mode": "gaussian",
+}
+
+
+def _before(preset: Preset, spec: SegmentationSpec) -> list[dict[str, Any]]:
+    """Return the transforms from an image file to the input ``[C, *S]``, in the resolution of the file."""
+    mode = "L" if spec.channels == 1 else "RGB"
+    if spec.dims == 2:
+        reader = {
+            "reader": "PILReader",
+            "reverse_indexing": False,
+            "converter": f"$lambda image: image.convert({mode!r})",
+        }
+        turned = []
+    else:
+        reader = {"reader": "NibabelReader"}
+        turned = [{"_target_": "monai.transforms.Orientationd", "keys": "image", "axcodes": "RAS"}]
+    return [
+        {"_target_": "monai.transforms.LoadImaged", "keys": "image", **reader},
+        {"_target_": "monai.transforms.EnsureChannelFirstd", "keys": "image"},
+        *turned,
+        _intensity(preset),
+    ]
+
+
+def _intensity(preset: Preset) -> dict[str, Any]:
+    if preset.intensity is None:
+        name, settings = "NormalizeIntensityd", {"nonzero": True, "channel_wise": True}
+    else:
+        lowest, highest = preset.intensity
+        name, settings = (
+            "ScaleIntensityRanged",
+            {"a_min": lowest, "a_max": highest, "b_min": 0.0, "b_max": 1.0, "clip": True},
+        )
+    return {"_target_": f"monai.transforms.{name}", "keys": "image", **settings}
+
+
+def _after(spec: SegmentationSpec) -> list[dict[str, Any]]:
+    """Return the transforms from logits to a file with class numbers, in the form of the image that was read."""
+    inverse = {
+        "_target_": "monai.transforms.Invertd",
+        "keys": "pred",
+        "transform": "@preprocessing",
+        "orig_keys": "image",
+        "nearest_interp": True,
+    }
+    return [
+        {"_target_": "monai.transforms.AsDiscreted", "keys": "pred", "argmax": True},
+        *([inverse] if spec.dims == 3 else []),
+        {
+            "_target_": "monai.transforms.SaveImaged",
+            "keys": "pred",
+            "meta_keys": "image_meta_dict",
+            "output_dir": "@output_dir",
+            "output_postfix": "mask",
+            "output_ext": ".png" if spec.dims == 2 else ".nii.gz",
+            "output_dtype": "$np.uint8",
+            "separate_folder": False,
+            "resample": False,
+        },
+    ]
+
+
+def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]:
+    """Return ``metadata.json`` in the form of MONAI's schema."""
+    record = run.record
+    side = [record.protocol.image_size] * spec.dims
+    packages = {name: version(name) for name in PACKAGES}
+    return {
+        "version": "0.1.0",
+        "changelog": {"0.1.0": f"exported from the run {record.run}"},
+        "monai_version": packages["monai"],
+        "pytorch_version": packages["torch"],
+        "numpy_version": packages["numpy"],
+        "required_packages_version": {"nibabel": version("nibabel")},
+        "task": f"segmentation of {', '.join(spec.classes[1:])} in {spec.title}",
+        "description": f"{run.method}, trained on {', '.join(_sources(run))}; held out: {run.target}; the global model "
+        f"after round {chosen.after_round}, chosen by {chosen.rule}.",
+        "authors": "",
+        "copyright": "",
+        "intended_use": "research; not a medical device",
+        "network_data_format": {
+            "inputs": {
+                "image": {
+                    "type": "image",
+                    "format": "magnitude",
+                    "num_channels": spec.channels,
+                    "spatial_shape": side,
+                    "dtype": "float32",
+                    "value_range": [0, 1],
+                    "is_patch_data": True,
+                    "channel_def": {str(number): f"channel {number}" for number in range(spec.channels)},
+                }
+            },
+            "outputs": {
+                "pred": {
+                    "type": "image",
+                    "format": "segmentation",
+                    "num_channels": len(spec.classes),
+                    "spatial_shape": side,
+                    "dtype": "float32",
+                    "value_range": [],
+                    "is_patch_data": True,
+                    "channel_def": {str(number): name for number, name in enumerate(spec.classes)},
+                }
+            },
+        },
+    }
+
+
+def _sources(run: Run) -> list[str]:
+    """Return the domains on which the run trained, sorted."""
+    return sorted({reply.domain for site, reply in run.record.census.items() if site in run.record.sources})
+
+
+def _compose(transforms: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"_target_": "monai.transforms.Compose", "transforms": transforms}

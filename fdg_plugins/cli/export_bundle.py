@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg export-bundle``: the network of a finished segmentation run as a MONAI bundle for inference."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.found import runs_below
+from fdg_plugins.cli.plot_options import Selection, SelectionOption
+from fdg_plugins.errors import SettingsError
+
+
+def export_bundle(
+    run: Annotated[Path, typer.Argument(help="The folder of one finished run, or its results.json.")],
+    to: Annotated[Path, typer.Option(help="The new folder of the bundle.")],
+    selection: SelectionOption = Selection.SOURCE_VALIDATION,
+) -> None:
+    """Write a MONAI bundle for inference: metadata.json, inference.json and the weights.
+
+    The bundle runs with MONAI alone (pip install "monai[fire,nibabel,pillow]"), without this package. No command
+    reads a bundle, because its expressions are code.
+
+    Examples:
+
+      fdg export-bundle runs/fedomg-vessels-hrf-seed0 --to bundles/vessels
+
+      cd bundles/vessels && python -m monai.bundle run --config_file configs/inference.json --dataset_dir IMAGES
+    """
+    from fdg_plugins.analysis.bundle import write_bundle
+
+    runs = runs_below([run])
+    if len(runs) > 1:
+        raise SettingsError(f"there are {len(runs)} finished runs below {run}, expected the folder of one.")
+    say(f"{write_bundle(runs[0], to, selection.value)}: written")
