@@ -208,7 +208,7 @@ class _MeanSquaredDistance(torch.autograd.Function):
     """The penalty; forward also computes the gradients, so that the insight, the largest tensor, is read once."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: torch.Tensor | None) -> torch.Tensor:
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
         ctx.save_for_backward(*inputs)
         value, *ctx.gradients = _distance_and_gradients(*inputs)
         return value

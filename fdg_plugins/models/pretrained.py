@@ -84,18 +84,19 @@ def _check_settings(mode: str, sha256: str | None) -> None:
 def _find_file(name: str, mode: str, file: Path | None) -> Path | None:
     """Return the file to load, or None if there is none and ``mode`` allows that."""
     file_name, network = imagenet_file_name(name), NETWORKS.get(name)
-    if file_name is None:
-        if mode == "auto" and file is None:
-            return None
-        if mode != "auto" or not (network.output or network.head):
-            raise SettingsError(
-                f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file."
-            )
+    takes_files = file_name is not None or (mode == "auto" and bool(network.output or network.head))
+    if not takes_files and (mode != "auto" or file is not None):
+        raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
     if file is not None:
         if not file.is_file():
             raise DataError(f"pretrained weights {file} are not there; expected a .pth or .safetensors file.")
         return file
-    cached = cache_folder() / str(file_name)
+    return None if file_name is None else _cached(name, mode, file_name)
+
+
+def _cached(name: str, mode: str, file_name: str) -> Path | None:
+    """Return torchvision's cached file, or None if there is none and ``mode`` allows that."""
+    cached = cache_folder() / file_name
     if cached.is_file():
         return cached
     if mode == "imagenet":
