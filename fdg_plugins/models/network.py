@@ -31,8 +31,9 @@ class Network:
         name: the name by which a protocol's ``model`` selects it.
         build: function that returns the module, with random parameters and on the CPU, or its path
             ``"package.module:function"``. It is called with those of these arguments that it has: ``num_classes``;
-            ``channels`` of the images; ``dims``, 2 for images and 3 for volumes; ``norm``, the protocol's
-            ``norm``. A required argument of another name receives the number of classes.
+            ``channels`` of the images, if the record has no number of its own; ``dims``, 2 for images and 3 for
+            volumes; ``norm``, that of the protocol, unless it is ``"default"`` and the argument has a default. A
+            required argument of another name receives the number of classes.
         head: dotted name of the linear layer that computes the logits, as in ``named_modules()``: ``"fc"``,
             ``"classifier.6"``; default: the last linear layer in the order of the modules.
         features: ``D``, for a module without a head that already returns features.
@@ -82,11 +83,12 @@ class Network:
     ) -> tuple[nn.Module, int]:
         """Return the network without its head, and the number of features ``D`` that the head expects.
 
-        ``channels``: of the images; default: the record's, or 3. Raises SettingsError if the factory returns no module,
+        ``channels``: of the images; default: 3. Raises SettingsError if the factory returns no module,
         there is no linear layer, or the head is not linear.
         """
-        given = {"channels": channels or self.channels or 3, "dims": dims, "norm": norm}
-        module = self._built(num_classes, given)
+        given = {"num_classes": num_classes, "dims": dims, "norm": norm}
+        given |= {"channels": channels or 3} if self.channels is None else {}
+        module = self._built(given)
         if self.features is not None:
             return module, self.features
         name = self.head or _last_linear(self.name, module)
@@ -105,8 +107,8 @@ class Network:
             )
         return layer
 
-    def _built(self, num_classes: int, given: Mapping[str, Any]) -> nn.Module:
-        module = _call(load_target(self.build), num_classes, given)
+    def _built(self, given: Mapping[str, Any]) -> nn.Module:
+        module = _call(load_target(self.build), given)
         if not isinstance(module, nn.Module):
             raise SettingsError(
                 f"model {self.name!r} is built as a {type(module).__name__}, expected a torch.nn.Module.", public=True
@@ -114,17 +116,16 @@ class Network:
         return module
 
 
-def _call(build: Callable[..., Any], num_classes: int, given: Mapping[str, Any]) -> Any:
+def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     """Return what the factory builds from the arguments it names; another required one is the number of classes."""
     parameters = inspect.signature(build).parameters
-    named = {name: value for name, value in {"num_classes": num_classes, **given}.items() if name in parameters}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [
-        name
-        for name, one in parameters.items()
-        if one.kind in positional and one.default is inspect.Parameter.empty and name not in named
-    ]
-    return build(num_classes, **named) if needed else build(**named)
+    required = {name for name, one in parameters.items() if one.default is inspect.Parameter.empty}
+    named = {
+        name: value for name, value in given.items() if name in parameters and (name in required or value != "default")
+    }
+    unnamed = [name for name in required - named.keys() if parameters[name].kind in positional]
+    return build(given["num_classes"], **named) if unnamed else build(**named)
 
 
 def _last_linear(name: str, module: nn.Module) -> str:

@@ -85,8 +85,9 @@ def _check_settings(mode: str, sha256: str | None) -> None:
 def _find_file(name: str, mode: str, file: Path | None) -> Path | None:
     """Return the file to load, or None if there is none and ``mode`` allows that."""
     file_name, network = imagenet_file_name(name), NETWORKS.get(name)
-    if file_name is None:
-        _check_nothing_asked(name, mode, file, has_head=bool(network.output or network.head))
+    takes_files = file_name is not None or (mode == "auto" and bool(network.output or network.head))
+    if not takes_files and (mode != "auto" or file is not None):
+        raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
     if file is not None:
         return _named_file(file)
     return None if file_name is None else _cached_file(name, mode, file_name)
@@ -96,12 +97,6 @@ def _named_file(file: Path) -> Path:
     if not file.is_file():
         raise DataError(f"pretrained weights {file} are not there; expected a .pth or .safetensors file.")
     return file
-
-
-def _check_nothing_asked(name: str, mode: str, file: Path | None, *, has_head: bool) -> None:
-    """Raise ``SettingsError`` if ImageNet weights are demanded of a network that has none, or a file without a head."""
-    if mode != "auto" or (file is not None and not has_head):
-        raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
 
 
 def _cached_file(name: str, mode: str, file_name: str) -> Path | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
-from fdg_plugins.models import NETWORKS, check_model_name
+from fdg_plugins.models import NETWORKS, Network, check_model_name
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
 from fdg_plugins.tasks import TASKS
@@ -66,7 +66,7 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
 
 
 def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
-    """Raise ``SettingsError`` if the network does not fit the data set's images, the task or the normalization."""
+    """Raise ``SettingsError`` if the network does not fit the data set's images or the task."""
     network, task = NETWORKS.get(protocol.model), TASKS.get(protocol.task)
     model = f"model (FDG_MODEL) is {protocol.model!r}, which"
     if network.channels not in (None, spec.channels):
@@ -78,6 +78,11 @@ def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
     if network.dense is task.one_class_per_image:
         one, other = ("pixel", "image") if network.dense else ("image", "pixel")
         raise SettingsError(f"{model} has one feature vector per {one}, but task {task.name!r} needs one per {other}.")
+    _check_settings_of(network, protocol)
+
+
+def _check_settings_of(network: Network, protocol: Protocol) -> None:
+    """Raise ``SettingsError`` if the network cannot have the protocol's image size or normalization."""
     if protocol.image_size % network.multiple:
         raise SettingsError(
             f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected a multiple of {network.multiple} for "

@@ -118,13 +118,11 @@ class Segmentation(Task):
         """
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
-        dice = {name: count for name, (_, count) in sums.items() if name.startswith("dice")}
-        if wrong := [name for name, count in dice.items() if count != images]:
-            return f"its {wrong[0]} is over {dice[wrong[0]]} images, expected {images}"
-        counts = {count for name, (_, count) in sums.items() if name not in dice}
-        if len(counts) != 1 or min(counts) < images:
-            return f"its voxels are counted over {sorted(counts)}, expected one number of at least {images}"
-        return _wrong_voxels(_voxels(sums), min(counts))
+        for name, (_, count) in sums.items():
+            if name.startswith(DICE.name) and count != images:
+                return f"its {name} is over {count} images, expected {images}"
+        counts = {count for name, (_, count) in sums.items() if not name.startswith(DICE.name)}
+        return _wrong_voxels(_voxels(sums), counts, images)
 
     def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
         """Return the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
@@ -181,13 +179,15 @@ def _voxels(sums: Mapping[str, SumAndCount]) -> list[tuple[float, ...]]:
     return [tuple(sums[f"{kind}_{number}"][0] for kind in _KINDS_OF_VOXELS) for number in range(1, classes + 1)]
 
 
-def _wrong_voxels(voxels: Sequence[Sequence[float]], count: int) -> str | None:
+def _wrong_voxels(voxels: Sequence[Sequence[float]], counts: set[int], images: int) -> str | None:
+    if len(counts) != 1 or min(counts) < images:
+        return f"its voxels are counted over {sorted(counts)}, expected one number of at least {images}"
     if any(not float(one).is_integer() for outcomes in voxels for one in outcomes):
         return "its voxels by outcome are not whole numbers"
     true = sum(hit + missed for hit, _, missed in voxels)
     predicted = sum(hit + false for hit, false, _ in voxels)
-    if max(true, predicted) > count:
-        return f"its voxels of all classes are {max(true, predicted):g}, expected at most {count}"
+    if max(true, predicted) > min(counts):
+        return f"its voxels of all classes are {max(true, predicted):g}, expected at most {min(counts)}"
     return None
 
 

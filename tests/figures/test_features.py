@@ -123,3 +123,10 @@ def test_a_part_of_a_domain_is_recognised_as_a_part_of_it(trained_run: Run, data
     census["cartoon"] = census_reply("cartoon", 0, split="pacs/kfold/part1of2", split_hash="of the part")
     with pytest.raises(DataError, match=r"domain cartoon .* but run .* had pacs/kfold/part1of2"):
         features_of(parted, data_root, samples=2)
+
+
+def test_features_of_pixels_are_refused(trained_run: Run, data_root: Path) -> None:
+    protocol = trained_run.record.protocol.model_copy(update={"task": "segmentation"})
+    run = replace(trained_run, record=trained_run.record.model_copy(update={"protocol": protocol}))
+    with pytest.raises(SettingsError, match="learned the task 'segmentation', whose features are of pixels"):
+        features_of(run, data_root)

@@ -66,6 +66,21 @@ def test_a_head_within_a_module_is_found_by_its_name(add: Callable[..., str]) ->
     check_features(model, 3, 4)
 
 
+def test_a_factory_receives_what_it_names_and_keeps_its_own_defaults(add: Callable[..., str]) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def build(num_classes: int, dims: int, channels: int = 8, norm: str = "mine") -> nn.Module:
+        seen.append({"num_classes": num_classes, "dims": dims, "channels": channels, "norm": norm})
+        return nn.Linear(4, 4)
+
+    for name in (add(build, features=4), add(build, features=4, channels=None)):
+        build_model(name, 5, seed=1, channels=2)
+        build_model(name, 5, seed=1, channels=2, dims=3, norm="batch")
+    assert [tuple(one.values()) for one in seen] == [
+        (5, 2, 8, "mine"), (5, 3, 8, "batch"), (5, 2, 2, "mine"), (5, 3, 2, "batch"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("build", "fields", "message"),
     [

@@ -161,7 +161,7 @@ def test_feddims_penalty_weighs_the_classes_of_a_batch_equally(
     present = torch.ones(CLASSES, dtype=torch.bool)
     loss = local_insight(1.0, target, GlobalInsight(centres, present), SEGMENTATION).loss(model, images, masks)
     plain = SEGMENTATION.loss(model(images).float(), masks)
-    assert float(loss - plain) == pytest.approx(expected, rel=1e-6)
+    assert float((loss - plain).detach()) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_gradient_of_feddims_penalty_is_that_of_its_definition(

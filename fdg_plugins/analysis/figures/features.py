@@ -17,7 +17,7 @@ from fdg_plugins.analysis.figures.style import domain_look, domain_order, number
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import RULES
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 
 PERPLEXITY = 30.0
@@ -26,8 +26,14 @@ PERPLEXITY = 30.0
 def features(run: Run, chosen: Chosen, images: Images, samples: int) -> Scatter:
     """Return the embedded images: at most ``samples`` unseen images per domain, evenly over its classes.
 
-    Raises ``DataError`` if the images are not those of the run, or the features are not finite.
+    Raises ``DataError`` if the images are not those of the run, or the features are not finite, and ``SettingsError``
+    if the run's features are of pixels.
     """
+    if not run.record.task.one_class_per_image:
+        raise SettingsError(
+            f"run {run.folder} learned the task {run.record.task.name!r}, whose features are of pixels; expected one "
+            "vector per image."
+        )
     model = empty_model(run)
     model.load_state_dict(chosen.state)
     domains = domain_order(run.dataset, (reply.domain for reply in run.record.census.values()))
