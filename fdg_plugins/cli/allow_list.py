@@ -42,11 +42,20 @@ def allow_list(
 
     merge = merge_allow_list(read_kit(kit), method or (), keep_flare_defaults=keep_flare_defaults)
     _warn(merge)
-    if merge.changes and not dry_run:
-        merge.write()
-    _show(merge, kit, ("would add", "would remove") if dry_run else ("added", "removed"))
-    written = "not written (dry run)" if dry_run else "written" if merge.changes else "left as it was"
-    say(f"{merge.kit.target}: {written}")
+    if dry_run:
+        verbs, outcome = ("would add", "would remove"), "not written (dry run)"
+    else:
+        verbs, outcome = ("added", "removed"), _write(merge)
+    _show(merge, kit, verbs)
+    say(f"{merge.kit.target}: {outcome}")
+
+
+def _write(merge: "Merge") -> str:
+    """Write the list if it changes anything; return the outcome as text."""
+    if not merge.changes:
+        return "left as it was"
+    merge.write()
+    return "written"
 
 
 def _show(merge: "Merge", kit: Path, verbs: tuple[str, str]) -> None:

@@ -24,6 +24,23 @@ HASH_DIGITS = 12
 NUMBERS = ("round", "tensors", "values", "bytes", "L2 norm")
 
 
+class Wanted(NamedTuple):
+    """The answers that the user asks for: of one job, by the beginning of its id, and of one round; None: of any."""
+
+    job: str | None = None
+    round_number: int | None = None
+
+    def includes(self, line: "AuditLine") -> bool:
+        """Return whether the user asks for the answer."""
+        return (self.job is None or line.job.startswith(self.job)) and self.round_number in (None, line.round)
+
+    @property
+    def text(self) -> str:
+        """The options in words; empty for all answers."""
+        parts = {"job": self.job, "round": self.round_number}
+        return " and ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+
+
 class Reading(NamedTuple):
     """One audit file: one intact line per requested answer, and the broken lines."""
 
@@ -68,60 +85,70 @@ def audit(
 
       fdg audit /srv/flare/photo --job 3379af42 --json
     """
-    readings = [_read(path, job, round_number) for path in _audit_files(place)]
-    if (job is not None or round_number is not None) and not any(reading.lines for reading in readings):
-        raise DataError(_nothing_found(readings, job, round_number))
+    readings = _read_wanted(_audit_files(place), Wanted(job, round_number))
     if as_json:
         typer.echo(json.dumps([_as_json(reading) for reading in readings], indent=1))
     else:
         for reading in readings:
             _show(reading, details)
-    for reading in readings:
-        for line in reading.broken:
-            warning = f"Warning: {reading.path}: line {line.number} is left out: {line.reason}."
-            say(visible(warning), style="yellow", on_stderr=True)
+    _warn_of_broken(readings)
     if any(reading.broken for reading in readings):
         raise typer.Exit(BROKEN)
 
 
 def _audit_files(place: Path) -> list[Path]:
-    """Return the audit file at ``place``, or in it, or those in its direct subfolders."""
+    """Return the audit file at ``place``, or those in that folder."""
     from fdg_plugins.audit.file import AUDIT_FILE
 
-    if not place.is_dir():
-        if not place.exists():
-            raise DataError(f"{place} is not there, expected a site's workspace or its {AUDIT_FILE}.")
-        return [place]
-    own = place / AUDIT_FILE
-    if found := [own] if own.exists() else sorted(place.glob(f"*/{AUDIT_FILE}")):
+    if not place.exists():
+        raise DataError(f"{place} is not there, expected a site's workspace or its {AUDIT_FILE}.")
+    return _files_in(place) if place.is_dir() else [place]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the audit file in ``folder``, or those in its direct subfolders."""
+    from fdg_plugins.audit.file import AUDIT_FILE
+
+    own = folder / AUDIT_FILE
+    if found := [own] if own.exists() else sorted(folder.glob(f"*/{AUDIT_FILE}")):
         return found
     raise DataError(
-        f"folder {place} holds no {AUDIT_FILE}, and no folder right below it does; a site makes it with its first "
+        f"folder {folder} holds no {AUDIT_FILE}, and no folder right below it does; a site makes it with its first "
         "answer, in its workspace or in NVFL_AUDIT_ROOT."
     )
 
 
-def _read(path: Path, job: str | None, round_number: int | None) -> Reading:
+def _read_wanted(paths: list[Path], wanted: Wanted) -> list[Reading]:
+    """Read the files; raise ``DataError`` if the user asks for a job or a round of which there is no answer."""
+    readings = [_read(path, wanted) for path in paths]
+    if wanted != Wanted() and not any(reading.lines for reading in readings):
+        raise DataError(_nothing_found(paths, wanted))
+    return readings
+
+
+def _read(path: Path, wanted: Wanted) -> Reading:
     from fdg_plugins.audit.file import AuditLine, audit_entries, shown_lines
 
     entries = list(audit_entries(path))
     # Paired before filtering: a filter may have turned an answer into an error reply, which names no round.
-    lines = [
-        line
-        for line in shown_lines(entry for entry in entries if isinstance(entry, AuditLine))
-        if (job is None or line.job.startswith(job)) and round_number in (None, line.round)
-    ]
-    return Reading(path, lines, [entry for entry in entries if not isinstance(entry, AuditLine)])
+    shown = shown_lines(entry for entry in entries if isinstance(entry, AuditLine))
+    broken = [entry for entry in entries if not isinstance(entry, AuditLine)]
+    return Reading(path, list(filter(wanted.includes, shown)), broken)
 
 
-def _nothing_found(readings: list[Reading], job: str | None, round_number: int | None) -> str:
-    wanted = [f"job {job}"] if job is not None else []
-    wanted += [f"round {round_number}"] if round_number is not None else []
-    everything = [line for reading in readings for line in _read(reading.path, None, None).lines]
+def _nothing_found(paths: list[Path], wanted: Wanted) -> str:
+    everything = [line for path in paths for line in _read(path, Wanted()).lines]
     jobs = ", ".join(dict.fromkeys(visible(line.job) for line in everything)) or "none"
     rounds = sorted({line.round for line in everything if line.round is not None})
     span = f", rounds {rounds[0]} to {rounds[-1]}" if rounds else ""
-    return f"nothing of {' and '.join(wanted)} is in {readings[0].path}; it holds the jobs {jobs}{span}."
+    return f"nothing of {wanted.text} is in {paths[0]}; it holds the jobs {jobs}{span}."
+
+
+def _warn_of_broken(readings: list[Reading]) -> None:
+    for reading in readings:
+        for line in reading.broken:
+            warning = f"Warning: {reading.path}: line {line.number} is left out: {line.reason}."
+            say(visible(warning), style="yellow", on_stderr=True)
 
 
 def _as_json(reading: Reading) -> dict[str, Any]:
@@ -145,7 +172,7 @@ def _show(reading: Reading, details: bool) -> None:
 def _heading(lines: "list[AuditLine]") -> Text:
     first, last = lines[0], lines[-1]
     unsent = sum(line.stage != "sent" for line in lines)
-    answers = f"{len(lines)} answer{'s' if len(lines) > 1 else ''}"
+    answers = f"{len(lines)} answer{'s' * (len(lines) > 1)}"
     answers += f", {unsent} of them not sent" if unsent else ""
     config = f"config {first.config_sha256[:HASH_DIGITS]}" if first.config_sha256 else "no config"
     known = ", ".join([config, *(f"{name} {number}" for name, number in first.versions.items())])
@@ -174,25 +201,35 @@ def _summary_rows(line: "AuditLine") -> Iterator[tuple[str, ...]]:
 
 
 def _details(lines: "list[AuditLine]") -> Iterator[RenderableType]:
-    """Yield each answer: a heading, its tensors, and all other values by their position."""
-    from fdg_plugins.audit.file import code_text, round_text
-
+    """Yield each answer: a heading, its filters, its tensors, and all other values by their position."""
     for line in lines:
-        filters = (
-            "filters unknown"
-            if line.filters is None
-            else ", ".join(f"{one.filter} ({one.source}'s)" for one in line.filters) or "no filters"
-        )
-        kind = line.kind or "no content"
-        yield Text("\n" + visible(f"round {round_text(line)}, {line.task}: {code_text(line)}, {kind}, {line.time}"))
-        yield Text(visible(filters))
+        yield Text("\n" + visible(_headline(line)))
+        yield Text(visible(_filters(line)))
         if line.tensors:
-            head = ("part", "name", "shape", "dtype", "bytes", "L2 norm")
-            rows = (
-                (one.part, one.name, str(list(one.shape)), one.dtype, f"{one.bytes:,}", f"{one.norm:.4g}")
-                for one in line.tensors
-            )
-            yield make_table(head, rows, NUMBERS)
+            yield _tensors(line)
         values = {**{place: json.dumps(value) for place, value in line.values.items()}, **line.others}
         if values:
             yield make_table(("value", ""), values.items())
+
+
+def _headline(line: "AuditLine") -> str:
+    from fdg_plugins.audit.file import code_text, round_text
+
+    kind = line.kind or "no content"
+    return f"round {round_text(line)}, {line.task}: {code_text(line)}, {kind}, {line.time}"
+
+
+def _filters(line: "AuditLine") -> str:
+    """Return the filters that an answer passed, each with whose it is."""
+    if line.filters is None:
+        return "filters unknown"
+    return ", ".join(f"{one.filter} ({one.source}'s)" for one in line.filters) or "no filters"
+
+
+def _tensors(line: "AuditLine") -> RenderableType:
+    head = ("part", "name", "shape", "dtype", "bytes", "L2 norm")
+    rows = (
+        (one.part, one.name, str(list(one.shape)), one.dtype, f"{one.bytes:,}", f"{one.norm:.4g}")
+        for one in line.tensors
+    )
+    return make_table(head, rows, NUMBERS)

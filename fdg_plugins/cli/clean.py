@@ -4,7 +4,7 @@
 import tempfile
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -54,34 +54,38 @@ def clean(
     found = leftovers(kit, older_than, run)
     if run is not None and not found:
         raise DataError(f"run {run} has left nothing in {kit}.")
-    rows, failed = [], False
-    for leftover in found:
-        verdict, succeeded = _remove(leftover, dry_run)
-        rows.append((*_described(leftover), verdict))
-        failed = failed or not succeeded
+    outcomes = [_remove(leftover, dry_run) for leftover in found]
+    _show(kit, [(*_described(leftover), outcome.text) for leftover, outcome in zip(found, outcomes, strict=True)])
+    _name_offload_folders(kit)
+    if any(outcome.has_failed for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+class _Outcome(NamedTuple):
+    text: str
+    has_failed: bool = False
+
+
+def _remove(leftover: "Leftover", dry_run: bool) -> _Outcome:
+    """Remove a removable folder."""
+    from fdg_plugins.state.folders import remove_state
+
+    if leftover.kept_because is not None:
+        return _Outcome(f"kept: {leftover.kept_because}")
+    if dry_run:
+        return _Outcome("would be removed")
+    try:
+        remove_state(leftover.path)
+    except DataError as error:
+        return _Outcome(f"not removed: {error}", has_failed=True)
+    return _Outcome("removed")
+
+
+def _show(kit: Path, rows: list[tuple[str, ...]]) -> None:
     if rows:
         show(make_table(("run", "bytes", "last change", ""), rows, ("bytes",)))
     else:
         say(visible(f"{kit}: no run has left anything"))
-    if not (kit / "startup" / "fed_client.json").exists():
-        _name_offload_folders()
-    if failed:
-        raise typer.Exit(FAILED)
-
-
-def _remove(leftover: "Leftover", dry_run: bool) -> tuple[str, bool]:
-    """Remove a removable folder; return the outcome as text, and whether it is the intended one."""
-    from fdg_plugins.state.folders import remove_state
-
-    if leftover.kept_because is not None:
-        return f"kept: {leftover.kept_because}", True
-    if dry_run:
-        return "would be removed", True
-    try:
-        remove_state(leftover.path)
-    except DataError as error:
-        return f"not removed: {error}", False
-    return "removed", True
 
 
 def _described(leftover: "Leftover") -> tuple[str, str, str]:
@@ -89,9 +93,12 @@ def _described(leftover: "Leftover") -> tuple[str, str, str]:
     return str(leftover.path), f"{leftover.num_bytes:,}", changed
 
 
-def _name_offload_folders() -> None:
+def _name_offload_folders(kit: Path) -> None:
+    """Name the folders of received tensors that a killed server left; a site's kit has none."""
     from fdg_plugins.state.leftovers import offload_folders
 
+    if (kit / "startup" / "fed_client.json").exists():
+        return
     temporary = Path(tempfile.gettempdir())
     if folders := offload_folders(temporary):
         say(f"\nTensors that arrived in files, of jobs that run or of a server that was killed, in {temporary}:")

@@ -14,8 +14,8 @@ from fdg_plugins.cli.data_tables import counts_table, datasets_table, show, trac
 from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data import ImageFolderSpec, RotatedSpec
-    from fdg_plugins.data.preparation import Changes, Prepared, Source
+    from fdg_plugins.data import Damaged, ImageFolderSpec, RotatedSpec
+    from fdg_plugins.data.preparation import Changes, Manifest, Prepared, Source, Verdict
 
 HUB = "hf"
 SHOWN = 5
@@ -138,30 +138,18 @@ def verify(
 
       fdg data verify pacs --data-root /data --images
     """
-    from fdg_plugins.data.preparation import count_images, find_changes, judge, read_manifest
-    from fdg_plugins.data.stand_in import is_stand_in
+    from fdg_plugins.data.preparation import count_images, judge, read_manifest
 
     spec, root = _on_disk(name), _existing(_named(data_root)).resolve()
-    if is_stand_in(root, spec.folder):
-        raise DataError(f"data root {root} holds the STAND-IN, drawings; expected images of {spec.title}.")
-    if not (root / spec.folder).is_dir():
-        raise DataError(f"folder {root / spec.folder} is not there; fdg data prepare {name} makes it.")
+    _check_is_there(spec, root)
     manifest = read_manifest(root, spec)
     if manifest is not None:
-        if changes := find_changes(root, spec, manifest, track=track):
-            _show_changes(changes)
-            raise DataError(
-                f"data set {name} in {root} is not as its manifest says; files missing: {len(changes.missing):,}, "
-                f"extra: {len(changes.extra):,}, changed: {len(changes.changed):,}."
-            )
-        say(f"{name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
+        _compare(spec, root, manifest)
     counts = count_images(root, spec)
     verdict = judge(counts, spec)
     show(counts_table(counts, verdict))
     if manifest is None:
-        say(f"{name}: no manifest, so only the images were counted; fdg data prepare {name} --from {root} writes one")
-        if verdict.is_wrong:
-            raise DataError(f"data set {name} in {root}: {'; '.join(verdict.differences)}.")
+        _accept_counts(spec, root, verdict)
     if images:
         _check_images(spec, root, list(counts))
 
@@ -230,15 +218,8 @@ def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path)
     from fdg_plugins.data.origins import origin_of
     from fdg_plugins.data.preparation import MANIFEST
 
-    say(f"{spec.name}: {done.copied.written:,} files written, {done.copied.kept:,} were there already")
-    for remark in done.plan.remarks:
-        say(f"  {remark}")
-    if left_out := done.plan.left_out:
-        say(f"  {len(left_out):,} files of the source are no part of the data set, such as {left_out[0]}")
+    _report_copy(spec, done)
     show(counts_table(done.counts, done.verdict))
-    if done.manifest is not None:
-        for difference in done.verdict.differences:
-            say(f"  note: {difference}")
     terms = f"terms: {origin_of(spec.name).terms}; {origin_of(spec.name).page}"
     if done.manifest is None:
         say(terms)
@@ -246,8 +227,49 @@ def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path)
             f"data set {spec.name} in {root}: {'; '.join(done.verdict.differences)}; no manifest was written "
             "(--any-counts accepts what is there)."
         )
+    for difference in done.verdict.differences:
+        say(f"  note: {difference}")
     say(f"{root / spec.folder / MANIFEST}: {len(done.manifest.files):,} files, sha256 {done.manifest.sha256[:16]}")
     say(terms)
+
+
+def _report_copy(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared") -> None:
+    say(f"{spec.name}: {done.copied.written:,} files written, {done.copied.kept:,} were there already")
+    for remark in done.plan.remarks:
+        say(f"  {remark}")
+    if left_out := done.plan.left_out:
+        say(f"  {len(left_out):,} files of the source are no part of the data set, such as {left_out[0]}")
+
+
+def _check_is_there(spec: "ImageFolderSpec | RotatedSpec", root: Path) -> None:
+    """Raise DataError if the data root holds the stand-in, or no folder of the data set."""
+    from fdg_plugins.data.stand_in import is_stand_in
+
+    if is_stand_in(root, spec.folder):
+        raise DataError(f"data root {root} holds the STAND-IN, drawings; expected images of {spec.title}.")
+    if not (root / spec.folder).is_dir():
+        raise DataError(f"folder {root / spec.folder} is not there; fdg data prepare {spec.name} makes it.")
+
+
+def _compare(spec: "ImageFolderSpec | RotatedSpec", root: Path, manifest: "Manifest") -> None:
+    """Compare the data set with its manifest; name the differences and raise DataError if there are any."""
+    from fdg_plugins.data.preparation import find_changes
+
+    if changes := find_changes(root, spec, manifest, track=track):
+        _show_changes(changes)
+        raise DataError(
+            f"data set {spec.name} in {root} is not as its manifest says; files missing: {len(changes.missing):,}, "
+            f"extra: {len(changes.extra):,}, changed: {len(changes.changed):,}."
+        )
+    say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
+
+
+def _accept_counts(spec: "ImageFolderSpec | RotatedSpec", root: Path, verdict: "Verdict") -> None:
+    """Say that only the images of a data set without manifest were counted; raise DataError for wrong counts."""
+    counted = f"no manifest, so only the images were counted; fdg data prepare {spec.name} --from {root} writes one"
+    say(f"{spec.name}: {counted}")
+    if verdict.is_wrong:
+        raise DataError(f"data set {spec.name} in {root}: {'; '.join(verdict.differences)}.")
 
 
 def _check_images(spec: "ImageFolderSpec | RotatedSpec", root: Path, domains: list[str]) -> None:
@@ -262,12 +284,16 @@ def _check_images(spec: "ImageFolderSpec | RotatedSpec", root: Path, domains: li
         damaged = find_damaged(data)
         looked_at += len({sample.file for sample in (*data.train, *data.validation, *data.test)})
         unusable += len(damaged.files)
-        for word, files in (("unreadable", damaged.unreadable), ("too large", damaged.too_large)):
-            for file in files:
-                say(f"{word:12}{file}")
+        _show_damaged(damaged)
     if unusable:
         raise DataError(f"of {looked_at:,} images of data set {spec.name} in {root}, {unusable:,} cannot be used.")
     say(f"{spec.name}: all {looked_at:,} images can be decoded")
+
+
+def _show_damaged(damaged: "Damaged") -> None:
+    for word, files in (("unreadable", damaged.unreadable), ("too large", damaged.too_large)):
+        for file in files:
+            say(f"{word:12}{file}")
 
 
 def _show_changes(changes: "Changes") -> None:

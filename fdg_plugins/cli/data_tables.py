@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of ``fdg data``: tables on stdout, and on stderr, in a terminal only, the progress of long steps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +12,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from fdg_plugins.data import DatasetSpec
+    from fdg_plugins.data.origins import Release
     from fdg_plugins.data.preparation import Counts, Verdict
 
 WIDTH = 160
@@ -69,24 +70,29 @@ def datasets_table(data_root: Path | None) -> Table:
 def counts_table(counts: "Counts", verdict: "Verdict") -> Table:
     """Return the table of the counted images, next to the counts of the release."""
     release = verdict.release
-    certain = "" if release is None or release.certain else ", not certain"
     table = _table("domain", "images", "expected", "fewest in a class", "most in a class")
     if release is not None:
+        certain = "" if release.certain else ", not certain"
         table.title = f"expected: {release.name} ({release.source}{certain})"
         table.title_justify = "left"
     for domain, by_class in counts.items():
-        total = sum(by_class.values())
-        expected = None if release is None else release.images[domain]
-        fewest, most = min(by_class, key=by_class.__getitem__), max(by_class, key=by_class.__getitem__)
-        table.add_row(
-            domain,
-            f"{total:,}",
-            NOT_KNOWN if expected is None else f"{expected:,}",
-            f"{by_class[fewest]:,} ({fewest})",
-            f"{by_class[most]:,} ({most})",
-            style="" if expected in (None, total) else "yellow",
-        )
+        _add_counts(table, domain, by_class, release)
     return table
+
+
+def _add_counts(table: Table, domain: str, by_class: Mapping[str, int], release: "Release | None") -> None:
+    """Add the row of one domain, in colour if the release has another number of images."""
+    total = sum(by_class.values())
+    expected = None if release is None else release.images[domain]
+    fewest, most = min(by_class, key=by_class.__getitem__), max(by_class, key=by_class.__getitem__)
+    table.add_row(
+        domain,
+        f"{total:,}",
+        NOT_KNOWN if expected is None else f"{expected:,}",
+        f"{by_class[fewest]:,} ({fewest})",
+        f"{by_class[most]:,} ({most})",
+        style="" if expected in (None, total) else "yellow",
+    )
 
 
 def _table(*heads: str) -> Table:
@@ -101,30 +107,40 @@ def _images(spec: "DatasetSpec") -> str:
     """Return the number of images of a data set, as text."""
     from fdg_plugins.data.origins import origin_of
 
-    limit = getattr(spec, "limit", None)
+    if limit := getattr(spec, "limit", None):
+        return f"{limit:,}"
     releases = origin_of(spec.name).releases
-    if limit is None and not releases:
+    if not releases:
         return NOT_KNOWN
-    return f"{limit or sum(releases[0].images.values()):,}{'' if limit or releases[0].certain else ' ?'}"
+    return f"{sum(releases[0].images.values()):,}{'' if releases[0].certain else ' ?'}"
 
 
 def _found(spec: "DatasetSpec", data_root: Path | None) -> str:
     """Return how much of a data set is present, as text; reads only names."""
-    from fdg_plugins.data import RotatedSpec
-    from fdg_plugins.data.mnist import FILES, FOLDER
-    from fdg_plugins.data.preparation import MANIFEST
-    from fdg_plugins.data.stand_in import is_stand_in
-
     if not spec.needs_data_root:
         return "with scikit-learn"
     if data_root is None:
         return "no data root named"
-    if isinstance(spec, RotatedSpec):
-        places, what = [data_root / FOLDER / name for name in FILES], "files"
-    else:
-        places, what = [data_root / spec.folder / domain for domain in spec.domains], "domains"
+    return _found_below(data_root, spec)
+
+
+def _found_below(data_root: Path, spec: "DatasetSpec") -> str:
+    from fdg_plugins.data.preparation import MANIFEST
+    from fdg_plugins.data.stand_in import is_stand_in
+
+    places, what = _places(data_root, spec)
     there = sum(place.exists() for place in places)
     if not there:
         return "no"
     kind = "STAND-IN" if is_stand_in(data_root, spec.folder) else f"{there} of {len(places)} {what}"
     return f"{kind}, manifest" if (data_root / spec.folder / MANIFEST).is_file() else kind
+
+
+def _places(data_root: Path, spec: "DatasetSpec") -> tuple[list[Path], str]:
+    """Return where a complete data set has its files or folders, and which of the two they are."""
+    from fdg_plugins.data import RotatedSpec
+    from fdg_plugins.data.mnist import FILES, FOLDER
+
+    if isinstance(spec, RotatedSpec):
+        return [data_root / FOLDER / name for name in FILES], "files"
+    return [data_root / spec.folder / domain for domain in spec.domains], "domains"

@@ -63,16 +63,17 @@ def doctor(
     status = worst(findings)
     if as_json:
         content = {"status": str(status), "findings": [finding._asdict() for finding in findings]}
-        typer.echo(json.dumps(content | (_advice(examination) if examination else {}), indent=1))
+        typer.echo(json.dumps(content | _advice(examination), indent=1))
     else:
         _show(findings)
-        if examination:
-            _recommend(examination)
+        _recommend(examination)
     if status == "problem":
         raise typer.Exit(PROBLEM)
 
 
-def _advice(examination: "Examination") -> dict[str, object]:
+def _advice(examination: "Examination | None") -> dict[str, object]:
+    if examination is None:
+        return {}
     advice = examination.advice
     renamed = {"threads": "FDG_THREADS", "workers": "FDG_WORKERS"}
     values = {renamed.get(name, name): value for name, value in advice._asdict().items()}
@@ -87,7 +88,9 @@ def _show(findings: "Sequence[Finding]") -> None:
     say(f"\n{' and '.join(told) or 'all is well'}")
 
 
-def _recommend(examination: "Examination") -> None:
+def _recommend(examination: "Examination | None") -> None:
+    if examination is None:
+        return
     say(f"\nfor {examination.sites} sites:")
     say(f"  {visible(examination.advice.command)}")
     for reason in examination.advice.reasons:

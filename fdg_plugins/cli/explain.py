@@ -85,12 +85,17 @@ def _page(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rend
             yield from _head(record)
         yield from _formulas(record)
         yield from _settings(record, settings_in(run, record), dataset)
-        if record.differences.rows:
-            yield from _differences(record)
-        if record.exact:
-            yield _section("Exact cases")
-            yield _cases(record.exact)
+        yield from _limits(record)
     yield from _leaves(composition)
+
+
+def _limits(record: "Method") -> Iterator[RenderableType]:
+    """Yield where paper, code and this package differ, and the cases in which the method is exactly another one."""
+    if record.differences.rows:
+        yield from _differences(record)
+    if record.exact:
+        yield _section("Exact cases")
+        yield _cases(record.exact)
 
 
 def _head(record: "Method") -> Iterator[RenderableType]:
@@ -138,10 +143,13 @@ def _settings(record: "Method", settings: dict[str, Any], dataset: str) -> Itera
     grid = _grid(3)
     for name, value in settings.items():
         source = sources.get(name)
-        symbol = f" ({source.symbol})" if source is not None and source.symbol else ""
         shown = value if isinstance(value, str) else json.dumps(value)
-        grid.add_row(Text(name + symbol), Text(shown, style="bold"), Text(_source_text(source)))
+        grid.add_row(Text(name + _symbol_text(source)), Text(shown, style="bold"), Text(_source_text(source)))
     yield _inset(grid)
+
+
+def _symbol_text(source: "SettingSource | None") -> str:
+    return f" ({source.symbol})" if source is not None and source.symbol else ""
 
 
 def _source_text(source: "SettingSource | None") -> str:
@@ -175,7 +183,7 @@ def _leaves(composition: "Composition") -> Iterator[RenderableType]:
         yield _indented(f"{when}:", "bold")
         rows = ((one.what, one.shape, one.reveals) for one in leaves if one.when == when)
         yield _inset(make_table(("what", "shape", "what it reveals"), rows), 4)
-    if reports := dict.fromkeys(one.report for one in leaves if one.report is not None):
+    if reports := dict.fromkeys(filter(None, (one.report for one in leaves))):
         yield _indented(
             f"A site whose allowed_reports lack {' or '.join(reports)} fails at the census, before any training."
         )

@@ -44,19 +44,24 @@ def export_job(
     if (job is None) == (method is None):
         raise SettingsError("fdg export-job needs either a job folder or --method, expected one of them.")
     if job is None:
-        say(_made(str(method), dataset or "pacs", to, name, plugin or []))
-        return
-    if plugin or dataset:
-        raise SettingsError("--plugin and --dataset are for a job that is made, expected --method with them.")
-    from fdg_plugins.cli.jobs import export
-
-    say(f"{export(job, to, name)}: written; it brings no code")
+        say(_made(str(method), dataset, to, name, plugin or []))
+    else:
+        say(_copied(job, dataset, to, name, plugin))
 
 
-def _made(method: str, dataset: str, to: Path, name: str | None, plugins: list[Path]) -> str:
+def _made(method: str, dataset: str | None, to: Path, name: str | None, plugins: list[Path]) -> str:
     """Write the job of a method, and return a description of the result."""
     from fdg_plugins.cli.jobs import export_method
 
-    target, files = export_method(method, dataset, to, name, plugins)
+    target, files = export_method(method, dataset or "pacs", to, name, plugins)
     brings = f"the code of {', '.join(files)}" if files else "no code"
     return f"{target}: written; it brings {brings}"
+
+
+def _copied(job: Path, dataset: str | None, to: Path, name: str | None, plugins: list[Path] | None) -> str:
+    """Write a copy of a job folder, and return a description; refuse options of a job that is made."""
+    from fdg_plugins.cli.jobs import export
+
+    if plugins or dataset:
+        raise SettingsError("--plugin and --dataset are for a job that is made, expected --method with them.")
+    return f"{export(job, to, name)}: written; it brings no code"

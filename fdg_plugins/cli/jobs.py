@@ -45,9 +45,7 @@ def export(job: Path, to: Path, name: str | None = None) -> Path:
     name = job.resolve().name if name is None else name
     if not SAFE_NAME.fullmatch(name):
         raise SettingsError(f"name is {name!r}, expected letters, digits, '_', '-' and '.' only.")
-    target = to / name
-    if target.exists():
-        raise DataError(f"target {target} exists already, expected a name that is free.")
+    target = _free_target(to, name)
     try:
         to.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to, prefix=f".{name}.") as folder:
@@ -70,10 +68,15 @@ def export_method(
     with own_arguments():
         from fdg_plugins.recipes import make_recipe
     recipe = make_recipe(method, dataset, plugins=plugins, name=name)
-    target = to / recipe.name
+    return _free_target(to, recipe.name), recipe.export_for_submission(to)
+
+
+def _free_target(to: Path, name: str) -> Path:
+    """Return the folder of a new job in ``to``; raise ``DataError`` if it exists already."""
+    target = to / name
     if target.exists():
         raise DataError(f"target {target} exists already, expected a name that is free.")
-    return target, recipe.export_for_submission(to)
+    return target
 
 
 def check_job(job: Path) -> dict[str, Any]:
@@ -81,27 +84,41 @@ def check_job(job: Path) -> dict[str, Any]:
     if not (job / META).is_file():
         raise DataError(f"folder {job} is no job: it has no {META}.")
     meta = read_json(job / META)
-    apps = meta.get("deploy_map") if isinstance(meta, dict) else None
-    if not isinstance(apps, dict) or not apps:
-        raise SettingsError(f"job {job}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
-    for app in apps:
-        if not any((job / app / "config" / file).is_file() for file in CONFIG_FILES):
-            raise DataError(f"job {job}: app {app} has no config/{' or config/'.join(CONFIG_FILES)}.")
+    for app in _apps_of(job, meta):
+        _check_app(job, app)
     for path in sorted(job.rglob("*")):
         _check_path(job, path)
     return dict(meta)
+
+
+def _apps_of(job: Path, meta: Any) -> list[str]:
+    """Return the names of the apps in a job's meta; raise ``SettingsError`` if there are none."""
+    apps = meta.get("deploy_map") if isinstance(meta, dict) else None
+    if not isinstance(apps, dict) or not apps:
+        raise SettingsError(f"job {job}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
+    return list(apps)
+
+
+def _check_app(job: Path, app: str) -> None:
+    if not any((job / app / "config" / file).is_file() for file in CONFIG_FILES):
+        raise DataError(f"job {job}: app {app} has no config/{' or config/'.join(CONFIG_FILES)}.")
 
 
 def _check_path(job: Path, path: Path) -> None:
     inside = path.relative_to(job)
     if path.is_symlink():
         raise DataError(f"job {job}: {inside} is a link, expected files and folders only.")
+    if CUSTOM in inside.parts:
+        _check_custom(job, path, inside)
+    elif path.suffix == ".json":
+        _check_keys(f"job {job}", path, str(inside))
+
+
+def _check_custom(job: Path, path: Path, inside: Path) -> None:
     if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
         raise DataError(
             f"job {job}: {inside} is code that the job brings, expected nothing but README.md in {CUSTOM}/."
         )
-    if path.suffix == ".json" and CUSTOM not in inside.parts:
-        _check_keys(f"job {job}", path, str(inside))
 
 
 def _check_keys(whose: str, path: Path, inside: str) -> None:

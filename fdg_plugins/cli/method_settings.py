@@ -55,18 +55,25 @@ def settings_in(run: Run, record: Method) -> dict[str, Any]:
 
     A method whose weighting is combined with another's direction contributes no aggregator of its own.
     """
-    found: dict[str, Any] = {}
-    if record.key == run.aggregator["name"]:
-        found |= {name: _short(value) for name, value in run.aggregator.items() if name != "name"}
-    elif record.weighting is not None:
-        found |= run.weighting
+    found = _of_aggregator(run, record)
     if record.objective is not None:
-        found |= {name: value for name, value in run.objective.items() if name != "name"}
+        found |= _without_name(run.objective)
     protocol = Protocol.model_validate(run.said.protocol)
     found |= {name: getattr(protocol, name) for name in record.protocol}
     if GAP in record.reports:
         found[METRIC] = run.said.gap_metric
     return found
+
+
+def _of_aggregator(run: Run, record: Method) -> dict[str, Any]:
+    """Return the settings of the aggregator if it is the method's own, else those of the method's weighting."""
+    if record.key == run.aggregator["name"]:
+        return {name: _short(value) for name, value in _without_name(run.aggregator).items()}
+    return dict(run.weighting) if record.weighting is not None else {}
+
+
+def _without_name(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != "name"}
 
 
 def variables_of(run: Run) -> list[str]:

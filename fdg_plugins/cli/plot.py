@@ -65,16 +65,14 @@ def plot(
         raise SettingsError("figures need matplotlib, which is not installed; pip install matplotlib does it.")
     from fdg_plugins.analysis.figures import Request, kinds_of
     from fdg_plugins.cli.data_tables import track
-    from fdg_plugins.storage import user_path
 
     load_plugins(plugin)
     kinds = kinds_of(kind)
-    cache = os.environ.get("FDG_CACHE", "").strip()
     request = Request(
         selection=selection.value,
         setting=setting,
         data_root=data_root,
-        cache=user_path(cache, os.environ) if cache else None,
+        cache=_cache_folder(),
         sites=tuple(name.strip() for name in sites.split(",")) if sites is not None else None,
         points=points,
         samples=samples,
@@ -86,22 +84,34 @@ def plot(
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")
 
 
+def _cache_folder() -> Path | None:
+    """Return the folder that the user names in ``FDG_CACHE``, None for the default."""
+    from fdg_plugins.storage import user_path
+
+    named = os.environ.get("FDG_CACHE", "").strip()
+    return user_path(named, os.environ) if named else None
+
+
 def _make(kind: str, runs: "Sequence[Run]", request: "Request", to: Path, title: str | None, *, spare: bool) -> bool:
     """Make the figures of one kind; return whether there is one. ``spare``: report an impossible kind, do not raise."""
-    from fdg_plugins.analysis.figures import make_pictures
-
-    try:
-        pictures = make_pictures(kind, runs, request)
-    except FDGError as error:
-        if not spare:
-            raise
-        say(f"{kind} is left out: {' '.join(str(error).split())}", style="yellow", on_stderr=True)
-        return False
+    pictures = _pictures(kind, runs, request, spare=spare)
     for note in dict.fromkeys(note for picture in pictures for note in picture.notes):
         say(f"Note: {note}", style="yellow", on_stderr=True)
     for picture in pictures:
         _write(replace(picture, title=title) if title is not None else picture, to)
     return bool(pictures)
+
+
+def _pictures(kind: str, runs: "Sequence[Run]", request: "Request", *, spare: bool) -> "Sequence[Picture]":
+    from fdg_plugins.analysis.figures import make_pictures
+
+    try:
+        return make_pictures(kind, runs, request)
+    except FDGError as error:
+        if not spare:
+            raise
+        say(f"{kind} is left out: {' '.join(str(error).split())}", style="yellow", on_stderr=True)
+        return ()
 
 
 def _write(picture: "Picture", to: Path) -> None:

@@ -26,12 +26,18 @@ class Plan(NamedTuple):
     epsilon: float
 
 
-class Standing(NamedTuple):
-    """A site's ledger and policy, and what they say: epsilon spent, epsilon with the plan, how many more rounds fit."""
+class Past(NamedTuple):
+    """A site's ledger, empty if a kit has none yet, its file, and the policy."""
 
-    file: Path
     content: "LedgerContent"
+    file: Path
     policy: "Policy"
+
+
+class Standing(NamedTuple):
+    """What a site's past says: epsilon spent, epsilon with the plan, how many more rounds fit."""
+
+    past: Past
     spent: float
     with_plan: float | None
     rounds_left: int | None
@@ -76,13 +82,11 @@ def privacy(
     from fdg_plugins.privacy.ledger import Policy
 
     _check(noise, epsilon, rounds, kit, ledger)
-    content, file, policy = _read(kit, ledger) if kit or ledger else (None, None, Policy())
-    asked = DELTA if delta is None else delta
-    in_force = asked if policy.delta is None else min(asked, policy.delta)
+    past = _read(kit, ledger)
+    policy = Policy() if past is None else past.policy
+    in_force = _delta_in_force(delta, policy)
     plan = _plan(noise, epsilon, rounds, in_force, policy)
-    standing = None
-    if content is not None and file is not None:
-        standing = _standing(content, file, policy, plan, in_force)
+    standing = None if past is None else _standing(past, plan, in_force)
     if as_json:
         typer.echo(json.dumps(_as_json(plan, standing, in_force), indent=1, allow_nan=False))
     else:
@@ -95,32 +99,49 @@ def _check(
     """Raise ``SettingsError`` for options that do not make a question."""
     options = {"noise": noise, "epsilon": epsilon, "rounds": rounds, "kit": kit, "ledger": ledger}
     given = {name for name, value in options.items() if value is not None}
-    plans, has_past = given & {"noise", "epsilon"}, given & {"kit", "ledger"}
-    if len(has_past) > 1:
-        raise SettingsError("--kit and --ledger exclude each other: a kit has its own ledger.")
-    if len(plans) > 1:
-        raise SettingsError("--noise and --epsilon exclude each other: one of them follows from the other.")
-    if not plans and ("rounds" in given or not has_past):
+    _refuse_both(given, "kit", "ledger", "a kit has its own ledger")
+    _refuse_both(given, "noise", "epsilon", "one of them follows from the other")
+    _check_question(given)
+
+
+def _check_question(given: set[str]) -> None:
+    """Raise ``SettingsError`` unless the options ask for a plan, or for the past alone."""
+    if given & {"noise", "epsilon"}:
+        if "rounds" not in given:
+            raise SettingsError("--rounds is missing: how many releases the plan makes.")
+    elif given not in ({"kit"}, {"ledger"}):
         raise SettingsError("--noise or --epsilon is missing, for --rounds; or --kit or --ledger, for what was spent.")
-    if plans and "rounds" not in given:
-        raise SettingsError("--rounds is missing: how many releases the plan makes.")
 
 
-def _read(kit: Path | None, ledger: Path | None) -> "tuple[LedgerContent, Path, Policy]":
-    """Return the ledger, empty for a kit that has none yet, its file, and the policy."""
+def _refuse_both(given: set[str], one: str, other: str, reason: str) -> None:
+    if {one, other} <= given:
+        raise SettingsError(f"--{one} and --{other} exclude each other: {reason}.")
+
+
+def _delta_in_force(delta: float | None, policy: "Policy") -> float:
+    asked = DELTA if delta is None else delta
+    return asked if policy.delta is None else min(asked, policy.delta)
+
+
+def _read(kit: Path | None, ledger: Path | None) -> Past | None:
+    """Return the past of the site whose kit or ledger the user names, None if neither."""
+    from fdg_plugins.privacy.ledger import Policy, read_ledger
+
+    if ledger is not None:
+        return Past(read_ledger(ledger), ledger, Policy())
+    return None if kit is None else _read_kit(kit)
+
+
+def _read_kit(kit: Path) -> Past:
     from fdg_plugins.privacy.ledger import (
         LEDGER_FILE,
         LEDGER_FOLDER,
         POLICY_FILE,
         LedgerContent,
-        Policy,
         read_ledger,
         read_policy,
     )
 
-    if ledger is not None:
-        return read_ledger(ledger), ledger, Policy()
-    assert kit is not None
     local = kit / "local"
     if not local.is_dir():
         raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
@@ -132,7 +153,7 @@ def _read(kit: Path | None, ledger: Path | None) -> "tuple[LedgerContent, Path, 
         content = LedgerContent(site=kit.resolve().name)
     except OSError as error:
         raise DataError(f"privacy ledger {file} cannot be read: {error.strerror}.") from error
-    return content, file, read_policy(content.site, local / POLICY_FILE)
+    return Past(content, file, read_policy(content.site, local / POLICY_FILE))
 
 
 def _plan(
@@ -149,15 +170,15 @@ def _plan(
     return Plan(rounds, in_force, epsilon_of_mu(mu_of_equal(rounds, in_force), delta))
 
 
-def _standing(content: "LedgerContent", file: Path, policy: "Policy", plan: Plan | None, delta: float) -> Standing:
+def _standing(past: Past, plan: Plan | None, delta: float) -> Standing:
     from fdg_plugins.core.accounting import composed_mu, gaussian_epsilon, releases_left
 
-    spent = [release.noise_multiplier for release in content.releases]
+    spent = [release.noise_multiplier for release in past.content.releases]
     left = None
-    if plan is not None and policy.max_epsilon is not None:
-        left = releases_left(composed_mu(spent), plan.noise_multiplier, policy.max_epsilon, delta)
+    if plan is not None and past.policy.max_epsilon is not None:
+        left = releases_left(composed_mu(spent), plan.noise_multiplier, past.policy.max_epsilon, delta)
     with_plan = None if plan is None else gaussian_epsilon([*spent, *[plan.noise_multiplier] * plan.rounds], delta)
-    return Standing(file, content, policy, gaussian_epsilon(spent, delta), with_plan, left)
+    return Standing(past, gaussian_epsilon(spent, delta), with_plan, left)
 
 
 def _as_json(plan: Plan | None, standing: Standing | None, delta: float) -> dict[str, Any]:
@@ -166,12 +187,12 @@ def _as_json(plan: Plan | None, standing: Standing | None, delta: float) -> dict
         result["plan"] = {**plan._asdict(), "epsilon": _finite(plan.epsilon)}
     if standing is not None:
         result["ledger"] = {
-            "file": str(standing.file),
-            "site": standing.content.site,
-            "releases": len(standing.content.releases),
+            "file": str(standing.past.file),
+            "site": standing.past.content.site,
+            "releases": len(standing.past.content.releases),
             "epsilon": _finite(standing.spent),
             "epsilon_with_plan": _finite(standing.with_plan),
-            "max_epsilon": standing.policy.max_epsilon,
+            "max_epsilon": standing.past.policy.max_epsilon,
             "rounds_left": standing.rounds_left,
         }
     return result
@@ -194,20 +215,25 @@ def _digits(noise_multiplier: float) -> str:
 def _show(plan: Plan | None, standing: Standing | None, delta: float, asked_noise: float | None) -> None:
     at = f"at delta {delta:g}"
     if plan is not None:
-        rounds = f"{plan.rounds} round{'' if plan.rounds == 1 else 's'}"
-        say(f"{rounds} with noise multiplier {_digits(plan.noise_multiplier)}: epsilon {plan.epsilon:.4g} {at}")
-        if asked_noise is not None and plan.noise_multiplier > asked_noise:
-            say(f"the site's policy raises the noise multiplier from {asked_noise:.6g}")
+        _show_plan(plan, at, asked_noise)
     if standing is not None:
         _show_standing(standing, at)
 
 
+def _show_plan(plan: Plan, at: str, asked_noise: float | None) -> None:
+    rounds = f"{plan.rounds} round{'s' * (plan.rounds != 1)}"
+    say(f"{rounds} with noise multiplier {_digits(plan.noise_multiplier)}: epsilon {plan.epsilon:.4g} {at}")
+    if asked_noise is not None and plan.noise_multiplier > asked_noise:
+        say(f"the site's policy raises the noise multiplier from {asked_noise:.6g}")
+
+
 def _show_standing(standing: Standing, at: str) -> None:
-    releases = len(standing.content.releases)
-    spent = f"epsilon {standing.spent:.4g} {at}, by {releases} release{'' if releases == 1 else 's'}"
-    say(visible(f"site {standing.content.site} has spent {spent} ({standing.file})"))
+    content, file, policy = standing.past
+    releases = len(content.releases)
+    spent = f"epsilon {standing.spent:.4g} {at}, by {releases} release{'s' * (releases != 1)}"
+    say(visible(f"site {content.site} has spent {spent} ({file})"))
     if standing.with_plan is not None:
         say(f"with the plan: epsilon {standing.with_plan:.4g}")
-    if standing.policy.max_epsilon is not None:
+    if policy.max_epsilon is not None:
         fits = "" if standing.rounds_left is None else f"; {standing.rounds_left} more such rounds fit under it"
-        say(f"ceiling of the site's policy: epsilon {standing.policy.max_epsilon:g}{fits}")
+        say(f"ceiling of the site's policy: epsilon {policy.max_epsilon:g}{fits}")

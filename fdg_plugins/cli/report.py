@@ -86,16 +86,12 @@ def report(
     load_plugins(plugin)
     chosen = table_format or _format_of(to)
     table = _table(paths, selection, against)
-    if to is None and chosen is Format.TERMINAL:
-        _show(table, digits)
-        return
-    text = _written(table, chosen, digits)
     if to is None:
-        typer.echo(text, nl=False)
+        _print(table, chosen, digits)
         return
     from fdg_plugins.storage import write_bytes
 
-    write_bytes(to, text.encode())
+    write_bytes(to, _written(table, chosen, digits).encode())
     say(f"{to}: written")
 
 
@@ -116,6 +112,13 @@ def _table(paths: list[Path], selection: Selection, against: Against | None) -> 
     runs = runs_below(paths)
     rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
     return build_table(runs, rules, against.value if against else None)
+
+
+def _print(table: "Table", table_format: Format, digits: int) -> None:
+    if table_format is Format.TERMINAL:
+        _show(table, digits)
+    else:
+        typer.echo(_written(table, table_format, digits), nl=False)
 
 
 def _show(table: "Table", digits: int) -> None:

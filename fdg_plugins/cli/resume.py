@@ -58,18 +58,22 @@ def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = 
     from fdg_plugins.cli.jobs import check_job, export
     from fdg_plugins.storage import write_json
 
-    if any(job.rglob(SIGNATURE)):
-        to.mkdir(exist_ok=True)
-        job = Path(
-            shutil.copytree(job, to / ".unsigned" / job.resolve().name, ignore=shutil.ignore_patterns(SIGNATURE))
-        )
+    job = _unsigned(job, to)
     own_name = check_job(job).get("name")
-    twin = export(job, to, name if name is not None else own_name if isinstance(own_name, str) else None)
+    twin = export(job, to, own_name if name is None and isinstance(own_name, str) else name)
     if run is not None:
         path, config, controller = _find_controller(twin)
         controller["args"] = {**_arguments(controller), "resume": run}
         write_json(path, config)
     return twin
+
+
+def _unsigned(job: Path, to: Path) -> Path:
+    """Return a copy of ``job`` without FLARE's signatures, below ``to``; the job itself if it has none."""
+    if not any(job.rglob(SIGNATURE)):
+        return job
+    to.mkdir(exist_ok=True)
+    return Path(shutil.copytree(job, to / ".unsigned" / job.resolve().name, ignore=shutil.ignore_patterns(SIGNATURE)))
 
 
 def run_of(job: Path) -> str | None:
@@ -106,11 +110,17 @@ def _find_controller(job: Path) -> tuple[Path, Any, dict[str, Any]]:
 
     for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):
         config = read_json(path)
-        workflows = config.get("workflows") if isinstance(config, dict) else None
-        for entry in workflows if isinstance(workflows, list) else []:
-            if isinstance(entry, dict) and entry.get("path") in CONTROLLERS:
+        for entry in _workflows(config):
+            if entry.get("path") in CONTROLLERS:
                 return path, config, entry
     raise SettingsError(f"job {job.name}: no workflow is a FederationController, expected one whose run can go on.")
+
+
+def _workflows(config: Any) -> list[dict[str, Any]]:
+    """Return the workflows in a server's config; none if it has not the form of one."""
+    workflows = config.get("workflows") if isinstance(config, dict) else None
+    entries = workflows if isinstance(workflows, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _arguments(controller: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 """``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies."""
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -50,50 +51,73 @@ def submit(
         raise SettingsError("--detach and --resume-on-failure exclude each other: who resumes must wait for the end.")
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
         twin = write_resuming_job(job, Path(folder) / "twin", None)
-        own_run = (
-            run_of(twin) if resume_on_failure else None
-        )  # before anything runs: reject a job that could not be resumed
+        # Before anything runs: reject a job that could not be resumed.
+        resumption = Resumption(twin, run_of(twin), max_resumes) if resume_on_failure else None
         first = server.submit(write_resuming_job(twin, Path(folder) / "first", None))
         say(f"job {first}: submitted")
-        if detach:
-            return
-        try:
-            completed = _carry_through(
-                server, twin, first, own_run or first, max_resumes if resume_on_failure else None
-            )
-        except KeyboardInterrupt as order:
-            say("no longer followed; the job goes on at the server", on_stderr=True)
-            raise typer.Exit(INTERRUPTED) from order
+        if not detach:
+            _wait_for_end(server, first, resumption)
+
+
+class Resumption(NamedTuple):
+    """How a run is resumed.
+
+    ``job`` is the folder of the job, ``run`` the run that it resumes by its own config, None if it starts one. At most
+    ``most`` resumptions in a row may complete no further round.
+    """
+
+    job: Path
+    run: str | None
+    most: int
+
+
+@dataclass
+class _Progress:
+    """The complete rounds of a run, and the resumptions in a row that have added none."""
+
+    rounds: int = 0
+    idle: int = 0
+
+    def note(self, rounds: int | None) -> None:
+        """Take in the complete rounds after a job that has ended, if they are known."""
+        if rounds is not None and rounds > self.rounds:
+            self.rounds, self.idle = rounds, 0
+
+
+def _wait_for_end(server: "Server", first: str, resumption: Resumption | None) -> None:
+    """Follow job ``first``, and those that resume its run, to the end; exit unless the last one completed.
+
+    Without a ``resumption``, a failed job is not resumed. Ctrl-C ends the command, not the job.
+    """
+    from fdg_plugins.cli.watch import COMPLETED, follow
+
+    try:
+        if resumption is None:
+            completed = follow(server, first, say).status == COMPLETED
+        else:
+            completed = _carry_through(server, first, resumption)
+    except KeyboardInterrupt as order:
+        say("no longer followed; the job goes on at the server", on_stderr=True)
+        raise typer.Exit(INTERRUPTED) from order
     if not completed:
         raise typer.Exit(FAILED)
 
 
-def _carry_through(server: "Server", twin: Path, first: str, run: str, max_resumes: int | None) -> bool:
-    """Follow job ``first``, and those that resume ``run``, to the end; return whether the last one completed.
+def _carry_through(server: "Server", first: str, resumption: Resumption) -> bool:
+    """Follow job ``first``, and those that resume its run, to the end; return whether the last one completed."""
+    from fdg_plugins.cli.watch import COMPLETED, follow, judge
 
-    ``max_resumes`` limits resumptions in a row without a new complete round; None: a failed job is not resumed.
-    """
-    from fdg_plugins.cli.watch import COMPLETED, PATIENCE_S, SITES_S, follow, judge, missing_sites
-
-    current, idle, rounds = first, 0, 0
-    while True:
-        ending = follow(server, current, say)
-        if ending.status == COMPLETED:
-            return True
-        if max_resumes is None:
-            return False
+    current, progress = first, _Progress()
+    run = resumption.run or first
+    while (ending := follow(server, current, say)).status != COMPLETED:
         verdict = judge(server, current, ending, is_first=current == run)
-        if verdict.rounds is not None and verdict.rounds > rounds:
-            rounds, idle = verdict.rounds, 0
-        if reason := _obstacle(verdict, idle, max_resumes):
+        progress.note(verdict.rounds)
+        if reason := _obstacle(verdict, progress.idle, resumption.most):
             say(f"job {current}: not resumed: {reason.rstrip('.')}.")
             return False
-        idle += 1
-        warn_of_missing(missing_sites(server, sites_of(twin), SITES_S))
-        with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
-            current = server.submit(write_resuming_job(twin, Path(folder), run), PATIENCE_S)
-        after = f" after round {verdict.rounds}" if verdict.rounds else ""
-        say(f"job {current}: submitted; it goes on with run {run}{after}")
+        progress.idle += 1
+        current = _resume(server, resumption.job, run, verdict.rounds)
+    return True
 
 
 def _obstacle(verdict: "Verdict", idle: int, max_resumes: int) -> str:
@@ -103,3 +127,15 @@ def _obstacle(verdict: "Verdict", idle: int, max_resumes: int) -> str:
     if idle >= max_resumes:
         return f"it was resumed {idle} times in a row without completing another round"
     return ""
+
+
+def _resume(server: "Server", job: Path, run: str, rounds: int | None) -> str:
+    """Submit the job that resumes ``run`` after its complete ``rounds``, as far as known; return its id."""
+    from fdg_plugins.cli.watch import PATIENCE_S, SITES_S, missing_sites
+
+    warn_of_missing(missing_sites(server, sites_of(job), SITES_S))
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
+        resuming = server.submit(write_resuming_job(job, Path(folder), run), PATIENCE_S)
+    after = f" after round {rounds}" if rounds else ""
+    say(f"job {resuming}: submitted; it goes on with run {run}{after}")
+    return resuming

@@ -194,15 +194,28 @@ def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome", to: Path) 
         f"{len(finished)} of {len(prepared.plan)} runs have finished, {len(outcome.finished)} of them now; "
         f"{len(failed)} failed"
     )
+    _show_failed(failed, store)
+    if finished:
+        say(f"runs: {store.runs}")
+    _show_next(outcome, to, has_finished_runs=bool(finished))
+    return _exit_code(outcome, has_failures=bool(failed))
+
+
+def _show_next(outcome: "Outcome", to: Path, *, has_finished_runs: bool) -> None:
+    if outcome.stopped:
+        say(f"stopped; to go on: fdg sweep --to {to}")
+    elif has_finished_runs:
+        say(f"next: fdg report {to}")
+
+
+def _exit_code(outcome: "Outcome", *, has_failures: bool) -> int:
+    if outcome.stopped:
+        return INTERRUPTED
+    return FAILED if has_failures else 0
+
+
+def _show_failed(failed: dict[str, str], store: "Store") -> None:
     for name, reason in failed.items():
         say(f"  {name}: {reason}", style="red")
     if failed:
         say(f"their logs: {store.failed}")
-    if finished:
-        say(f"runs: {store.runs}")
-    if outcome.stopped:
-        say(f"stopped; to go on: fdg sweep --to {to}")
-        return INTERRUPTED
-    if finished:
-        say(f"next: fdg report {to}")
-    return FAILED if failed else 0

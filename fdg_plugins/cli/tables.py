@@ -38,5 +38,9 @@ def make_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numbers: Seq
     for name in head:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+        table.add_row(*map(_as_text, row))
     return table
+
+
+def _as_text(cell: Cell) -> Text:
+    return cell if isinstance(cell, Text) else Text(visible(cell))

@@ -155,21 +155,33 @@ def is_running(system: Any, job: str) -> bool:
 
 def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
     """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status."""
-    shown, start = "", None
+    before = None
+    for status, system in _statuses(server, job, tell):
+        if status.startswith("FINISHED"):
+            return Ending(status)
+        start = system.server_info.start_time
+        if before not in (None, start) and not _is_in_hand(system, job, status):
+            tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
+            break
+        before = start
+    return Ending(status, lost=True)
+
+
+def _statuses(server: Server, job: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
+    """Yield a job's status and the information about the whole system, again and again; tell each new status."""
+    shown = ""
     while True:
         status, system = server.status(job, PATIENCE_S)
         if status != shown:
             tell(f"job {job}: {status}")
             shown = status
-        if status.startswith("FINISHED"):
-            return Ending(status)
-        waits = status == RunStatus.SUBMITTED.value
-        if start is None or waits or is_running(system, job):
-            start = system.server_info.start_time
-        elif system.server_info.start_time != start:
-            tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
-            return Ending(status, lost=True)
+        yield status, system
         time.sleep(POLL_S)
+
+
+def _is_in_hand(system: Any, job: str, status: str) -> bool:
+    """Return whether the server runs the job, or lets it wait for its turn."""
+    return status == RunStatus.SUBMITTED.value or is_running(system, job)
 
 
 def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list[str]:
@@ -207,19 +219,37 @@ def _last_words(place: Path) -> dict[str, Any]:
 
 def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
     """Return whether an incomplete job ended because a process died, so that its run can be resumed."""
-    if not ending.lost and ending.status not in DIED:
-        aborted = ending.status == RunStatus.FINISHED_ABORTED.value
-        return Verdict(False, "it was aborted by a person" if aborted else f"it never ran ({ending.status})")
-    record = None if ending.lost else read_record(server, job)
-    return Verdict(True, "") if record is None else _judge_record(record, is_first)
+    if ending.lost:
+        return Verdict(True, "")
+    if ending.status == RunStatus.FINISHED_ABORTED.value:
+        return Verdict(False, "it was aborted by a person")
+    if ending.status not in DIED:
+        return Verdict(False, f"it never ran ({ending.status})")
+    return _judge_record(read_record(server, job), is_first)
 
 
-def _judge_record(record: dict[str, Any], is_first: bool) -> Verdict:
+def _judge_record(record: dict[str, Any] | None, is_first: bool) -> Verdict:
+    """Return whether a run with this record can be resumed; ``is_first``: the record is of the job that started it."""
+    if record is None:
+        return Verdict(True, "")
     rounds = record.get("rounds")
     complete = len(rounds) if isinstance(rounds, list) else 0
-    because = str(record.get("stopped_because") or "")
-    if record.get("status") == "stopped" and not because.startswith(ABORTED):
+    if (because := _own_reason(record)) is not None:
         return Verdict(False, f"its run stopped for a reason of its own: {because}", complete)
-    if not complete and (rounds is not None or is_first):
-        return Verdict(False, "it has no complete round to go on from; the server's log says why", complete)
-    return Verdict(True, "", complete or None)
+    return _judge_rounds(complete, is_known=rounds is not None or is_first)
+
+
+def _judge_rounds(complete: int, *, is_known: bool) -> Verdict:
+    """Return whether there is a round to go on from; an earlier job may have one unless the number ``is_known``."""
+    if complete:
+        return Verdict(True, "", complete)
+    if is_known:
+        return Verdict(False, "it has no complete round to go on from; the server's log says why", 0)
+    return Verdict(True, "")
+
+
+def _own_reason(record: dict[str, Any]) -> str | None:
+    """Return why the run stopped by itself, None if it did not."""
+    because = str(record.get("stopped_because") or "")
+    is_own = record.get("status") == "stopped" and not because.startswith(ABORTED)
+    return because if is_own else None

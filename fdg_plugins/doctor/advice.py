@@ -52,12 +52,10 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
     alive = sites if sites <= min(SITES_PER_CORE * cores, fitting) else min(cores, sites, fitting)
     threads = max(1, cores // alive)
     workers = min(MOST_WORKERS, max(0, cores // alive - 1)) if gpus else 0
-    over = alive > cores
-    shared = "with more, their threads hold each other up" if over else "divided; the default is one per core at each"
     reasons = (
         "no -n: the sites are those that the job names; -n would call them site-1, site-2, which hold no domain",
         f"{_count(alive, 'process', 'processes')} at a time: {_why_alive(alive, cores, sites, fitting)}",
-        f"FDG_THREADS={threads}: {_count(alive, 'site')} on {_count(cores, 'core')}; {shared}",
+        f"FDG_THREADS={threads}: {_count(alive, 'site')} on {_count(cores, 'core')}; {_why_threads(alive, cores)}",
         f"FDG_WORKERS={workers}: {_why_workers(workers, bool(gpus))}",
         *([f"-gpu: an entry for each site, so that all stay alive; of {_count(len(gpus), 'GPU')}"] if gpus else []),
     )
@@ -71,6 +69,12 @@ def _why_alive(alive: int, cores: int, sites: int, fitting: int) -> str:
     few = f"{sites} sites are more than {SITES_PER_CORE} for each of {_count(cores, 'core')}"
     limit = f"the memory holds {_count(fitting, 'site')} at a time" if fitting < min(cores, sites) else few
     return f"{limit}; each task then starts a process of its own"
+
+
+def _why_threads(alive: int, cores: int) -> str:
+    if alive > cores:
+        return "with more, their threads hold each other up"
+    return "divided; the default is one per core at each"
 
 
 def _why_workers(workers: int, has_gpu: bool) -> str:

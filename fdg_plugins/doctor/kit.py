@@ -3,7 +3,7 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,36 +65,46 @@ def check_list(kit: Kit) -> Iterator[Finding]:
     """Yield what the kit's list allows beside the components that jobs of this package need."""
     serious = problem if kit.end == SITE else warning
     entries = entries_in_force(kit.resources, kit.target)
+    others = other_entries(entries, kit.end)
     if CLASS_ALLOW_LIST not in kit.resources:
         text = f"is not there, so that FLARE's own list is in force, {len(entries)} entries; {REMEDY}"
         yield serious(CLASS_ALLOW_LIST, text)
-        return
-    others = other_entries(entries, kit.end)
-    if not others:
+    elif others:
+        needless = f"{len(others)} of {len(entries)} entries are needed by no job of this package"
+        yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {REMEDY}")
+        yield from _check_others(others, serious)
+    else:
         yield ok(CLASS_ALLOW_LIST, f"{len(entries)} entries, each a component that jobs need")
-        return
-    needless = f"{len(others)} of {len(entries)} entries are needed by no job of this package"
-    yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {REMEDY}")
-    if doors := [entry for entry in others if opens_side_door(entry)]:
+
+
+def _check_others(others: list[str], serious: Callable[[str, str], Finding]) -> Iterator[Finding]:
+    """Yield a ``serious`` finding each for entries that lead past the site's filters, and for those that are wide."""
+    if doors := list(filter(opens_side_door, others)):
         text = "lets a job send what the site's executor returns to another site, past the site's filters and audit"
         yield serious(CLASS_ALLOW_LIST, f"{_some(doors)} {text}")
-    if wide := [entry for entry in others if is_too_wide(entry)]:
+    if wide := list(filter(is_too_wide, others)):
         below = "everything" if ALLOW_ALL in wide else "every callable that can be reached below it"
         yield serious(CLASS_ALLOW_LIST, f"{_some(wide)} allows {below}; exact class paths are enough")
 
 
 def check_rights(local: Path) -> Iterator[Finding]:
     """Yield who may bring code, which no list of classes holds up, and who may run shell commands here."""
+    permissions = _read_permissions(local)
+    for right, what in RIGHTS.items():
+        roles = ", ".join(sorted(role for role in permissions if _has(permissions[role], right)))
+        check = f"{AUTHORIZATION}, {right}"
+        yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody")
+
+
+def _read_permissions(local: Path) -> dict[str, Any]:
+    """Return the rights by role, from FLARE's default if the kit has no policy of its own."""
     policy = local / AUTHORIZATION
     policy = policy if policy.exists() else local / f"{AUTHORIZATION}.default"
     content = read_json(policy)
     permissions = content.get("permissions") if isinstance(content, dict) else None
     if not isinstance(permissions, dict):
         raise SettingsError(f"file {policy} holds no permissions, expected rights by role.")
-    for right, what in RIGHTS.items():
-        roles = ", ".join(sorted(role for role in permissions if _has(permissions[role], right)))
-        check = f"{AUTHORIZATION}, {right}"
-        yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody")
+    return permissions
 
 
 def _has(rights: Any, right: str) -> bool:
@@ -107,12 +117,18 @@ def check_site_config(path: Path) -> Iterator[Finding]:
     if not path.exists():
         yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
+    sites = _read_sites(path)
+    for site in sites:
+        read_site_config(site, path, {})
+    yield ok(FILE_NAME, f"settings of {', '.join(sites) or 'no site'}")
+
+
+def _read_sites(path: Path) -> list[str]:
+    """Return the sites with an entry in the site config."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise SettingsError(f"file {path} holds {shorten(content)}, expected settings by site.")
-    for site in content:
-        read_site_config(site, path, {})
-    yield ok(FILE_NAME, f"settings of {', '.join(content) or 'no site'}")
+    return list(content)
 
 
 def check_scopes(path: Path) -> Iterator[Finding]:
@@ -122,15 +138,20 @@ def check_scopes(path: Path) -> Iterator[Finding]:
         return
     scopes, default = _read_scopes(path)
     names = [str(scope.get("name")) for scope in scopes]
-    without = [str(scope.get("name")) for scope in scopes if not _is_private(scope)]
-    if default not in names:
-        yield problem(PRIVACY, f"default_scope is none of its scopes: {', '.join(names) or 'none'}")
-    elif without and len(without) < len(names):
-        text = "has no differential privacy, and a job chooses its scope"
-        yield warning(PRIVACY, f"{_some(without)} {text}; {POLICY_FILE} holds for all")
+    if default in names:
+        yield _check_privacy(names, scopes)
     else:
-        kind = "without" if without else "all with"
-        yield ok(PRIVACY, f"scopes {', '.join(names)}, {kind} differential privacy")
+        yield problem(PRIVACY, f"default_scope is none of its scopes: {', '.join(names) or 'none'}")
+
+
+def _check_privacy(names: list[str], scopes: list[dict[str, Any]]) -> Finding:
+    """Return whether the scopes differ in having differential privacy."""
+    without = [name for name, scope in zip(names, scopes, strict=True) if not _is_private(scope)]
+    if 0 < len(without) < len(names):
+        text = "has no differential privacy, and a job chooses its scope"
+        return warning(PRIVACY, f"{_some(without)} {text}; {POLICY_FILE} holds for all")
+    kind = "without" if without else "all with"
+    return ok(PRIVACY, f"scopes {', '.join(names)}, {kind} differential privacy")
 
 
 def _read_scopes(path: Path) -> tuple[list[dict[str, Any]], Any]:

@@ -48,9 +48,14 @@ class Memory(NamedTuple):
     limit: int | None = None
 
     @property
+    def allowed(self) -> int:
+        """Bytes that this process may have, all of the machine's or the control group's limit."""
+        return self.total if self.limit is None else min(self.total, self.limit)
+
+    @property
     def usable(self) -> int:
         """Bytes that a run can take."""
-        return self.available if self.limit is None else min(self.available, self.limit)
+        return min(self.available, self.allowed)
 
     @property
     def processes(self) -> int:
@@ -88,16 +93,27 @@ def _limits(controller: str, files: Iterable[str], root: Path, membership: Path)
 
     A group has the files of one version alone. One that sets no limit says ``max`` or ``-1``, and is left out.
     """
+    for group in _groups(controller, root, membership):
+        words = [word for file in files for word in _text(group / file).split()]
+        if words and all(map(str.isdecimal, words)):
+            yield words
+
+
+def _groups(controller: str, root: Path, membership: Path) -> Iterator[Path]:
+    """Yield the folder of this process's control group, and of each above it.
+
+    In a container the path may be that of the host, and only the last of these be there.
+    """
     for line in _text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base = root / controllers
-        # In a container the path may be that of the host, and only the last of these be there.
-        for group in (folder := base / path.strip("/"), *folder.parents):
-            words = [word for file in files for word in _text(group / file).split()]
-            if group.is_relative_to(base) and words and all(map(str.isdecimal, words)):
-                yield words
+        if not controllers or controller in controllers.split(","):
+            yield from _upwards(root / controllers, path)
+
+
+def _upwards(base: Path, path: str) -> Iterator[Path]:
+    """Yield the folder at ``path`` below ``base``, and those above it up to ``base``."""
+    folder = base / path.strip("/")
+    return (group for group in (folder, *folder.parents) if group.is_relative_to(base))
 
 
 def _text(path: Path) -> str:
@@ -121,8 +137,8 @@ def check_cores(cores: Cores) -> Finding:
 def check_memory(memory: Memory, sites: int) -> Finding:
     """Return how much memory there is for ``sites`` sites that are alive at the same time."""
     text = f"{gibibytes(memory.usable)} free of {gibibytes(memory.total)}"
-    if memory.limit is not None and memory.limit < memory.total:
-        text += f", control group's limit {gibibytes(memory.limit)}"
+    if memory.allowed < memory.total:
+        text += f", control group's limit {gibibytes(memory.allowed)}"
     text += f": enough for {memory.processes} sites at a time with ResNet-18 at 224 pixels"
     if memory.usable < LEAST_MEMORY:
         return problem("memory", f"{text}, expected {gibibytes(LEAST_MEMORY)} at least")
@@ -137,12 +153,16 @@ def check_disks(cache: Path) -> Iterator[Finding]:
 
 def check_disk(check: str, place: Path) -> Finding:
     """Return what is free at ``place``, or where it will be made; a problem if nothing can be written there."""
-    there = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    there = next(filter(Path.exists, (place, *place.absolute().parents)))
+    if not _can_be_written(there):
         return problem(check, f"{there} cannot be written to, expected a folder of this user's")
     free = shutil.disk_usage(there).free
     judge = problem if free < NO_DISK else warning if free < LITTLE_DISK else ok
     return judge(check, f"{gibibytes(free)} free in {place}")
+
+
+def _can_be_written(place: Path) -> bool:
+    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
 
 def check_ports(ports: Iterable[int] = PORTS) -> Finding:

@@ -24,19 +24,23 @@ WEIGHTS = "ImageNet weights"
 
 def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield each ``FDG_*`` variable that is set; a problem for one that stops every job: unknown, or of no use."""
-    set_ones = {name: value for name, value in sorted(environment.items()) if name.startswith(PREFIX) and value.strip()}
+    set_ones = [name for name in sorted(environment) if name.startswith(PREFIX) and environment[name].strip()]
     if not set_ones:
         yield ok("variables", f"no {PREFIX}* variable is set")
-    for name, value in set_ones.items():
-        try:
-            _check_variable(name, value, environment)
-        except SettingsError as error:
-            yield problem(name, str(error).rstrip("."))
-        else:
-            yield ok(name, f"is {value!r}")
+    yield from (_check_variable(name, environment) for name in set_ones)
 
 
-def _check_variable(name: str, value: str, environment: Mapping[str, str]) -> None:
+def _check_variable(name: str, environment: Mapping[str, str]) -> Finding:
+    value = environment[name]
+    try:
+        _use_variable(name, value, environment)
+    except SettingsError as error:
+        return problem(name, str(error).rstrip("."))
+    return ok(name, f"is {value!r}")
+
+
+def _use_variable(name: str, value: str, environment: Mapping[str, str]) -> None:
+    """Raise ``SettingsError`` if the variable is unknown, or what reads it refuses its value."""
     alone = {name: value}
     if name in OTHER_VARIABLES:
         read_site_config("of this machine", None, {"PWD": environment.get("PWD", ""), **alone}).torch_device()
@@ -80,10 +84,14 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
     elif not root.is_dir():
         yield problem("data", f"FDG_DATA_ROOT is {named!r}, but {root} is no folder")
     else:
-        specs = [spec for spec in DATASETS.all() if spec.needs_data_root]
-        found = [_check_data_set(root, spec) for spec in specs if (root / spec.folder).is_dir()]
-        folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in specs))
-        yield from found or [problem("data", f"data root {root} holds no data set, expected one of {folders}")]
+        yield from _check_data_sets(root)
+
+
+def _check_data_sets(root: Path) -> list[Finding]:
+    specs = [spec for spec in DATASETS.all() if spec.needs_data_root]
+    found = [_check_data_set(root, spec) for spec in specs if (root / spec.folder).is_dir()]
+    folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in specs))
+    return found or [problem("data", f"data root {root} holds no data set, expected one of {folders}")]
 
 
 def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
@@ -91,15 +99,23 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
     check, folder = f"data, {spec.name}", root / spec.folder
     if is_stand_in(root, spec.folder):
         return warning(check, f"{folder} holds the STAND-IN, drawings")
-    if not isinstance(spec, ImageFolderSpec):
-        if missing := [name for name in FILES if not (root / FOLDER / name).is_file()]:
-            return problem(check, f"{root / FOLDER} lacks {', '.join(missing)}")
-        return ok(check, f"{len(spec.domains)} domains, turned from {root / FOLDER}")
-    missing = [domain for domain in spec.domains if not (folder / domain).is_dir()]
-    text = f"{len(spec.domains) - len(missing)} of {len(spec.domains)} domains in {folder}"
+    if isinstance(spec, ImageFolderSpec):
+        return _check_domains(check, folder, spec.domains)
+    return _check_mnist(check, root / FOLDER, spec.domains)
+
+
+def _check_domains(check: str, folder: Path, domains: Sequence[str]) -> Finding:
+    missing = [domain for domain in domains if not (folder / domain).is_dir()]
+    text = f"{len(domains) - len(missing)} of {len(domains)} domains in {folder}"
     if missing:
         return warning(check, f"{text}; {', '.join(missing)} missing, which other sites may hold")
     return ok(check, text)
+
+
+def _check_mnist(check: str, folder: Path, domains: Sequence[str]) -> Finding:
+    if missing := [name for name in FILES if not (folder / name).is_file()]:
+        return problem(check, f"{folder} lacks {', '.join(missing)}")
+    return ok(check, f"{len(domains)} domains, turned from {folder}")
 
 
 def check_weights(environment: Mapping[str, str]) -> Finding:
@@ -109,13 +125,22 @@ def check_weights(environment: Mapping[str, str]) -> Finding:
         if path.is_file():
             return ok(WEIGHTS, f"{path}, named by FDG_PRETRAINED_FILE")
         return problem(WEIGHTS, f"FDG_PRETRAINED_FILE is {named!r}, but {path} is no file")
-    files = {name: file for name in model_names() if (file := imagenet_file_name(name)) is not None}
+    return _check_cached_weights(are_demanded=environment.get("FDG_PRETRAINED", "").strip() == "imagenet")
+
+
+def _check_cached_weights(*, are_demanded: bool) -> Finding:
+    files = _imagenet_files()
     if found := [f"{name} ({file})" for name, file in files.items() if (cache_folder() / file).is_file()]:
         return ok(WEIGHTS, f"{', '.join(found)} in {cache_folder()}")
     expected = f"expected {' or '.join(files.values())} in {cache_folder()}, or FDG_PRETRAINED_FILE"
-    if environment.get("FDG_PRETRAINED", "").strip() == "imagenet":
+    if are_demanded:
         return problem(WEIGHTS, f"FDG_PRETRAINED demands them; {expected}")
     return warning(WEIGHTS, f"none, so that runs start from scratch; {expected}")
+
+
+def _imagenet_files() -> dict[str, str]:
+    """Return the name of the file with ImageNet weights, by the name of each network that has one."""
+    return {name: file for name in model_names() if (file := imagenet_file_name(name)) is not None}
 
 
 def cache_folder_of(environment: Mapping[str, str]) -> Path:

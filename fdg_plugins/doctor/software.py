@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
-from fdg_plugins.doctor.finding import Finding, gibibytes, ok, problem, warning
+from fdg_plugins.doctor.finding import Finding, Status, gibibytes, ok, problem, warning
 
 PACKAGE = "fdg-plugins"
 NAMED = ("nvflare", "torch", "torchvision")  # shown even if all is well
@@ -34,26 +34,35 @@ def check_versions() -> Iterator[Finding]:
     except PackageNotFoundError:
         yield warning(PACKAGE, "not installed, so that versions cannot be compared: pip install -e .")
         return
+    yield from check_requirements(_requirements_here())
+
+
+def _requirements_here() -> list[Requirement]:
+    """Return what this package needs on this platform, without its extras."""
     requirements = map(Requirement, requires(PACKAGE) or [])
-    yield from check_requirements([one for one in requirements if one.marker is None or one.marker.evaluate()])
+    return [one for one in requirements if one.marker is None or one.marker.evaluate()]
 
 
 def check_requirements(requirements: list[Requirement]) -> Iterator[Finding]:
     """Yield a finding for each requirement that is shown always, or is not met; one for all others together."""
     others = 0
-    for name, wanted in ((one.name, one.specifier) for one in requirements):
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            yield problem(name, f"not installed, expected {wanted or 'any version'}")
-            continue
-        if not wanted.contains(found, prereleases=True):
-            yield problem(name, f"{found}, expected {wanted}")
-        elif name in NAMED:
-            yield ok(name, f"{found} ({wanted})")
-        else:
+    for finding in map(_check_requirement, requirements):
+        if finding.status == Status.OK and finding.check not in NAMED:
             others += 1
+        else:
+            yield finding
     yield ok("other packages", f"{others} installed in versions that are supported")
+
+
+def _check_requirement(requirement: Requirement) -> Finding:
+    name, wanted = requirement.name, requirement.specifier
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return problem(name, f"not installed, expected {wanted or 'any version'}")
+    if not wanted.contains(found, prereleases=True):
+        return problem(name, f"{found}, expected {wanted}")
+    return ok(name, f"{found} ({wanted})")
 
 
 def read_gpus(environment: Mapping[str, str]) -> list[Gpu]:
@@ -84,13 +93,18 @@ def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
     built = f"torch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch is built without CUDA"
     for gpu in gpus:
         yield ok(f"gpu {gpu.id}", f"{gpu.name}, {gibibytes(gpu.free)} free of {gibibytes(gpu.total)}, {built}")
-    if gpus:
-        return
+    if not gpus:
+        yield _check_no_gpu(built)
+
+
+def _check_no_gpu(built: str) -> Finding:
+    """Return that there is no GPU, or why torch can use none; ``built`` says what torch is built for."""
+    from torch import cuda
+
     if not DRIVER.exists():
-        yield ok("gpu", f"none, sites compute on the CPU; {built}")
-        return
+        return ok("gpu", f"none, sites compute on the CPU; {built}")
     with warnings.catch_warnings(record=True) as caught:  # torch says why as a warning
         warnings.simplefilter("always")
-        torch.cuda.is_available()
+        cuda.is_available()
     reason = " ".join(str(caught[0].message).split()) if caught else f"{built}; is the driver too old, or hidden?"
-    yield warning("gpu", f"the driver is there, but torch can use none: {reason}")
+    return warning("gpu", f"the driver is there, but torch can use none: {reason}")

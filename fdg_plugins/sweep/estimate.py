@@ -33,10 +33,10 @@ class Forecast:
         its method, else over those of its kind.
         """
         finished = [self._runs[name] for name in self._taken]
-        of_kind = [one for one in finished if kind_of(one.method) is kind_of(run.method)]
-        of_method = [one for one in of_kind if one.method == run.method]
-        alike = [one for one in of_method if one.settings == run.settings] or of_method or of_kind
-        return sum(self._taken[one.name] for one in alike) / len(alike) if alike else None
+        for likeness in (_is_repetition, _has_same_method, _has_same_kind):
+            if alike := [self._taken[one.name] for one in finished if likeness(one, run)]:
+                return sum(alike) / len(alike)
+        return None
 
     def remaining(self, active: Collection[Active], waiting: Iterable[PlannedRun], parallel: int) -> float | None:
         """Return the seconds until the last run ends, ``parallel`` at a time; None if unknown."""
@@ -46,6 +46,18 @@ class Forecast:
             return None
         left = [max((total or 0.0) - run.seconds, 0.0) for total, run in zip(totals, active, strict=True)]
         return max((sum(seconds or 0.0 for seconds in ahead) + sum(left)) / parallel, *left, 0.0)
+
+
+def _has_same_kind(one: PlannedRun, other: PlannedRun) -> bool:
+    return kind_of(one.method) is kind_of(other.method)
+
+
+def _has_same_method(one: PlannedRun, other: PlannedRun) -> bool:
+    return one.method == other.method
+
+
+def _is_repetition(one: PlannedRun, other: PlannedRun) -> bool:
+    return _has_same_method(one, other) and one.settings == other.settings
 
 
 def make_forecast(plan: Collection[PlannedRun], store: Store) -> Forecast:

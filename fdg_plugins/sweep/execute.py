@@ -106,10 +106,8 @@ class Runner:
         self._end_all()  # of an earlier sweep in this folder that was killed
         try:
             while (waiting or self._active) and order.signal is None:
-                while waiting and self._free:
-                    self._begin(waiting.popleft())
-                for process in [active for active in self._active if active.has_ended()]:
-                    self._settle(process, outcome)
+                self._begin_next(waiting)
+                self._settle_ended(outcome)
                 self._display.show([Active(a.run, a.seconds, a.position()) for a in self._active], waiting)
                 time.sleep(POLL_S)
         finally:
@@ -117,10 +115,16 @@ class Runner:
         outcome.stopped = order.signal is not None
         return outcome
 
-    def _begin(self, run: PlannedRun) -> None:
-        gpu = self._free.popleft()
-        self._active[self._start(run, self._store.begin(run.name), gpu)] = gpu
-        self._display.started(run)
+    def _begin_next(self, waiting: deque[PlannedRun]) -> None:
+        """Start the next of the ``waiting`` runs in every free slot."""
+        while waiting and self._free:
+            run, gpu = waiting.popleft(), self._free.popleft()
+            self._active[self._start(run, self._store.begin(run.name), gpu)] = gpu
+            self._display.started(run)
+
+    def _settle_ended(self, outcome: Outcome) -> None:
+        for process in [active for active in self._active if active.has_ended()]:
+            self._settle(process, outcome)
 
     def _settle(self, process: RunProcess, outcome: Outcome) -> None:
         seconds, run = process.seconds, process.run

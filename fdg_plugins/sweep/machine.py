@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 
 import torch
@@ -36,7 +37,7 @@ class Machine:
 
     def threads_of(self, sites: int) -> int:
         """Return how many of ``sites`` sites compute at a time."""
-        return sites if self.threads is None else min(self.threads, sites)
+        return _at_once(sites, self.threads)
 
     def arithmetic_threads(self, sites: int) -> int:
         """Return the arithmetic threads per site, so that all of them together do not exceed the cores."""
@@ -61,14 +62,23 @@ def find_machine(
         )
     cores, found = available_cores(), visible_gpus(environment)
     if gpus is not None:
-        named = _read_gpus(gpus)
-        if not found:
-            raise SettingsError(f"--gpus names {gpus}, but torch finds no CUDA device here, or FDG_DEVICE is cpu.")
-        return Machine(cores, named, threads)
+        return Machine(cores, _read_gpus(gpus, found), threads)
+    fitting = max(1, cores // _at_once(sites, threads))
+    return Machine(cores, _slots(found, parallel, fitting), threads)
+
+
+def _at_once(sites: int, threads: int | None) -> int:
+    return sites if threads is None else min(threads, sites)
+
+
+def _slots(found: tuple[str, ...], parallel: int | None, fitting: int) -> tuple[str | None, ...]:
+    """Return the GPU of each concurrent run: those ``found`` in turn; None for each if there are none.
+
+    There are ``parallel`` runs; by default (None) one for each GPU, or as many as are ``fitting`` on the cores.
+    """
     if found:
-        return Machine(cores, tuple(found[i % len(found)] for i in range(parallel or len(found))), threads)
-    at_once = sites if threads is None else min(threads, sites)
-    return Machine(cores, (None,) * (parallel or max(1, cores // at_once)), threads)
+        return tuple(islice(cycle(found), parallel or len(found)))
+    return (None,) * (parallel or fitting)
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -76,7 +86,7 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     if environment.get("FDG_DEVICE", "").strip() == "cpu" or not torch.cuda.is_available():
         return ()
     count = torch.cuda.device_count()
-    named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    named = list(filter(None, map(str.strip, environment.get("CUDA_VISIBLE_DEVICES", "").split(","))))
     return tuple(named[:count] or map(str, range(count)))
 
 
@@ -97,13 +107,16 @@ def machine_environment(environment: Mapping[str, str], data_root: Path | None) 
     made absolute, since each run has its own working folder.
     """
     kept = {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
-    kept |= {name: value for name in OTHER_VARIABLES if (value := environment.get(name, "").strip())}
-    for name in _PATHS:
-        if name in kept:
-            kept[name] = str(user_path(kept[name], environment))
+    kept |= _own_variables(environment)
     if data_root is not None:
         kept["FDG_DATA_ROOT"] = str(data_root.absolute())
     return kept
+
+
+def _own_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the ``FDG_*`` variables that say where and how to compute, with absolute paths."""
+    kept = {name: value for name in OTHER_VARIABLES if (value := environment.get(name, "").strip())}
+    return kept | {name: str(user_path(kept[name], environment)) for name in _PATHS if name in kept}
 
 
 def run_environment(environment: Mapping[str, str], working: Path, threads: int, gpu: str | None) -> dict[str, str]:
@@ -119,9 +132,12 @@ def run_environment(environment: Mapping[str, str], working: Path, threads: int,
     return {"FDG_THREADS": str(threads), **environment, **own}
 
 
-def _read_gpus(text: str) -> tuple[str, ...]:
+def _read_gpus(text: str, found: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the GPUs that the user names; raise ``SettingsError`` for other text, and if none were ``found``."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if not _GPU.fullmatch(name):
             raise SettingsError(f"--gpus names {name!r}, expected numbers of GPUs, or UUIDs, such as 0,1.")
+    if not found:
+        raise SettingsError(f"--gpus names {text}, but torch finds no CUDA device here, or FDG_DEVICE is cpu.")
     return names

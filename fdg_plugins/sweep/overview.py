@@ -49,19 +49,25 @@ def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:
 
 def notes(prepared: Prepared) -> list[str]:
     """Return remarks on the plan: the settings of each method, and the methods that lack an axis."""
-    lines: list[str] = []
+    return [*_notes_on_settings(prepared), *_notes_on_axes(prepared)]
+
+
+def _notes_on_settings(prepared: Prepared) -> list[str]:
+    """Return the fixed settings, one line for all methods that share them."""
     alike: dict[str, list[str]] = {}
     for method, grid in prepared.grids.items():
         fixed = ", ".join(f"{name} {_text(value)}" for name, value in grid.fixed.items())
         alike.setdefault(fixed or kind_of(method).unset, []).append(method)
-    lines += [f"{', '.join(methods)}: {fixed}" for fixed, methods in alike.items()]
+    return [f"{', '.join(methods)}: {fixed}" for fixed, methods in alike.items()]
+
+
+def _notes_on_axes(prepared: Prepared) -> Iterator[str]:
+    """Yield a line for each axis that some of the methods lack."""
     for axis in _axes(prepared):
         having = methods_with(axis, prepared.grids)
-        without = [method for method in prepared.grids if method not in having]
-        if without:
-            once = "runs once" if len(without) == 1 else "run once"
-            lines.append(f"{axis} is an axis of {', '.join(having)}; {', '.join(without)} {once} for all its values")
-    return lines
+        if without := [method for method in prepared.grids if method not in having]:
+            once = f"run{'s' * (len(without) == 1)} once"
+            yield f"{axis} is an axis of {', '.join(having)}; {', '.join(without)} {once} for all its values"
 
 
 def _groups(prepared: Prepared) -> Iterator[tuple[str, str, list[str]]]:

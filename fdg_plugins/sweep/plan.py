@@ -103,14 +103,17 @@ def run_name(method: str, target: str, seed: int, point: Mapping[str, Any]) -> s
 
 
 def _grid(method: str, known: frozenset[str], settings: Mapping[str, tuple[Any, ...]], base: Mapping[str, Any]) -> Grid:
-    values = {name: (value,) for name, value in base.items() if name in known}
-    for wanted in (None, method):  # a method's own settings last
-        for key, given in settings.items():
-            owner, name = split_key(key)
-            if owner == wanted and name in known:
-                values[name] = given
-    fixed = {name: given[0] for name, given in sorted(values.items()) if len(given) == 1}
-    return Grid(fixed, {name: given for name, given in sorted(values.items()) if len(given) > 1})
+    base_values: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in base.items()}
+    everything = base_values | _given_for(None, settings) | _given_for(method, settings)
+    values = {name: given for name, given in sorted(everything.items()) if name in known}
+    fixed = {name: given[0] for name, given in values.items() if len(given) == 1}
+    return Grid(fixed, {name: given for name, given in values.items() if len(given) > 1})
+
+
+def _given_for(method: str | None, settings: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of ``--set`` for one method, or for all methods (None), by the setting's name."""
+    keys = {key: split_key(key) for key in settings}
+    return {name: settings[key] for key, (owner, name) in keys.items() if owner == method}
 
 
 def _check_keys(request: Request, known: Mapping[str, frozenset[str]]) -> None:
@@ -118,13 +121,20 @@ def _check_keys(request: Request, known: Mapping[str, frozenset[str]]) -> None:
         owner, name = split_key(key)
         if name in OWN_OPTIONS:
             raise SettingsError(f"--set names {name!r}, which a sweep takes from {OWN_OPTIONS[name]}.")
-        if owner is not None and owner not in known:
-            raise SettingsError(f"--set {key}: method {owner!r} is not in the sweep, which has {', '.join(known)}.")
-        having = [owner] if owner is not None else list(known)
-        everything = frozenset[str]().union(*(known[method] for method in having))
+        methods = _methods_meant(key, owner, known)
+        everything = frozenset[str]().union(*(known[method] for method in methods))
         if name not in everything:
             hint = did_you_mean(name, sorted(everything))
-            raise SettingsError(f"--set {key}: no method of {', '.join(having)} has a setting {name!r}; {hint}")
+            raise SettingsError(f"--set {key}: no method of {', '.join(methods)} has a setting {name!r}; {hint}")
+
+
+def _methods_meant(key: str, owner: str | None, known: Collection[str]) -> list[str]:
+    """Return the methods of the sweep for which ``key`` is; raise ``SettingsError`` if it names another one."""
+    if owner is None:
+        return list(known)
+    if owner not in known:
+        raise SettingsError(f"--set {key}: method {owner!r} is not in the sweep, which has {', '.join(known)}.")
+    return [owner]
 
 
 def _refuse_repeated(name: str, values: tuple[Any, ...]) -> None:
@@ -135,12 +145,20 @@ def _refuse_repeated(name: str, values: tuple[Any, ...]) -> None:
 def _value_text(value: Any) -> str:
     """Return a value as part of a file name; other values than plain words and numbers get a digest."""
     text = value if isinstance(value, str) else as_json(value)
-    # A word with "-" could be mistaken for the start of the next setting; "1" and 1 are different values.
-    is_number_as_text = isinstance(value, str) and re.match(r"-?\d|(true|false|null)$", value)
-    if _PLAIN_VALUE.fullmatch(text) and len(text) <= _PLAIN_LENGTH and not is_number_as_text:
+    if _is_plain(text) and not _is_number_as_text(value):
         return text
     words = re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_")[:_PLAIN_LENGTH]
     return f"{words}_{_digest(as_json(value))}"
+
+
+def _is_plain(text: str) -> bool:
+    # A word with "-" could be mistaken for the start of the next setting.
+    return len(text) <= _PLAIN_LENGTH and _PLAIN_VALUE.fullmatch(text) is not None
+
+
+def _is_number_as_text(value: Any) -> bool:
+    """Return whether ``value`` is a word that looks like another JSON value: "1" and 1 are different values."""
+    return isinstance(value, str) and re.match(r"-?\d|(true|false|null)$", value) is not None
 
 
 def _digest(text: str) -> str:

@@ -8,6 +8,7 @@ starts it, and the location of its record. The rest of a sweep is the same for a
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -81,11 +82,19 @@ class RunKind(ABC):
 
 def difference(one: Any, other: Any, where: str = "config") -> str:
     """Return the first place at which two JSON values differ, with both values; empty if they are equal."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in sorted({*one, *other}):
-            if found := difference(one.get(key), other.get(key), key):
-                return found
+    if one == other:
         return ""
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return next((found for pair in zip(one, other, strict=True) if (found := difference(*pair, where))), "")
-    return "" if one == other else f"{where} {one!r} there, {other!r} now"
+    parts = _parts(one, other, where)
+    if parts is None:
+        return f"{where} {one!r} there, {other!r} now"
+    return next(filter(None, starmap(difference, parts)), "")
+
+
+def _parts(one: Any, other: Any, where: str) -> list[tuple[Any, Any, str]] | None:
+    """Return the values to compare in two mappings, or in two lists of one length, with their place; else None."""
+    kinds = {type(one), type(other)}
+    if kinds == {dict}:
+        return [(one.get(key), other.get(key), key) for key in sorted({*one, *other})]
+    if kinds == {list} and len(one) == len(other):
+        return [(*pair, where) for pair in zip(one, other, strict=True)]
+    return None

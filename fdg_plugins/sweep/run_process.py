@@ -98,13 +98,18 @@ class RunProcess:
         """Return why a run that has ended did not finish, in one sentence; None if it did."""
         code = self._process.returncode
         status, because = _last_record(self._record)
-        if code == 0 and status == "finished":
+        if (code, status) == (0, "finished"):
             return None
         reason = because or _last_error(self._working / LOG_FILE, self.kind)
         if reason:
             return shorten_line(reason)
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"{self.kind.program} {how} and left {f'a record that says {status}' if status else 'no record'}."
+        return f"{self.kind.program} {_ending(code, status)}."
+
+
+def _ending(code: int, status: str) -> str:
+    """Return in words how a process with this exit code ended, and the status of its record, empty if it has none."""
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"{how} and left {f'a record that says {status}' if status else 'no record'}"
 
 
 def _last_record(file: Path) -> tuple[str, str]:

@@ -45,12 +45,18 @@ class Store:
 
     def read(self) -> SweepFile | None:
         """Return the file of an existing sweep, None for a new folder; raise ``DataError`` for any other folder."""
-        if self.folder.exists() and not self.folder.is_dir():
+        if not self.folder.exists():
+            return None
+        if not self.folder.is_dir():
             raise DataError(f"{self.folder} is not a folder, expected a new one or that of a sweep.")
         found = read_sweep_file(self.folder / SWEEP_FILE)
-        if found is None and self.folder.is_dir() and any(path.name not in _OWN for path in self.folder.iterdir()):
-            raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
+        if found is None:
+            self._refuse_other_files()
         return found
+
+    def _refuse_other_files(self) -> None:
+        if {path.name for path in self.folder.iterdir()} - _OWN:
+            raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
 
     def plugin_files(self, given: Sequence[Path]) -> list[Path]:
         """Return the plug-in files of the sweep: those that it keeps, and those ``given`` now.
@@ -126,10 +132,9 @@ class Store:
         working = self.running / run.name
         left = working / record_folder
         with self._writing():
-            for file in (RESULTS_FILE, *(MODEL_FILES if keep_models else ())):
-                (left / file).rename(working / file)
-            if keep_models and (local := left / LOCAL_FOLDER).is_dir():
-                local.rename(working / LOCAL_FOLDER)
+            (left / RESULTS_FILE).rename(working / RESULTS_FILE)
+            if keep_models:
+                _move_models(left, working)
             shutil.rmtree(working / WORKSPACE)
             write_json(working / RUN_FILE, {**run._asdict(), "seconds": round(seconds, 1)})
             self.runs.mkdir(exist_ok=True)
@@ -176,6 +181,14 @@ def check_folder(folder: Path) -> None:
         raise SettingsError(
             f"folder {str(folder.absolute())!r} has {odd[0]!r} in its path, which FLARE's simulator cannot take."
         )
+
+
+def _move_models(source: Path, target: Path) -> None:
+    """Move the models of a run, and those of its sites if it has any."""
+    for file in MODEL_FILES:
+        (source / file).rename(target / file)
+    if (source / LOCAL_FOLDER).is_dir():
+        (source / LOCAL_FOLDER).rename(target / LOCAL_FOLDER)
 
 
 def _content(path: Path) -> bytes:

@@ -19,16 +19,18 @@ def read_settings(texts: list[str]) -> dict[str, tuple[Any, ...]]:
     """
     settings: dict[str, tuple[Any, ...]] = {}
     for text in texts:
-        key, equals, values = text.partition("=")
-        key = key.strip()
-        if not equals or not _KEY.fullmatch(key):
-            raise SettingsError(
-                f"--set is {shorten(text)}, expected name=value, name=value,value or method:name=value."
-            )
+        key, values = _key_and_values(text)
         if key in settings:
             raise SettingsError(f"--set names {key!r} twice, expected once, with all of its values.")
         settings[key] = split_values(values, key)
     return settings
+
+
+def _key_and_values(text: str) -> tuple[str, str]:
+    key, equals, values = text.partition("=")
+    if not equals or not _KEY.fullmatch(key.strip()):
+        raise SettingsError(f"--set is {shorten(text)}, expected name=value, name=value,value or method:name=value.")
+    return key.strip(), values
 
 
 def split_key(key: str) -> tuple[str | None, str]:
@@ -59,22 +61,28 @@ def as_json(value: Any) -> str:
 def _first_value(text: str, key: str) -> tuple[Any, str]:
     """Return the first value, and the rest of the text from the comma that ends the value, empty at the end."""
     if text.startswith(_JSON_STARTS):
-        try:
-            value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
-        except RecursionError as error:
-            raise SettingsError(f"--set {key} is nested in more than {MOST_LEVELS} levels.") from error
-        except ValueError as error:
-            raise SettingsError(f"--set {key}: {shorten(text)} is not valid JSON: {error}.") from error
-        check_depth(f"--set {key}", value)
+        value, end = _first_json(text, key)
     else:
-        end = text.find(",") if "," in text else len(text)
-        value = _plain(text[:end].strip())
+        word = text.partition(",")[0]
+        value, end = _plain(word.strip()), len(word)
     rest = text[end:].lstrip()
-    if value == "" or (rest and not rest.startswith(",")):
+    if value == "" or rest[:1] not in ("", ","):
         raise SettingsError(
             f"--set {key}: {shorten(text)} does not begin with a value and a comma or the end after it."
         )
     return _whole(value), rest
+
+
+def _first_json(text: str, key: str) -> tuple[Any, int]:
+    """Return the JSON value at the start of the text, and the index of its end."""
+    try:
+        value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
+    except RecursionError as error:
+        raise SettingsError(f"--set {key} is nested in more than {MOST_LEVELS} levels.") from error
+    except ValueError as error:
+        raise SettingsError(f"--set {key}: {shorten(text)} is not valid JSON: {error}.") from error
+    check_depth(f"--set {key}", value)
+    return value, end
 
 
 def _plain(text: str) -> Any:
