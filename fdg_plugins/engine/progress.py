@@ -2,7 +2,7 @@
 """What a person sees of a run: a bar of its rounds at a terminal, where output is kept a line for each round."""
 
 from rich.console import Console
-from rich.progress import TextColumn, TimeElapsedColumn
+from rich.progress import SpinnerColumn, TextColumn
 
 from fdg_plugins.record.display import Display
 from fdg_plugins.record.run_record import RunRecord
@@ -22,7 +22,7 @@ class RunDisplay(Display):
     def __init__(self, rounds: int, console: Console) -> None:
         columns = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in FIELDS]
         empty = {**dict.fromkeys(FIELDS, ""), "left": "starting"}
-        super().__init__(console, "rounds", rounds, [*columns, TimeElapsedColumn()], transient=True, fields=empty)
+        super().__init__(console, "rounds", rounds, [*columns, SpinnerColumn()], transient=True, fields=empty)
         self._rounds_told = 0
         self._has_told_end = False
 
@@ -48,7 +48,7 @@ class RunDisplay(Display):
         text, latest = record.score.text, record.evaluations[-1] if record.evaluations else None
         fields = {"left": "starting"}
         if latest is not None:
-            fields |= {"source": f"source val {text(latest.source_mean)}", "target": f"target {text(latest.target)}"}
+            fields |= {"source": f"source {text(latest.source_mean)}", "target": f"target {text(latest.target)}"}
         if record.rounds:
             last = record.rounds[-1]
             left = duration(seconds_left(record, last.round))

@@ -160,9 +160,10 @@ def _check_names(settings: Mapping[str, Any]) -> None:
 def _method(text: str) -> str:
     """Return the canonical name of a federated method; raise ``SettingsError`` if ``text`` names none."""
     if not FederatedRuns().knows(text) and ReferenceRuns().knows(text):
+        reference = text.split("+")[0]
         raise SettingsError(
-            f"method is {text!r}, a centralised reference that pools the data of all sites, expected a federated "
-            f"method; fdg centralised {text} runs it."
+            f"method is {text!r}, but {reference} is a centralised reference, which pools the data of all sites, "
+            f"expected a federated method; fdg centralised {reference} runs it."
         )
     return parse_method(text).name
 
