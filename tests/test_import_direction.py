@@ -36,6 +36,7 @@ ROWS = (
     ("centralised",),
     ("testing",),
     ("sweep",),
+    ("engine",),
     ("analysis",),
     ("doctor",),
     ("cli",),

@@ -16,6 +16,7 @@ from fdg_plugins.cli.plot import plot
 from fdg_plugins.cli.privacy import privacy
 from fdg_plugins.cli.report import report
 from fdg_plugins.cli.resume import resume
+from fdg_plugins.cli.run import run
 from fdg_plugins.cli.submit import submit
 from fdg_plugins.cli.sweep import sweep
 
@@ -27,9 +28,9 @@ app = typer.Typer(
     name="fdg",
     cls=OneLineErrors,
     help="Federated domain generalization on NVIDIA FLARE: what people do before, around and after runs.\n\n"
-    "A researcher prepares data (fdg data), runs methods on every held-out domain (fdg sweep) and references on pooled "
-    "data (fdg centralised), and reads the paper's table (fdg report) and figures (fdg plot). A site's operator "
-    "allows the components once (fdg allow-list) and "
+    "A researcher prepares data (fdg data), runs a method (fdg run), methods on every held-out domain (fdg sweep) and "
+    "references on pooled data (fdg centralised), and reads the paper's table (fdg report) and figures (fdg plot). "
+    "A site's operator allows the components once (fdg allow-list) and "
     "reads what has left the site (fdg audit), plans and reads its privacy budget (fdg privacy), and removes what runs "
     "that broke off have left (fdg clean); a lead submits jobs that bring no code (fdg submit; or fdg export-job, "
     "then nvflare job submit), and goes on with runs that broke off (fdg resume).",
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("doctor", rich_help_panel=START)(doctor)
 app.command("explain", rich_help_panel=START)(explain)
 app.add_typer(data_app, name="data", rich_help_panel=START)
+app.command("run", rich_help_panel=START)(run)
 app.command("sweep", rich_help_panel=EXPERIMENTS)(sweep)
 app.command("centralised", rich_help_panel=EXPERIMENTS)(centralised)
 app.command("report", rich_help_panel=EXPERIMENTS)(report)

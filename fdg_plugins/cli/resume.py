@@ -4,19 +4,14 @@
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError
 
-SERVER_CONFIG = "config/config_fed_server.json"
 SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a submitted job in place
-CONTROLLERS = (
-    "fdg_plugins.controllers.FederationController",
-    "fdg_plugins.controllers.federation.FederationController",
-)
 
 Kit = Annotated[Path, typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")]
 ServerTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds that a server which is away is waited for.")]
@@ -40,6 +35,7 @@ def resume(
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
     from fdg_plugins.cli.watch import COMPLETED, SITES_S, Server, check_job_id, is_running, missing_sites
+    from fdg_plugins.engine.workflow import sites_of
 
     check_job_id(run)
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
@@ -56,14 +52,15 @@ def resume(
 def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = None) -> Path:
     """Write a copy of ``job`` that resumes ``run`` (None: unchanged) below ``to``; return its folder."""
     from fdg_plugins.cli.jobs import check_job, export
+    from fdg_plugins.engine.workflow import arguments_of, find_workflow
     from fdg_plugins.storage import write_json
 
     job = _unsigned(job, to)
     own_name = check_job(job).get("name")
     twin = export(job, to, own_name if name is None and isinstance(own_name, str) else name)
     if run is not None:
-        path, config, controller = _find_controller(twin)
-        controller["args"] = {**_arguments(controller), "resume": run}
+        path, config, workflow = find_workflow(twin)
+        workflow["args"] = {**arguments_of(workflow), "resume": run}
         write_json(path, config)
     return twin
 
@@ -81,17 +78,10 @@ def run_of(job: Path) -> str | None:
 
     Raises ``SettingsError`` if no run of the job could be resumed.
     """
-    found = _arguments(_find_controller(job)[2]).get("resume")
+    from fdg_plugins.engine.workflow import arguments_of, find_workflow
+
+    found = arguments_of(find_workflow(job)[2]).get("resume")
     return None if found is None else str(found)
-
-
-def sites_of(job: Path) -> list[str]:
-    """Return the sites that the job in folder ``job`` names; FLARE's name for all of them does not count."""
-    from fdg_plugins.storage import read_json
-
-    apps = read_json(job / "meta.json")["deploy_map"]
-    named = {site for sites in apps.values() if isinstance(sites, list) for site in sites if isinstance(site, str)}
-    return sorted(named - {"server", "@ALL"})
 
 
 def warn_of_missing(sites: list[str]) -> None:
@@ -102,27 +92,3 @@ def warn_of_missing(sites: list[str]) -> None:
             style="yellow",
             on_stderr=True,
         )
-
-
-def _find_controller(job: Path) -> tuple[Path, Any, dict[str, Any]]:
-    """Return the config file that contains our workflow, its content, and the workflow in it."""
-    from fdg_plugins.storage import read_json
-
-    for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):
-        config = read_json(path)
-        for entry in _workflows(config):
-            if entry.get("path") in CONTROLLERS:
-                return path, config, entry
-    raise SettingsError(f"job {job.name}: no workflow is a FederationController, expected one whose run can go on.")
-
-
-def _workflows(config: Any) -> list[dict[str, Any]]:
-    """Return the workflows in a server's config; none if it has not the form of one."""
-    workflows = config.get("workflows") if isinstance(config, dict) else None
-    entries = workflows if isinstance(workflows, list) else []
-    return [entry for entry in entries if isinstance(entry, dict)]
-
-
-def _arguments(controller: dict[str, Any]) -> dict[str, Any]:
-    arguments = controller.get("args")
-    return arguments if isinstance(arguments, dict) else {}

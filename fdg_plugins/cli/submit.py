@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.resume import Kit, ServerTimeout, run_of, sites_of, warn_of_missing, write_resuming_job
+from fdg_plugins.cli.resume import Kit, ServerTimeout, run_of, warn_of_missing, write_resuming_job
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def _obstacle(verdict: "Verdict", idle: int, max_resumes: int) -> str:
 def _resume(server: "Server", job: Path, run: str, rounds: int | None) -> str:
     """Submit the job that resumes ``run`` after its complete ``rounds``, as far as known; return its id."""
     from fdg_plugins.cli.watch import PATIENCE_S, SITES_S, missing_sites
+    from fdg_plugins.engine.workflow import sites_of
 
     warn_of_missing(missing_sites(server, sites_of(job), SITES_S))
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:

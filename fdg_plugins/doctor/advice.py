@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import NamedTuple
 
+from fdg_plugins.engine.threads import SITES_PER_CORE, sites_at_once
+
 JOB = "jobs/pacs_fedomg"
-SITES_PER_CORE = 2
 MOST_WORKERS = 4
 
 
@@ -49,7 +50,7 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
     cores, and memory for. The threads of those alive share the cores.
     """
     fitting = max(1, processes)
-    alive = sites if sites <= min(SITES_PER_CORE * cores, fitting) else min(cores, sites, fitting)
+    alive = sites_at_once(sites, cores, fitting)
     threads = max(1, cores // alive)
     workers = min(MOST_WORKERS, max(0, cores // alive - 1)) if gpus else 0
     reasons = (

@@ -5,4 +5,5 @@ RESULTS_FILE = "results.json"
 LAST_FILE = "global_model.safetensors"
 SELECTED_FILE = "global_model_selected.safetensors"
 LOCAL_FOLDER = "local_models"  # written if the protocol sets keep_local_models
+EVENTS_FOLDER = "tb_events"  # TensorBoard events; FLARE's name
 SIMULATOR_FOLDER = "server/simulate_job"  # within a simulator's workspace; FLARE's name for the simulated job

@@ -34,8 +34,6 @@ def duration(seconds: float) -> str:
 def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
     """Return the line for one round; its scores are those of the model that the round started from."""
     rounds = record.protocol.rounds
-    recent = [done.seconds for done in record.rounds[-5:]]
-    remaining = (rounds - finished.round) * sum(recent) / len(recent)
     losses = [local.epoch_losses[-1] for local in finished.local.values() if local.epoch_losses]
     model = f"model after round {received.after_round}" if received.after_round else "initial model"
     parts = [
@@ -45,9 +43,15 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
         f"{model}: source val {record.score.text(received.source_mean)}, "
         f"target {record.protocol.target} {record.score.text(received.target)}",
         f"{finished.seconds:.1f} s",
-        f"ETA {duration(remaining)}",
+        f"ETA {duration(seconds_left(record, finished.round))}",
     ]
     return " | ".join(parts)
+
+
+def seconds_left(record: RunRecord, after_round: int) -> float:
+    """Return about how many seconds the rounds after ``after_round`` take, from the last rounds in the record."""
+    recent = [done.seconds for done in record.rounds[-5:]]
+    return (record.protocol.rounds - after_round) * sum(recent) / len(recent)
 
 
 def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import find_method, parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
@@ -73,6 +74,17 @@ class FederatedRuns(RunKind):
 def _protocol(config: Mapping[str, Any], stand_in: bool) -> Protocol:
     """Return the protocol of a job's run, computed from the server's config as the workflow does."""
     arguments = config["workflows"][0]["args"]
-    aggregator = make_aggregator(arguments["aggregator"])
-    plans = make_plans(arguments["protocol"], arguments["stand_in_protocol"], {}, aggregator.setting_names())
+    return protocol_of(arguments, make_aggregator(arguments["aggregator"]), {}, stand_in)
+
+
+def protocol_of(
+    arguments: Mapping[str, Any], aggregator: UpdateAggregator, environment: Mapping[str, str], stand_in: bool
+) -> Protocol:
+    """Return the protocol of a run, from the workflow's arguments in its job and the ``FDG_*`` variables.
+
+    Raises ``SettingsError`` for settings that the run would refuse, for real data or for the stand-in.
+    """
+    objects = (arguments.get("protocol") or {}, arguments.get("stand_in_protocol") or {})
+    plans = make_plans(*objects, environment, aggregator.setting_names())
+    check_settings(aggregator, plans)
     return (plans.stand_in if stand_in else plans.real).protocol

@@ -30,10 +30,15 @@ def states_of(prepared: Prepared, store: Store) -> dict[str, str]:
 def headline(prepared: Prepared) -> str:
     """Return a description of the sweep, in one line."""
     request, data = prepared.content.request, prepared.content.data
-    title = dataset_spec(request.dataset).title
-    title = f"the STAND-IN for {title} (no data root is named)" if data.stand_in else title
     count = len(prepared.plan)
+    title = title_of_data(request.dataset, stand_in=data.stand_in)
     return f"{count} run{'s' * (count > 1)} on {title}, protocol {request.protocol}"
+
+
+def title_of_data(dataset: str, *, stand_in: bool) -> str:
+    """Return what runs on this data set are told to be on; the stand-in is named as such."""
+    title = dataset_spec(dataset).title
+    return f"the STAND-IN for {title} (no data root is named)" if stand_in else title
 
 
 def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:

@@ -4,8 +4,9 @@
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_files import RESULTS_FILE
@@ -53,7 +54,8 @@ class RunProcess:
         self._record = working / kind.record_folder / RESULTS_FILE
         self._started = time.monotonic()
         self._position = Position()
-        self._seen = 0.0
+        self._content: Any = None
+        self._seen = 0
         with (working / LOG_FILE).open("wb") as log:
             try:
                 self._process = subprocess.Popen(
@@ -82,16 +84,23 @@ class RunProcess:
         end_processes(self._working)
         self._process.wait()
 
-    def position(self) -> Position:
-        """Return the position of the run, from the record that it writes after every round."""
-        try:
-            changed = self._record.stat().st_mtime
+    def record(self) -> Any:
+        """Return the record that the run writes after every round, None before the first; unchanged, the same object.
+
+        What is returned has been parsed, but not checked.
+        """
+        with suppress(OSError, DataError):  # no record yet, or FLARE is clearing its folder: the last known content
+            changed = self._record.stat().st_mtime_ns
             if changed != self._seen:
-                content = parse_json(self._record.read_bytes(), RESULTS_FILE)
-                self._position = Position(len(content["rounds"]), content["protocol"]["rounds"])
+                self._content = parse_json(self._record.read_bytes(), RESULTS_FILE)
                 self._seen = changed
-        except (OSError, DataError, KeyError, TypeError):
-            pass  # no record yet, or FLARE is clearing its folder: return the last known position
+        return self._content
+
+    def position(self) -> Position:
+        """Return the position of the run, from its record; the last known one if the record does not tell."""
+        content = self.record()
+        with suppress(KeyError, TypeError):
+            self._position = Position(len(content["rounds"]), content["protocol"]["rounds"])
         return self._position
 
     def failure(self) -> str | None:

@@ -33,6 +33,7 @@ def test_help_loads_neither_torch_nor_flare() -> None:
         "export-job",
         "submit",
         "resume",
+        "run",
         "sweep",
         "report",
         "plot",

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of ``fdg run``, with their help texts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fdg_plugins.cli.sweep_options import ProtocolName
+from fdg_plugins.engine.names import EngineName
+
+WhatArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="METHOD|JOBFOLDER",
+        help="A method or composition by name (fedavg, fedomg+ga), or a job folder (jobs/pacs_fedomg).",
+        show_default=False,
+    ),
+]
+DatasetOption = Annotated[str | None, typer.Option(help="Data set, by name.", show_default="pacs")]
+TargetOption = Annotated[
+    str | None, typer.Option(help="The domain to hold out.", show_default="the first of the data set")
+]
+DataRootOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=2**31 - 1, help="Seed of splits, initial weights, order and augmentation.", show_default="0"
+    ),
+]
+ProtocolOption = Annotated[
+    ProtocolName, typer.Option(help="paper: as the recipe has it; quick: minutes on a CPU. --set beats both.")
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of protocol or method. May be repeated.",
+        show_default=False,
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Sites that compute at a time, FLARE's -t; default: all, or one per core if they are many."
+    ),
+]
+EngineOption = Annotated[EngineName, typer.Option(help="What executes the run: FLARE's simulator.")]
+ToOption = Annotated[
+    Path | None,
+    typer.Option(help="A new or empty folder; default: a new one in runs/, named after the run and the time."),
+]

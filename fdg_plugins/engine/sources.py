@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the job of a run comes from: the recipe of a method by name, or an existing job folder."""
+
+import re
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.engine.workflow import arguments_of, find_workflow, sites_of
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.plans.uses import uses_of
+from fdg_plugins.plugins.composition import parse_method, title_of
+from fdg_plugins.plugins.files import load_files
+from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
+from fdg_plugins.sweep.jobs import FederatedRuns, protocol_of
+from fdg_plugins.sweep.plan import PlannedRun, run_name
+from fdg_plugins.sweep.references import ReferenceRuns
+from fdg_plugins.sweep.request import DataFound
+from fdg_plugins.sweep.run_kind import Written
+from fdg_plugins.sweep.store import JOB
+from fdg_plugins.sweep.values import as_json
+
+DATASET = "pacs"
+SEED = 0
+# Settings of every job that the command sets by its own options.
+OWN_OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed", "plugins": "--plugin"}
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The request of one call: a method or a job folder, and what is to differ from it; None: nothing."""
+
+    what: str
+    dataset: str | None = None
+    target: str | None = None
+    seed: int | None = None
+    protocol: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class JobSource(ABC):
+    """A source of the job of one run.
+
+    ``title`` names it in messages; ``run`` describes the run; ``environment`` is that of its processes.
+    """
+
+    title: str
+    run: PlannedRun
+    environment: Mapping[str, str]
+
+    @abstractmethod
+    def write_job(self, data: DataFound, working: Path) -> Written:
+        """Write the job of a run on ``data`` to ``working/job``; return its protocol and its number of sites.
+
+        Raises ``SettingsError`` for a setting that does not exist or has an invalid value.
+        """
+
+
+def find_source(asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> JobSource:
+    """Return the source of the job that is asked for.
+
+    ``environment`` is that of all runs on this machine; ``shell`` has the user's ``FDG_*`` settings, which apply to a
+    job folder. Raises ``SettingsError`` or ``DataError`` for what names neither a method nor a job, and for settings
+    that the job in a folder does not take.
+    """
+    _check_names(asked.settings)
+    if not FederatedRuns().knows(asked.what) and ("/" in asked.what or Path(asked.what).is_dir()):
+        return FolderJob(asked, environment, shell)
+    return RecipeJob(asked, environment)
+
+
+class RecipeJob(JobSource):
+    """The job that the recipe of a method makes; the user's ``FDG_*`` settings do not apply to it."""
+
+    def __init__(self, asked: Asked, environment: Mapping[str, str]) -> None:
+        method = _method(asked.what)
+        dataset, protocol = asked.dataset or DATASET, asked.protocol or PAPER
+        target = asked.target or dataset_spec(dataset).domains[0]
+        seed = SEED if asked.seed is None else asked.seed
+        kind = FederatedRuns()
+        known = frozenset(kind.settings_of(method))
+        base = {name: value for name, value in kind.base_settings(protocol, dataset).items() if name in known}
+        name = _name(method, dataset, target, seed)
+        self.title = title_of(method)
+        self.environment = environment
+        self.run = PlannedRun(name, dataset, protocol, method, target, seed, {**base, **asked.settings})
+
+    def write_job(self, data: DataFound, working: Path) -> Written:
+        """Write the job as the recipe exports it."""
+        return FederatedRuns().write_job(self.run, data, working)
+
+
+class FolderJob(JobSource):
+    """A job folder; what is to differ from it is set by ``FDG_*`` variables, as for the bare command."""
+
+    def __init__(self, asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> None:
+        self._folder = Path(asked.what)
+        self._sites = _sites(self._folder)
+        self._arguments, self._aggregator = _arguments_and_aggregator(self._folder, {**environment, **shell})
+        settings = self._settings(asked)
+        self.environment = {**environment, **shell, **as_variables(settings)}
+        protocol = self._protocol(stand_in=False)
+        job, (dataset, target, seed) = self._folder.resolve().name, (protocol.dataset, protocol.target, protocol.seed)
+        self.title = f"job {job}"
+        name = _name(job, dataset, target, seed)
+        self.run = PlannedRun(name, dataset, asked.protocol or PAPER, job, target, seed, settings)
+
+    def write_job(self, data: DataFound, working: Path) -> Written:
+        """Copy the job, with what it brings in ``custom/``."""
+        protocol = self._protocol(stand_in=data.stand_in)
+        try:
+            shutil.copytree(self._folder, working / JOB, ignore=shutil.ignore_patterns("__pycache__"))
+        except (OSError, shutil.Error) as error:
+            raise DataError(f"job {self._folder} cannot be copied to {working / JOB}: {error}.") from error
+        return Written(protocol, processes=len(self._sites))
+
+    def _settings(self, asked: Asked) -> dict[str, Any]:
+        """Return all settings that are given for the job, those of a named protocol that it has included."""
+        own = {"dataset": asked.dataset, "target": asked.target, "seed": asked.seed}
+        given = {name: value for name, value in own.items() if value is not None}
+        dataset = asked.dataset or (self._arguments.get("protocol") or {}).get("dataset", DATASET)
+        known = {*Protocol.model_fields, *self._aggregator.setting_names()}
+        named = protocol_settings(asked.protocol or PAPER, dataset)
+        return {**{name: value for name, value in named.items() if name in known}, **given, **asked.settings}
+
+    def _protocol(self, *, stand_in: bool) -> Protocol:
+        return protocol_of(self._arguments, self._aggregator, self.environment, stand_in)
+
+
+def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as ``FDG_*`` variables."""
+    return {f"{PREFIX}{name.upper()}": _as_text(value) for name, value in settings.items()}
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else as_json(value)
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    """Raise ``SettingsError`` for a setting that has an option of its own, or belongs to a machine."""
+    for name in settings:
+        if name in OWN_OPTIONS:
+            raise SettingsError(f"--set names {name!r}, which a run takes from {OWN_OPTIONS[name]}.")
+        variable = f"{PREFIX}{name.upper()}"
+        if variable in OTHER_VARIABLES:
+            raise SettingsError(
+                f"--set names {name!r}, a setting of a machine, expected in the environment as {variable}."
+            )
+
+
+def _method(text: str) -> str:
+    """Return the canonical name of a federated method; raise ``SettingsError`` if ``text`` names none."""
+    if not FederatedRuns().knows(text) and ReferenceRuns().knows(text):
+        reference = text.split("+")[0]
+        raise SettingsError(
+            f"method is {text!r}, but {reference} is a centralised reference, which pools the data of all sites, "
+            f"expected a federated method; fdg centralised {reference} runs it."
+        )
+    return parse_method(text).name
+
+
+def _name(what: str, dataset: str, target: str, seed: int) -> str:
+    """Return the name of a run, safe for a file."""
+    return _UNSAFE.sub("_", run_name(f"{what}-{dataset}", target, seed, {}))
+
+
+def _sites(job: Path) -> list[str]:
+    if sites := sites_of(job):
+        return sites
+    raise SettingsError(f"job {job} names no sites, expected a job whose deploy_map names each of them.")
+
+
+def _arguments_and_aggregator(job: Path, environment: Mapping[str, str]) -> tuple[dict[str, Any], UpdateAggregator]:
+    """Return the arguments of the workflow in a job folder, and its aggregator; loads the plug-in files of the job."""
+    config, _, workflow = find_workflow(job)
+    arguments = arguments_of(workflow)
+    rule = arguments.get("aggregator")
+    if rule is None:
+        raise SettingsError(
+            f"job {job} has an aggregator that is a component of its own (aggregator_id), expected one by name; "
+            f"nvflare simulator {job} runs it."
+        )
+    uses = uses_of(rule, (arguments.get("protocol"), arguments.get("stand_in_protocol")), environment)
+    load_files(uses.files, config.parents[1] / "custom")
+    return arguments, make_aggregator(rule)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workflow of this package in the config of an existing job folder."""
+
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.storage import read_json
+from fdg_plugins.values import shorten
+
+META = "meta.json"
+SERVER_CONFIG = "config/config_fed_server.json"
+CONTROLLERS = (
+    "fdg_plugins.controllers.FederationController",
+    "fdg_plugins.controllers.federation.FederationController",
+)
+
+
+def find_workflow(job: Path) -> tuple[Path, Any, dict[str, Any]]:
+    """Return the config file that contains our workflow, its content, and the workflow in it.
+
+    Raises ``SettingsError`` if no config of the job has it, ``DataError`` for one that cannot be read.
+    """
+    for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):
+        config = read_json(path)
+        for entry in _workflows(config):
+            if entry.get("path") in CONTROLLERS:
+                return path, config, entry
+    raise SettingsError(f"job {job.name}: no workflow is a FederationController, expected one.")
+
+
+def arguments_of(workflow: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a workflow; none if they have not the form of arguments."""
+    arguments = workflow.get("args")
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def sites_of(job: Path) -> list[str]:
+    """Return the sites that the job in folder ``job`` names; FLARE's name for all of them does not count.
+
+    Raises ``DataError`` if the folder is no job.
+    """
+    if not (job / META).is_file():
+        raise DataError(f"folder {job} is no job: it has no {META}.")
+    meta = read_json(job / META)
+    apps = meta.get("deploy_map") if isinstance(meta, dict) else None
+    if not isinstance(apps, dict):
+        raise DataError(f"job {job}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
+    named = {site for sites in apps.values() if isinstance(sites, list) for site in sites if isinstance(site, str)}
+    return sorted(named - {"server", "@ALL"})
+
+
+def _workflows(config: Any) -> list[dict[str, Any]]:
+    """Return the workflows in a server's config; none if it has not the form of one."""
+    workflows = config.get("workflows") if isinstance(config, dict) else None
+    entries = workflows if isinstance(workflows, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)]

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a run: always a new one, and in the end what the run has left, without the engine's workspace."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from fdg_plugins.engine.folder import check_new, make_folder, settle
+from fdg_plugins.errors import DataError
+
+NOW = datetime(2030, 5, 6, 7, 8, 9)
+RESULTS = Path("workspace", "server")
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Path:
+    """The folder of a run that has ended in its second round."""
+    (tmp_path / RESULTS / "tb_events").mkdir(parents=True)
+    (tmp_path / RESULTS / "meta.json").write_text("{}")
+    (tmp_path / RESULTS / "global_model.safetensors").write_bytes(b"model")
+    (tmp_path / RESULTS / "results.json").write_text('{"status": "running", "stopped_because": null, "rounds": [1]}')
+    (tmp_path / "log.txt").write_text("log")
+    return tmp_path
+
+
+def test_runs_of_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = [make_folder(None, "fedavg-pacs-photo-seed0", NOW) for _ in range(3)]
+    stem = "runs/fedavg-pacs-photo-seed0-20300506-070809"
+    assert [str(folder) for folder in made] == [stem, f"{stem}-2", f"{stem}-3"]
+
+
+def test_a_named_folder_is_new_or_empty(tmp_path: Path) -> None:
+    assert make_folder(tmp_path / "a" / "b", "name", NOW) == tmp_path / "a" / "b"
+    assert make_folder(tmp_path / "a" / "b", "name", NOW) == tmp_path / "a" / "b"
+    for taken in (tmp_path, Path(__file__)):
+        with pytest.raises(DataError, match="exists already, expected a new or an empty folder"):
+            check_new(taken)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"folder .*file/run cannot be written: Not a directory"):
+        make_folder(tmp_path / "file" / "run", "name", NOW)
+
+
+def test_what_a_run_has_left_is_in_its_folder_and_the_workspace_is_gone(ended: Path) -> None:
+    settle(ended, RESULTS, {"seconds": 1.5}, reason=None)
+    left = {path.name for path in ended.iterdir()}
+    assert left == {"global_model.safetensors", "log.txt", "results.json", "run.json", "tb_events"}
+    assert json.loads((ended / "run.json").read_text()) == {"seconds": 1.5}
+    assert json.loads((ended / "results.json").read_text())["status"] == "running", "as the run wrote it"
+
+
+def test_the_record_of_a_run_that_was_ended_says_so(ended: Path) -> None:
+    settle(ended, RESULTS, {}, reason="the user stopped the run")
+    record = json.loads((ended / "results.json").read_text())
+    assert record == {"status": "stopped", "stopped_because": "the user stopped the run", "rounds": [1]}
+
+
+def test_a_reason_that_the_run_has_recorded_itself_stays(ended: Path) -> None:
+    (ended / RESULTS / "results.json").write_text('{"status": "stopped", "stopped_because": "a full disk"}')
+    settle(ended, RESULTS, {}, reason="the simulator ended")
+    assert json.loads((ended / "results.json").read_text())["stopped_because"] == "a full disk"
+
+
+def test_a_run_that_left_nothing_leaves_its_log(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("log")
+    settle(tmp_path, RESULTS, {}, reason="the simulator ended")
+    assert {path.name for path in tmp_path.iterdir()} == {"log.txt", "run.json"}

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job of a run, from a method by name or from a job folder, checked before anything is started."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdg_plugins.data import PACS
+from fdg_plugins.doctor.advice import recommend
+from fdg_plugins.engine import prepare
+from fdg_plugins.engine.prepare import check_run, make_launch
+from fdg_plugins.engine.sources import Asked, FolderJob, JobSource, RecipeJob, as_variables, find_source
+from fdg_plugins.errors import FDGError
+from fdg_plugins.plugins.files import load_file
+from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.processes import MARK
+from fdg_plugins.sweep.request import DataFound
+
+ROOT = Path(__file__).parents[2]
+JOB = str(ROOT / "jobs" / "pacs_fedomg")
+FOUND = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 210))
+
+
+def source(what: str, shell: dict[str, str] | None = None, **changes: Any) -> JobSource:
+    return find_source(Asked(what, **changes), {"PATH": "/bin"}, shell or {})
+
+
+def job_with(folder: Path, **arguments: Any) -> str:
+    """Write a copy of a job whose workflow has other arguments; return its folder."""
+    copy = Path(shutil.copytree(JOB, folder / "job"))
+    file = copy / "app_server" / "config" / "config_fed_server.json"
+    config = read_json(file)
+    config["workflows"][0]["args"].update(arguments)
+    file.write_text(json.dumps(config))
+    return str(copy)
+
+
+def test_a_method_by_name_has_the_settings_of_its_recipe_and_the_command_alone(tmp_path: Path) -> None:
+    made = source("FedOMG+fedga", {"FDG_ROUNDS": "7"}, seed=3, settings={"kappa": 0.25}, protocol="quick")
+    assert isinstance(made, RecipeJob)
+    assert (made.title, made.run.name) == ("FedOMG + GA", "fedomg+ga-pacs-art_painting-seed3")
+    assert made.environment == {"PATH": "/bin"}
+    written = made.write_job(FOUND, tmp_path)
+    assert (written.protocol.rounds, written.protocol.image_size, written.processes) == (10, 64, 4)
+    arguments = read_json(tmp_path / "job" / "app_server" / "config" / "config_fed_server.json")["workflows"][0]["args"]
+    assert (arguments["aggregator"]["kappa"], arguments["protocol"]["seed"]) == (0.25, 3)
+
+
+def test_a_named_protocol_sets_only_what_the_method_has() -> None:
+    assert "server_lr" in source("fedavg", protocol="quick").run.settings
+    assert "steps" not in source("fedavg", protocol="quick").run.settings
+
+
+def test_a_method_of_a_plug_in_file_is_found(tmp_path: Path) -> None:
+    load_file(ROOT / "custom" / "clipped_fedavg.py")
+    source("clipped_fedavg").write_job(FOUND, tmp_path)
+    assert (tmp_path / "job" / "app_server" / "custom" / "clipped_fedavg.py").is_file()
+
+
+def test_what_differs_from_a_job_folder_is_set_by_variables(tmp_path: Path) -> None:
+    made = source(JOB, {"FDG_ROUNDS": "7", "FDG_KAPPA": "0.1"}, target="photo", settings={"rounds": 3})
+    assert isinstance(made, FolderJob)
+    assert (made.title, made.run.name) == ("job pacs_fedomg", "pacs_fedomg-pacs-photo-seed0")
+    own = {"FDG_ROUNDS": "3", "FDG_KAPPA": "0.1", "FDG_TARGET": "photo"}
+    assert made.environment == {"PATH": "/bin", **own}
+    written = made.write_job(FOUND, tmp_path)
+    assert (written.protocol.rounds, written.protocol.target, written.protocol.model) == (3, "photo", "convnet")
+    config = Path("app_server", "config", "config_fed_server.json")
+    assert (tmp_path / "job" / config).read_bytes() == (Path(JOB) / config).read_bytes(), "the job itself is unchanged"
+
+
+def test_a_job_folder_takes_a_named_protocol_too() -> None:
+    assert source(JOB, protocol="quick").environment["FDG_IMAGE_SIZE"] == "64"
+
+
+def test_values_become_the_text_of_variables() -> None:
+    values = {"rounds": 3, "patience": None, "validate_all": True, "objective": {"name": "dim"}, "model": "convnet"}
+    assert list(as_variables(values).values()) == ["3", "none", "true", '{"name": "dim"}', "convnet"]
+
+
+@pytest.mark.parametrize(
+    ("what", "changes", "sentence"),
+    [
+        ("fedagv", {}, "did you mean 'fedavg'"),
+        ("irm", {}, "irm is a centralised reference, .*; fdg centralised irm runs it"),
+        ("jobs/nope", {}, "folder jobs/nope is no job: it has no meta.json"),
+        ("fedavg", {"settings": {"kappa": 1}}, "there is no setting 'kappa'"),
+        ("fedavg", {"settings": {"rounds": 0}}, r"setting rounds \(FDG_ROUNDS\) is 0"),
+        ("fedavg", {"settings": {"target": "photo"}}, "--set names 'target', which a run takes from --target"),
+        ("fedavg", {"settings": {"threads": 2}}, "--set names 'threads', .* environment as FDG_THREADS"),
+        ("fedavg", {"target": "nope"}, "target .* is 'nope', expected a domain of pacs"),
+        ("fedavg", {"dataset": "packs"}, "data set 'packs' is unknown"),
+        (JOB, {"settings": {"kapa": 1}}, "there is no setting 'kapa'; did you mean 'kappa'"),
+        (JOB, {"settings": {"kappa": -1}}, "kappa is -1"),
+        (JOB, {"target": "nope"}, "target .* is 'nope', expected a domain of pacs"),
+    ],
+)
+def test_whatever_is_wrong_is_refused_before_the_data_are_looked_at(
+    what: str, changes: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "look_at_data", lambda *_: pytest.fail("the stand-in would be drawn"))
+    with pytest.raises(FDGError, match=sentence):
+        check_run(source(what, **changes))
+
+
+def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FDGError, match=r"component of its own \(aggregator_id\)"):
+        source(job_with(tmp_path, aggregator=None))
+    meta = tmp_path / "job" / "meta.json"
+    meta.write_text(json.dumps({"deploy_map": {"app": ["@ALL"]}}))
+    with pytest.raises(FDGError, match="names no sites"):
+        source(str(tmp_path / "job"))
+    meta.write_text("{}")
+    with pytest.raises(FDGError, match="deploy_map in meta.json is None"):
+        source(str(tmp_path / "job"))
+
+
+def test_a_data_root_is_looked_into(data_root: Path) -> None:
+    asked = Asked("fedavg")
+    assert check_run(find_source(asked, {"FDG_DATA_ROOT": str(data_root)}, {})).images == dict.fromkeys(
+        PACS.domains, 28
+    )
+    with pytest.raises(FDGError, match="is not a folder"):
+        check_run(find_source(asked, {"FDG_DATA_ROOT": "/nowhere"}, {}))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 8, 16])
+def test_the_sites_share_the_cores_as_the_doctor_advises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(prepare, "available_cores", lambda: cores)
+    launch, protocol = make_launch(source("fedavg"), FOUND, tmp_path, None)
+    advice = recommend(cores, (), sites=4, processes=100)
+    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (advice.alive, str(advice.threads))
+    assert launch.environment[MARK] == str(tmp_path)
+    assert protocol.model == "convnet", "that of the stand-in"
+
+
+def test_the_user_may_choose_the_sites_at_a_time_and_the_threads_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "available_cores", lambda: 8)
+    made = find_source(Asked("fedavg"), {"FDG_THREADS": "3"}, {})
+    launch, _ = make_launch(made, FOUND, tmp_path, 2)
+    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (2, "3")
