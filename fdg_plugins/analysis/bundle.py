@@ -38,9 +38,10 @@ def write_bundle(run: Run, folder: Path, rule: str) -> Path:
     chosen = global_model(run, rule)
     weights = bundle_weights(chosen.state, run.record.protocol.model, spec.dims)
     try:
-        (folder / "models").mkdir(parents=True)
+        folder.mkdir(parents=True)
     except FileExistsError as error:
         raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.") from error
+    (folder / "models").mkdir()
     torch.save(weights, folder / "models" / "model.pt")
     write_json(folder / "configs" / "inference.json", inference(run, spec))
     write_json(folder / "configs" / "metadata.json", metadata(run, spec, chosen))
@@ -136,7 +137,7 @@ def _before(preset: Preset, spec: SegmentationSpec) -> list[dict[str, Any]]:
     """Return the transforms from an image file to the input ``[C, *S]``, in the resolution of the file."""
     mode = "L" if spec.channels == 1 else "RGB"
     if spec.dims == 2:
-        reader = {
+        reader: dict[str, Any] = {
             "reader": "PILReader",
             "reverse_indexing": False,
             "converter": f"$lambda image: image.convert({mode!r})",
@@ -144,10 +145,10 @@ def _before(preset: Preset, spec: SegmentationSpec) -> list[dict[str, Any]]:
         turned = []
     else:
         reader = {"reader": "NibabelReader"}
-        turned = [{"_target_": "monai.transforms.Orientationd", "keys": "image", "axcodes": "RAS"}]
+        turned = [_transform("Orientationd", axcodes="RAS")]
     return [
-        {"_target_": "monai.transforms.LoadImaged", "keys": "image", **reader},
-        {"_target_": "monai.transforms.EnsureChannelFirstd", "keys": "image"},
+        _transform("LoadImaged", **reader),
+        _transform("EnsureChannelFirstd"),
         *turned,
         _intensity(preset),
     ]
@@ -155,40 +156,37 @@ def _before(preset: Preset, spec: SegmentationSpec) -> list[dict[str, Any]]:
 
 def _intensity(preset: Preset) -> dict[str, Any]:
     if preset.intensity is None:
-        name, settings = "NormalizeIntensityd", {"nonzero": True, "channel_wise": True}
-    else:
-        lowest, highest = preset.intensity
-        name, settings = (
-            "ScaleIntensityRanged",
-            {"a_min": lowest, "a_max": highest, "b_min": 0.0, "b_max": 1.0, "clip": True},
-        )
-    return {"_target_": f"monai.transforms.{name}", "keys": "image", **settings}
+        return _transform("NormalizeIntensityd", nonzero=True, channel_wise=True)
+    lowest, highest = preset.intensity
+    return _transform("ScaleIntensityRanged", a_min=lowest, a_max=highest, b_min=0.0, b_max=1.0, clip=True)
 
 
 def _after(spec: SegmentationSpec) -> list[dict[str, Any]]:
-    """Return the transforms from logits to a file with class numbers, in the form of the image that was read."""
-    inverse = {
-        "_target_": "monai.transforms.Invertd",
-        "keys": "pred",
-        "transform": "@preprocessing",
-        "orig_keys": "image",
-        "nearest_interp": True,
+    """Return the transforms from logits to a file in the form of the image that was read."""
+    inverse = _transform("Invertd", "pred", transform="@preprocessing", orig_keys="image", nearest_interp=True)
+    saving = {
+        "output_dir": "@output_dir",
+        "output_postfix": "mask",
+        "output_ext": ".png" if spec.dims == 2 else ".nii.gz",
+        "output_dtype": "$np.uint8",
+        "separate_folder": False,
+        "resample": False,
     }
     return [
-        {"_target_": "monai.transforms.AsDiscreted", "keys": "pred", "argmax": True},
-        *([inverse] if spec.dims == 3 else []),
-        {
-            "_target_": "monai.transforms.SaveImaged",
-            "keys": "pred",
-            "meta_keys": "image_meta_dict",
-            "output_dir": "@output_dir",
-            "output_postfix": "mask",
-            "output_ext": ".png" if spec.dims == 2 else ".nii.gz",
-            "output_dtype": "$np.uint8",
-            "separate_folder": False,
-            "resample": False,
-        },
+        _transform("AsDiscreted", "pred", argmax=True),
+        # PILWriter writes [C, W, H].
+        inverse if spec.dims == 3 else _transform("Transposed", "pred", indices=[0, 2, 1]),
+        *_as_in_files(spec),
+        _transform("SaveImaged", "pred", **saving),
     ]
+
+
+def _as_in_files(spec: SegmentationSpec) -> list[dict[str, Any]]:
+    """Return the transform from class numbers to the values that the data set's own masks have, if they differ."""
+    if not spec.mask_values:
+        return []
+    values = [values[0] for values in spec.mask_values]
+    return [_transform("MapLabelValued", "pred", orig_labels=list(range(len(values))), target_labels=values)]
 
 
 def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]:
@@ -241,6 +239,10 @@ def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]
 def _sources(run: Run) -> list[str]:
     """Return the domains on which the run trained, sorted."""
     return sorted({reply.domain for site, reply in run.record.census.items() if site in run.record.sources})
+
+
+def _transform(name: str, keys: str = "image", **settings: object) -> dict[str, Any]:
+    return {"_target_": f"monai.transforms.{name}", "keys": keys, **settings}
 
 
 def _compose(transforms: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.data import data_app
 from fdg_plugins.cli.doctor import doctor
 from fdg_plugins.cli.explain import explain
+from fdg_plugins.cli.export_bundle import export_bundle
 from fdg_plugins.cli.export_job import export_job
 from fdg_plugins.cli.plot import plot
 from fdg_plugins.cli.privacy import privacy
@@ -49,6 +50,7 @@ app.command("sweep", rich_help_panel=EXPERIMENTS)(sweep)
 app.command("centralised", rich_help_panel=EXPERIMENTS)(centralised)
 app.command("report", rich_help_panel=EXPERIMENTS)(report)
 app.command("plot", rich_help_panel=EXPERIMENTS)(plot)
+app.command("export-bundle", rich_help_panel=EXPERIMENTS)(export_bundle)
 app.command("allow-list", rich_help_panel=FEDERATION)(allow_list)
 app.command("audit", rich_help_panel=FEDERATION)(audit)
 app.command("export-job", rich_help_panel=FEDERATION)(export_job)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg export-bundle``: MONAI alone executes the bundle and writes the mask that the run's own network predicts."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import interpolate
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.analysis.bundle import bundle_weights
+from fdg_plugins.cli.main import app
+from fdg_plugins.data.catalogue import DATASETS, SegmentationSpec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import CensusReply, Evaluation, ScoreSum
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import build_network
+from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.storage import save_tensors
+from fdg_plugins.tasks import SEGMENTATION
+
+SIDE = 32
+NAMES = ("true_positives_1", "false_positives_1", "false_negatives_1")
+VOLUMES = SegmentationSpec(
+    name="volumes",
+    folder="volumes",
+    title="Drawn volumes",
+    reference="none",
+    domains=("a", "b", "c"),
+    classes=("background", "organ"),
+    channels=1,
+    dims=3,
+    preset="mri_patches",
+)
+
+
+@pytest.fixture
+def volumes() -> Iterator[str]:
+    DATASETS.add(VOLUMES)
+    yield VOLUMES.name
+    DATASETS.remove(VOLUMES.name)
+
+
+def judged(score: str) -> Evaluation:
+    sums = {score: ScoreSum(sum=1.0, count=2), **{name: ScoreSum(sum=1, count=4) for name in NAMES}}
+    return Evaluation(split="test", loss=1.0, count=2, sums=sums)
+
+
+def reply(domain: str, dataset: str) -> CensusReply:
+    return CensusReply(
+        domain=domain,
+        dataset=dataset,
+        stand_in=False,
+        classes=("background", "organ"),
+        class_counts=(4, 4),
+        num_train=2,
+        num_validation=2,
+        num_test=4,
+        split="seeded",
+        split_hash=domain,
+        device="cpu",
+        versions={},
+    )
+
+
+def finished_run(folder: Path, dataset: str = "vessels", **changes: Any) -> ExtractorClassifier:
+    """Write the record and the model of a finished run to ``folder``; return the model."""
+    settings = {"task": "segmentation", "model": "monai_unet", "norm": "instance", "image_size": SIDE, "seed": 3}
+    target, *sources = DATASETS.get(dataset).domains
+    protocol = Protocol(**{"dataset": dataset, "target": target, **settings, **changes})
+    record = RunRecord(
+        stand_in=False,
+        data="drawn",
+        started="2030-01-01T00:00:00+00:00",
+        protocol=protocol,
+        method=Method(aggregator="FedAvgAggregator", settings={"weighting": "samples", "server_lr": 1.0}),
+        initial_weights=InitialWeights(label="from scratch"),
+        versions={"fdg-plugins": "0.1.0"},
+        classes=("background", "organ"),
+        sources=tuple(sources),
+        held_out=(target,),
+        census={domain: reply(domain, dataset) for domain in (target, *sources)},
+    )
+    record.add_evaluation(0, {domain: judged(record.score.name) for domain in (target, *sources)})
+    record.choices = record.choose(
+        {"last": "global_model.safetensors", "source_validation": "global_model.safetensors"}
+    )
+    record.status = "finished"
+    folder.mkdir()
+    (folder / "results.json").write_text(record.model_dump_json(), encoding="utf-8")
+    model = build_network(protocol, 2).eval()
+    with torch.no_grad():  # neither class everywhere
+        model.last_layer.weight.mul_(50)
+    save_tensors(folder / "global_model.safetensors", model.state_dict())
+    return model
+
+
+def export(run: Path, bundle: Path) -> Result:
+    return CliRunner().invoke(app, ["export-bundle", str(run), "--to", str(bundle)])
+
+
+def execute(bundle: Path, images: Path) -> list[Path]:
+    """Run the bundle as a user does, with MONAI's own command; return the masks."""
+    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", "configs/inference.json"]
+    ended = subprocess.run(
+        [*command, "--meta_file", "configs/metadata.json", "--dataset_dir", str(images)],
+        cwd=bundle,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return sorted(path for path in (bundle / "masks").rglob("*") if path.is_file())
+
+
+def drawn(height: int, width: int) -> np.ndarray:
+    """Return an image uint8 ``[H, W, 3]`` without any symmetry."""
+    rows, columns = np.mgrid[:height, :width]
+    noise = np.random.default_rng(0).integers(0, 60, (height, width, 3))
+    return (noise + (rows * 3 + columns)[..., None] % 190).astype(np.uint8)
+
+
+def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Path) -> None:
+    model = finished_run(tmp_path / "run")
+    result = export(tmp_path / "run", tmp_path / "bundle")
+    assert (result.exit_code, result.stdout.strip()) == (0, f"{tmp_path / 'bundle'}: written")
+    pixels = drawn(40, 56)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images" / "one.png")
+
+    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
+
+    whole = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    with torch.no_grad():
+        small = interpolate(whole, (SIDE, SIDE), mode="bilinear", antialias=True)
+        logits = interpolate(model(small).movedim(-1, 1), whole.shape[2:], mode="bilinear")
+    found = np.asarray(Image.open(mask))
+    assert found.shape == (40, 56)
+    assert set(np.unique(found)) == {0, 255}
+    assert (found == 255 * logits.argmax(dim=1)[0].numpy()).mean() > 0.999
+
+
+@pytest.mark.slow
+def test_an_image_larger_than_a_patch_is_put_together_from_windows(tmp_path: Path) -> None:
+    model = finished_run(tmp_path / "run", preset="photo_patches")
+    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
+    pixels = drawn(48, 80)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images" / "one.png")
+    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
+    whole = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    with torch.no_grad():
+        expected = SEGMENTATION.logits(model, whole, SIDE).argmax(dim=-1)[0].numpy()
+    assert (np.asarray(Image.open(mask)) == 255 * expected).mean() > 0.99
+
+
+@pytest.mark.slow
+def test_a_volume_keeps_its_orientation_and_spacing(tmp_path: Path, volumes: str) -> None:
+    finished_run(tmp_path / "run", volumes)
+    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
+    affine = np.diag([-0.5, 0.75, 2.0, 1.0])
+    values = np.random.default_rng(1).random((36, 40, 33)).astype(np.float32)
+    (tmp_path / "images").mkdir()
+    nibabel.save(nibabel.Nifti1Image(values, affine), tmp_path / "images" / "one.nii.gz")
+    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
+    found = nibabel.load(mask)
+    assert found.shape == (36, 40, 33)
+    assert np.allclose(found.affine, affine)
+    assert set(np.unique(np.asarray(found.dataobj))) <= {0, 1}
+
+
+def test_the_bundle_describes_itself_and_keeps_its_weights_as_plain_tensors(tmp_path: Path) -> None:
+    finished_run(tmp_path / "run")
+    export(tmp_path / "run", tmp_path / "bundle")
+    weights = torch.load(tmp_path / "bundle" / "models" / "model.pt", weights_only=True)
+    assert weights["1.weight"].shape == (2, 16, 1, 1)
+    metadata = json.loads((tmp_path / "bundle" / "configs" / "metadata.json").read_text())
+    assert "held out: chase_db1" in metadata["description"]
+    assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"] == {"0": "background", "1": "vessel"}
+
+
+def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+    finished_run(tmp_path / "run")
+    (tmp_path / "bundle").mkdir()
+    result = export(tmp_path / "run", tmp_path / "bundle")
+    assert result.exit_code == 2
+    assert "exists, expected the name of a new folder for the bundle." in " ".join(result.stderr.split())
+    assert list((tmp_path / "bundle").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"dataset": "pacs", "task": "classification", "model": "convnet", "norm": "default"},
+            "expected 'segmentation'",
+        ),
+        ({"head": "two_layer"}, "has the head 'two_layer', expected 'linear' for a bundle."),
+    ],
+)
+def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    finished_run(tmp_path / "run", **changes)
+    result = export(tmp_path / "run", tmp_path / "bundle")
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_network_that_a_method_has_changed_is_refused() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^model 'monai_unet' has the parameter 'normalization.amplitude', expected"
+    ):
+        bundle_weights({"normalization.amplitude": torch.zeros(1)}, "monai_unet", 2)
