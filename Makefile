@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 POC := poc/workspace
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs bench clean
+.PHONY: help install demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs bench clean
 
 help:
+	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
 	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg"
 	@echo "make poc              install, then provision and start a federation on this machine, in poc/workspace"
 	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
@@ -34,6 +35,8 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) --editable '.[dev]'
 	@touch $@
+
+install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	. $(BIN)/activate && nvflare simulator jobs/pacs_fedomg

@@ -83,15 +83,16 @@ def run(
     from fdg_plugins.engine.prepare import check_run
     from fdg_plugins.engine.sources import Asked
 
-    load_plugins(plugin)
+    files = plugin or []
+    load_plugins(files)
     chosen = ENGINES[engine]
     chosen.check_folder(to or RUNS)
     check_new(to)
     asked = Asked(what, dataset, target, seed, protocol.value, read_values(settings or []))
-    source = _source(asked, data_root, plugin or [])
+    source = _source(asked, data_root, files)
     data = check_run(source)
     folder, ending = _carry_out(chosen, engine, source, data, to, threads)
-    raise typer.Exit(_sum_up(folder, ending, plugin or []))
+    raise typer.Exit(_sum_up(folder, ending, files))
 
 
 def _source(asked: "Asked", data_root: Path | None, plugins: Sequence[Path]) -> "JobSource":

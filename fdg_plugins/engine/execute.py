@@ -56,10 +56,9 @@ def _followed(follower: "_Follower", order: StopOrder) -> Ending:
     finally:
         execution.end()
     follower.look()
-    reason = execution.failure()
-    if reason is not None and order.signal is not None:
-        return Ending(follower.record, seconds, STOPPED, stopped=True)
-    return Ending(follower.record, seconds, reason)
+    ending = Ending(follower.record, seconds, execution.failure())
+    was_stopped = ending.reason is not None and order.signal is not None
+    return ending._replace(reason=STOPPED, stopped=True) if was_stopped else ending
 
 
 class _Follower:

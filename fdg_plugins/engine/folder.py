@@ -29,11 +29,13 @@ KEPT = (RESULTS_FILE, LAST_FILE, SELECTED_FILE, LOCAL_FOLDER, STATE_FILE, TENSOR
 
 def check_new(to: Path | None) -> None:
     """Raise ``DataError`` unless ``to`` is None, does not exist, or is an empty folder."""
-    if to is None:
-        return
+    if to is not None and not _is_free(to):
+        raise DataError(f"{to} exists already, expected a new or an empty folder for the run.")
+
+
+def _is_free(to: Path) -> bool:
     with _writing(to):
-        if to.exists() and (not to.is_dir() or any(to.iterdir())):
-            raise DataError(f"{to} exists already, expected a new or an empty folder for the run.")
+        return not (any(to.iterdir()) if to.is_dir() else to.exists())
 
 
 def make_folder(to: Path | None, name: str, now: datetime) -> Path:

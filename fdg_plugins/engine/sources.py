@@ -4,7 +4,7 @@
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class JobSource(ABC):
 
     title: str
     run: PlannedRun
-    environment: Mapping[str, str]
+    environment: dict[str, str]
 
     @abstractmethod
     def write_job(self, data: DataFound, working: Path) -> Written:
@@ -83,14 +83,12 @@ class RecipeJob(JobSource):
         method = _method(asked.what)
         dataset, protocol = asked.dataset or DATASET, asked.protocol or PAPER
         target = asked.target or dataset_spec(dataset).domains[0]
-        seed = SEED if asked.seed is None else asked.seed
-        kind = FederatedRuns()
-        known = frozenset(kind.settings_of(method))
-        base = {name: value for name, value in kind.base_settings(protocol, dataset).items() if name in known}
-        name = _name(method, dataset, target, seed)
+        seed = asked.seed or SEED
+        settings = {**_protocol_settings(protocol, dataset, FederatedRuns().settings_of(method)), **asked.settings}
         self.title = title_of(method)
-        self.environment = environment
-        self.run = PlannedRun(name, dataset, protocol, method, target, seed, {**base, **asked.settings})
+        self.environment = dict(environment)
+        name = _name(method, dataset, target, seed)
+        self.run = PlannedRun(name, dataset, protocol, method, target, seed, settings)
 
     def write_job(self, data: DataFound, working: Path) -> Written:
         """Write the job as the recipe exports it."""
@@ -103,9 +101,10 @@ class FolderJob(JobSource):
     def __init__(self, asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> None:
         self._folder = Path(asked.what)
         self._sites = _sites(self._folder)
-        self._arguments, self._aggregator = _arguments_and_aggregator(self._folder, {**environment, **shell})
+        self.environment = {**environment, **shell}
+        self._arguments, self._aggregator = _arguments_and_aggregator(self._folder, self.environment)
         settings = self._settings(asked)
-        self.environment = {**environment, **shell, **as_variables(settings)}
+        self.environment |= as_variables(settings)
         protocol = self._protocol(stand_in=False)
         job, (dataset, target, seed) = self._folder.resolve().name, (protocol.dataset, protocol.target, protocol.seed)
         self.title = f"job {job}"
@@ -125,13 +124,17 @@ class FolderJob(JobSource):
         """Return all settings that are given for the job, those of a named protocol that it has included."""
         own = {"dataset": asked.dataset, "target": asked.target, "seed": asked.seed}
         given = {name: value for name, value in own.items() if value is not None}
-        dataset = asked.dataset or (self._arguments.get("protocol") or {}).get("dataset", DATASET)
+        dataset = asked.dataset or self._protocol(stand_in=False).dataset
         known = {*Protocol.model_fields, *self._aggregator.setting_names()}
-        named = protocol_settings(asked.protocol or PAPER, dataset)
-        return {**{name: value for name, value in named.items() if name in known}, **given, **asked.settings}
+        return {**_protocol_settings(asked.protocol or PAPER, dataset, known), **given, **asked.settings}
 
     def _protocol(self, *, stand_in: bool) -> Protocol:
         return protocol_of(self._arguments, self._aggregator, self.environment, stand_in)
+
+
+def _protocol_settings(protocol: str, dataset: str, known: Collection[str]) -> dict[str, Any]:
+    """Return the settings of a named protocol that are ``known`` to a method."""
+    return {name: value for name, value in protocol_settings(protocol, dataset).items() if name in known}
 
 
 def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:

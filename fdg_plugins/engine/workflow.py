@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workflow of this package in the config of an existing job folder."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,19 @@ def sites_of(job: Path) -> list[str]:
 
     Raises ``DataError`` if the folder is no job.
     """
+    lists = [sites for sites in _apps_of(job).values() if isinstance(sites, list)]
+    return sorted({site for site in chain(*lists) if isinstance(site, str)} - {"server", "@ALL"})
+
+
+def _apps_of(job: Path) -> dict[str, Any]:
+    """Return the apps in a job's meta, each with its sites."""
     if not (job / META).is_file():
         raise DataError(f"folder {job} is no job: it has no {META}.")
     meta = read_json(job / META)
     apps = meta.get("deploy_map") if isinstance(meta, dict) else None
     if not isinstance(apps, dict):
         raise DataError(f"job {job}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
-    named = {site for sites in apps.values() if isinstance(sites, list) for site in sites if isinstance(site, str)}
-    return sorted(named - {"server", "@ALL"})
+    return apps
 
 
 def _workflows(config: Any) -> list[dict[str, Any]]:
