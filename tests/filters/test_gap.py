@@ -210,5 +210,5 @@ def test_a_site_cannot_hand_in_reports_that_it_calls_checked(site_context: FLCon
 
 
 def test_an_unknown_metric_is_refused() -> None:
-    with pytest.raises(SettingsError, match="metric is 'f1', expected one of accuracy, loss"):
+    with pytest.raises(SettingsError, match="metric is 'f1', expected one of accuracy, dice, loss"):
         GapReportFilter("f1")

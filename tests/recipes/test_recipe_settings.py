@@ -226,7 +226,7 @@ def test_a_wrong_name_or_value_is_refused_in_one_sentence(settings: dict[str, An
     ("recipe", "settings", "message"),
     [
         (FedGARecipe, {"weighting": "uniform"}, "weighting is 'uniform', but that of method 'fedga' is 'ga'"),
-        (FedGARecipe, {"metric": "f1"}, "metric is 'f1', expected one of accuracy, loss"),
+        (FedGARecipe, {"metric": "f1"}, "metric is 'f1', expected one of accuracy, dice, loss"),
         (FedDIMRecipe, {"objective": "iir"}, "objective is 'iir', but that of method 'feddim' is 'dim'"),
         (FedDIMRecipe, {"objective": "erm"}, "objective is 'erm', but that of method 'feddim' is 'dim'"),
         (FedDIMRecipe, {"insight_momentum": 2}, "insight_momentum is 2, expected a number from 0 to 1"),
