@@ -3,6 +3,8 @@
 
 The workflow builds the aggregator from its name, so a wrong name or value is reported in one sentence. If FLARE built
 the component from the job's config, the error would be buried in FLARE's own traceback.
+
+Shapes are those of ``base``: U updates of P parameters, of shape ``[U, P]``, give a step of shape ``[P]``.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The centralised algorithms by name, in the order of tables."""
+"""The centralised algorithms by name, in the order of tables.
+
+Each maps the risks of the m source domains, of shape ``[m]``, or their gradients, ``[m, P]``, to one loss or step.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields

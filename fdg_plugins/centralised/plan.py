@@ -3,7 +3,8 @@
 
 Network, images and splits are those of the federated runs on the same data (``settings.families``, and the protocol
 ``quick`` of ``settings.named_protocols``). Batches, optimizer and number of steps are DomainBed's: Gulrajani,
-Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021.
+Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021. Images have the shape ``[B, C, S, S]``: B is
+``batch_size`` per domain, S ``image_size``.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,7 +2,8 @@
 """One centralised run: the census of the domains, training with an evaluation per checkpoint, record and models.
 
 Every domain is opened, split and evaluated by the class that a site of a federated run uses, and the record has the
-form of a federated run with one site per domain, with checkpoints in place of rounds.
+form of a federated run with one site per domain, with checkpoints in place of rounds. The model's state dict has the
+names and shapes of the federated run's.
 """
 
 import json

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedule of a centralised run, for any algorithm, and the settings that it shares with federated runs."""
+"""The schedule of a centralised run, for any algorithm, and the settings that it shares with federated runs.
+
+A step takes one batch of every source domain, m batches of the shape ``[B, C, S, S]``.
+"""
 
 from dataclasses import dataclass, fields
 

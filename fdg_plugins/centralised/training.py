@@ -2,7 +2,7 @@
 """Training on the pooled source domains: endless batches of each domain, and the steps of an algorithm on them.
 
 Shapes: m domains; each step takes images ``[B, C, S, S]`` and labels ``[B]`` of every domain, S the protocol's image
-size, and yields risks ``[m]``.
+size, and yields risks of shape ``[m]``.
 """
 
 import itertools
