@@ -23,7 +23,7 @@ from nvflare.fuel.utils import fobs
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.executors import SiteConfig, SiteExecutor
-from fdg_plugins.executors.work import Order, Outcome, Say
+from fdg_plugins.executors.work import Say, SiteTask, TaskResult
 from fdg_plugins.messages import (
     META_UPDATE_BYTES,
     TASK_CENSUS,
@@ -110,16 +110,18 @@ class InstantSite(SiteExecutor):
 class InstantWork:
     """Answers as a site of the domain that it is named after would, without data and without a step."""
 
-    def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
+    def do_work(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> TaskResult:
         """Return a census of one training image per class, equal scores, and an update of zeros."""
         if order.task == TASK_CENSUS:
-            return Outcome("ok", _census(order).model_dump(mode="json"))
+            return TaskResult("ok", _census(order).model_dump(mode="json"))
         protocol = TaskRequest.read(order.request, "task request", ValueError).protocol
         judges = order.site == protocol.target
         split: Literal["test", "validation"] = "test" if judges else "validation"
         score = Evaluation(split=split, loss=1.0, accuracy=0.5, count=(2 if judges else 1) * CLASSES)
         if order.task != TASK_TRAIN:
-            return Outcome("ok", score.model_dump(mode="python"))
+            return TaskResult("ok", score.model_dump(mode="python"))
         steps = protocol.local_epochs * batches_per_epoch(CLASSES, protocol.batch_size)
         report = TrainReport(
             domain=order.site,
@@ -133,10 +135,10 @@ class InstantWork:
         )
         update = {name: torch.zeros_like(value) for name, value in order.state.items()}
         value = {"samples": CLASSES, "report": report.model_dump(mode="python")}
-        return Outcome("ok", value, {"update": update, "report": {}})
+        return TaskResult("ok", value, {"update": update, "report": {}})
 
 
-def _census(order: Order) -> CensusReply:
+def _census(order: SiteTask) -> CensusReply:
     protocol = CensusRequest.read(order.request, "census request", ValueError).protocol
     classes = dataset_spec(protocol.dataset).classes
     return CensusReply(

@@ -27,7 +27,7 @@ from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.training.compiling import BACKEND
-from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
 
 CLASSES = 7  # PACS
 EVALUATED = 4  # one batch in so many is for validation
@@ -72,17 +72,17 @@ class Size(NamedTuple):
 
 def our_round(size: Size, way: Way, device: torch.device) -> Callable[[], object]:
     """Return a round as a site computes it."""
-    arithmetic = Arithmetic(device, way.bfloat16, way.channels_last)
-    model = arithmetic.place(build_model(size.network, CLASSES, seed=0))
+    policy = DevicePolicy(device, way.bfloat16, way.channels_last)
+    model = policy.place(build_model(size.network, CLASSES, seed=0))
     if way.compiled:
         model.compile_for_training(BACKEND)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, fused=way.fused)
     training, validation = _images(size, device)
 
     def compute() -> None:
-        evaluate(model, validation, arithmetic, _never)
-        train_locally(model, LocalRisk(), [training], optimizer, arithmetic, _never, lambda *_: None)
-        evaluate(model, validation, arithmetic, _never)
+        evaluate(model, validation, policy, _never)
+        train_locally(model, LocalRisk(), [training], optimizer, policy, _never, lambda *_: None)
+        evaluate(model, validation, policy, _never)
 
     return compute
 

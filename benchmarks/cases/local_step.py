@@ -10,7 +10,7 @@ from cases.plain_loop import Batches, evaluate_plainly, train_plainly
 from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
 
 CLASSES = 7  # PACS
 
@@ -24,7 +24,7 @@ def rows(quick: bool = False) -> list[Row]:
         [
             lambda: lap("ours", our_training(ours, batches)),
             lambda: lap("plain", plain_training(plain, batches)),
-            lambda: lap("our evaluation", lambda: evaluate(ours, batches, Arithmetic(torch.device("cpu")), _never)),
+            lambda: lap("our evaluation", lambda: evaluate(ours, batches, DevicePolicy(torch.device("cpu")), _never)),
             lambda: lap("plain evaluation", lambda: evaluate_plainly(plain, batches)),
         ],
         repetitions,
@@ -44,8 +44,8 @@ def rows(quick: bool = False) -> list[Row]:
 def our_training(model: ExtractorClassifier, batches: Batches) -> Callable[[], object]:
     """Return one pass of a site's own loop over ``batches``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    arithmetic = Arithmetic(torch.device("cpu"))
-    return lambda: train_locally(model, LocalRisk(), [batches], optimizer, arithmetic, _never, lambda *_: None)
+    policy = DevicePolicy(torch.device("cpu"))
+    return lambda: train_locally(model, LocalRisk(), [batches], optimizer, policy, _never, lambda *_: None)
 
 
 def plain_training(model: ExtractorClassifier, batches: Batches) -> Callable[[], object]:

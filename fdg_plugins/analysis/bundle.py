@@ -85,7 +85,9 @@ def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
     """
     protocol = run.record.protocol
     preset = preset_of(protocol.preset, spec)
-    path, arguments = monai_definition(protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.norm)
+    # MONAI registers the blocks of its DynUNet twice; our state dict has each parameter once.
+    strict = protocol.model != "monai_dynunet"
+    path, arguments = monai_definition(protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.normalization)
     return {
         "imports": ["$import glob", "$import monai", "$import numpy as np", "$import torch"],
         "bundle_root": ".",
@@ -110,7 +112,7 @@ def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
         "postprocessing": _compose(_after(spec)),
         "initialize": [
             "$torch.set_grad_enabled(False)",
-            "$@network.load_state_dict(torch.load(@ckpt_path, map_location=@device, weights_only=True))",
+            f"$@network.load_state_dict(torch.load(@ckpt_path, map_location=@device, weights_only=True), {strict})",
             "$@network.eval()",
         ],
         "run": [

@@ -132,7 +132,7 @@ class _Run:
         self._started = time.perf_counter()
         first = sessions[record.sources[0]]
         self._model: ExtractorClassifier = first.load(start.model.state)
-        workers, device = first.config.workers, first.arithmetic.device
+        workers, device = first.config.workers, first.policy.device
         self._training = PooledTraining(
             self._model,
             plan.algorithm,
@@ -141,7 +141,7 @@ class _Run:
                 for name in record.sources
             ],
             self._make_optimizer,
-            first.arithmetic,
+            first.policy,
             first.task,
         )
 

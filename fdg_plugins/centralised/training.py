@@ -16,7 +16,7 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.training.loop import Arithmetic, ShouldStop, Stopped
+from fdg_plugins.training.loop import DevicePolicy, ShouldStop, Stopped
 
 CPU = torch.device("cpu")
 MakeOptimizer = Callable[[], torch.optim.Optimizer]
@@ -57,11 +57,11 @@ class PooledTraining:
     """A model in training, each step on one batch of every source domain.
 
     Args:
-        model: the network, on the device of ``arithmetic``; changed in place.
+        model: the network, on the device of ``policy``; changed in place.
         algorithm: the loss and the rule for a step.
         domains: endless batches of each source domain, in the order of the risks.
         make_optimizer: returns a new optimizer of the model's parameters; called again if the algorithm restarts it.
-        arithmetic: device and precision.
+        policy: device and precision.
         task: what the network learns.
     """
 
@@ -71,7 +71,7 @@ class PooledTraining:
         algorithm: Algorithm,
         domains: Sequence[Iterator[Batch]],
         make_optimizer: MakeOptimizer,
-        arithmetic: Arithmetic,
+        policy: DevicePolicy,
         task: Task = DEFAULT_TASK,
     ) -> None:
         self.task = task
@@ -82,7 +82,7 @@ class PooledTraining:
         self._domains = domains
         self._make_optimizer = make_optimizer
         self._optimizer = make_optimizer()
-        self._arithmetic = arithmetic
+        self._policy = policy
 
     def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
         """Take ``steps`` >= 1 steps; return the mean risk of each domain over them, ``[m]``.
@@ -91,7 +91,7 @@ class PooledTraining:
         after ``should_stop()`` returns true, and ``FDGError`` if a parameter is not finite at the end.
         """
         self.model.train()
-        total = torch.zeros(len(self._domains), dtype=torch.float64, device=self._arithmetic.device)
+        total = torch.zeros(len(self._domains), dtype=torch.float64, device=self._policy.device)
         for _ in range(steps):
             if should_stop():
                 raise Stopped
@@ -111,7 +111,7 @@ class PooledTraining:
 
     def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
         self._optimizer.zero_grad(set_to_none=True)
-        with self._arithmetic.autocast():
+        with self._policy.autocast():
             loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state, self.task)
         loss.value.backward()
         self.state = loss.state
@@ -119,7 +119,7 @@ class PooledTraining:
 
     def _placed(self, batch: Batch) -> Batch:
         images, labels = batch
-        return self._arithmetic.images(images), labels.to(self._arithmetic.device, non_blocking=True)
+        return self._policy.images(images), labels.to(self._policy.device, non_blocking=True)
 
     def _check_finite(self) -> None:
         for name, value in self.model.named_parameters():

@@ -54,7 +54,7 @@ class ReportChannel:
     @property
     def bytes_down(self) -> int:
         """Size of the additional tensors sent to one site, in bytes."""
-        return 0 if self.exchange is None else count_bytes(self.exchange.down())
+        return 0 if self.exchange is None else count_bytes(self.exchange.broadcast())
 
     def read(self, task: str, answer: FLModel) -> CheckedReports:
         """Return the reports that the server's filters validated in an answer to ``task``, without keeping them."""

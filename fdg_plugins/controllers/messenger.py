@@ -33,7 +33,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Patience:
+class StragglerTimeout:
     """The straggler timeout: stop waiting ``seconds`` after ``enough`` usable answers to ``task`` have arrived."""
 
     seconds: float
@@ -72,7 +72,9 @@ class Messenger(Workflow):
     def _marked(self, text: str) -> str:
         return f"{self._mark} | {text}" if self._mark else text
 
-    def ask(self, requests: Iterable[Request], timeout: int, patience: Patience | None = None) -> dict[str, str]:
+    def ask(
+        self, requests: Iterable[Request], timeout: int, patience: StragglerTimeout | None = None
+    ) -> dict[str, str]:
         """Send all requests and wait for the answers; return, by site, the reason for each unusable or missing answer.
 
         ``timeout`` is in seconds. Raises ``Aborted`` if the job is aborted while waiting.
@@ -103,7 +105,7 @@ class Messenger(Workflow):
             else:
                 self._fail(site, "is lost: there is no sign of life from it." if self.is_lost(site) else missing)
 
-    def _wait(self, patience: Patience | None) -> str | None:
+    def _wait(self, patience: StragglerTimeout | None) -> str | None:
         """Wait until no task is pending or the job is aborted; return why tasks were cancelled, or None."""
         given_up: str | None = None
         if patience is not None and self._wait_until(lambda: self._usable[patience.task] >= patience.enough):

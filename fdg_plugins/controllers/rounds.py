@@ -13,7 +13,7 @@ from fdg_plugins.controllers.answers import Answers, Reception
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Guard, longest_update
-from fdg_plugins.controllers.messenger import Messenger, Patience, Request
+from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
 from fdg_plugins.controllers.undo import Snapshot, Undo
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_REQUEST, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TaskRequest
@@ -157,7 +157,7 @@ class Rounds:
     def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(site for site in sites if site not in self.record.left_out)
 
-    def _ask(self, requests: list[Request], patience: Patience | None = None) -> dict[str, str]:
+    def _ask(self, requests: list[Request], patience: StragglerTimeout | None = None) -> dict[str, str]:
         """Ask the sites; return the reason for each failure, and record the sites that take no further part."""
         failures = self.messenger.ask(requests, self.record.protocol.task_timeout, patience)
         for site, reason in sorted(self.messenger.departed.items()):
@@ -230,9 +230,9 @@ class Rounds:
 
     # --- messages ---
 
-    def _patience(self, task: str) -> Patience | None:
+    def _patience(self, task: str) -> StragglerTimeout | None:
         protocol = self.record.protocol
-        return None if protocol.patience is None else Patience(protocol.patience, protocol.min_sites, task)
+        return None if protocol.patience is None else StragglerTimeout(protocol.patience, protocol.min_sites, task)
 
     @property
     def _probes(self) -> bool:

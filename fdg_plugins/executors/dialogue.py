@@ -4,11 +4,11 @@
 from pathlib import Path
 
 from fdg_plugins.executors.frames import Frame, FrameError, pack
-from fdg_plugins.executors.work import Order, Outcome
+from fdg_plugins.executors.work import SiteTask, TaskResult
 from fdg_plugins.settings.site_config import SiteConfig
 
 
-def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:
+def pack_order(order: SiteTask, config: SiteConfig, folder: Path) -> list[bytes]:
     """Return the frame for an order, with the site's config and the folder of the run's state."""
     header = {
         "order": {name: getattr(order, name) for name in ("task", "site", "request", "round_number", "job", "custom")},
@@ -18,10 +18,10 @@ def pack_order(order: Order, config: SiteConfig, folder: Path) -> list[bytes]:
     return pack(header, {"state": order.state, "received": order.received})
 
 
-def read_order(frame: Frame) -> tuple[Order, SiteConfig, Path]:
+def read_order(frame: Frame) -> tuple[SiteTask, SiteConfig, Path]:
     """Return the order in a frame, with the site's config and the folder of the run's state."""
     header = frame.header
-    order = Order(**header["order"], state=frame.groups["state"], received=frame.groups["received"])
+    order = SiteTask(**header["order"], state=frame.groups["state"], received=frame.groups["received"])
     return order, SiteConfig.model_validate(header["config"]), Path(header["folder"])
 
 
@@ -30,13 +30,13 @@ def pack_line(line: str) -> list[bytes]:
     return pack({"say": line})
 
 
-def pack_outcome(outcome: Outcome) -> list[bytes]:
+def pack_outcome(outcome: TaskResult) -> list[bytes]:
     """Return the frame for an outcome."""
     fields = {name: getattr(outcome, name) for name in ("kind", "value", "reason", "public", "trace", "stand_in")}
     return pack({"outcome": fields}, outcome.tensors)
 
 
-def read_answer(frame: Frame) -> str | Outcome:
+def read_answer(frame: Frame) -> str | TaskResult:
     """Return the log line or the outcome in a frame; raise ``FrameError`` if it holds neither."""
     match frame.header:
         case {"say": str(line)}:
@@ -51,7 +51,7 @@ def read_answer(frame: Frame) -> str | Outcome:
                 "value": value,
             }
         }:
-            return Outcome(kind, value, frame.groups, reason, public, trace, stand_in)
+            return TaskResult(kind, value, frame.groups, reason, public, trace, stand_in)
     raise FrameError(
         "the training process sent a frame that is neither a line for the log nor an outcome.", public=True
     )

@@ -20,7 +20,7 @@ from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.executors.work import Order
+from fdg_plugins.executors.work import SiteTask
 from fdg_plugins.filters.disclosure import refuse
 from fdg_plugins.filters.ledger import POLICY_FILE, Limits, Policy, read_policy
 from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
@@ -96,7 +96,7 @@ def release(
 # --- what may leave in addition to an update ---
 
 
-def check_reports(answer: Shareable, order: Order, allowed: tuple[str, ...] | None) -> None:
+def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] | None) -> None:
     """Raise ``SettingsError`` if an answer holds a report that is not in ``allowed``; None allows everything.
 
     Only the content of the answer counts, regardless of the checks made before the work began.
@@ -113,33 +113,33 @@ def _in_words(names: tuple[str | None, ...]) -> str:
     return " or ".join(repr(name) for name in names if name is not None) or "a report that has no name"
 
 
-def _reports_in(answer: Shareable, order: Order) -> dict[str, tuple[str | None, ...]]:
+def _reports_in(answer: Shareable, order: SiteTask) -> dict[str, tuple[str | None, ...]]:
     """Return an answer's additional contents, in words, each with its report names, of which one must be allowed."""
     dxo = from_shareable(answer)
     return {what: names(order) for what, is_held, names in _REPORTS if is_held(dxo, order)}
 
 
-def _holds_tensors(dxo: DXO, order: Order) -> bool:
+def _holds_tensors(dxo: DXO, order: SiteTask) -> bool:
     return bool((dxo.meta or {}).get(META_SITE_REPORT)) or dxo.data_kind == DataKind.COLLECTION
 
 
-def _holds_losses(dxo: DXO, order: Order) -> bool:
+def _holds_losses(dxo: DXO, order: SiteTask) -> bool:
     return ((dxo.meta or {}).get(META_REPORT) or {}).get("training_split") is not None
 
 
-def _holds_gap(dxo: DXO, order: Order) -> bool:
+def _holds_gap(dxo: DXO, order: SiteTask) -> bool:
     return META_GAP in (dxo.meta or {})
 
 
-def _is_kept(dxo: DXO, order: Order) -> bool:
+def _is_kept(dxo: DXO, order: SiteTask) -> bool:
     return dxo.data_kind == DataKind.WEIGHT_DIFF and _protocol(order).keep_local_models
 
 
-def _protocol(order: Order) -> Protocol:
+def _protocol(order: SiteTask) -> Protocol:
     return TaskRequest.model_validate(order.request).protocol
 
 
-def _report_of(order: Order) -> str | None:
+def _report_of(order: SiteTask) -> str | None:
     # Imported here because FLARE's process otherwise needs neither methods nor models.
     from fdg_plugins.objectives import make_objective
 
@@ -149,7 +149,7 @@ def _report_of(order: Order) -> str | None:
 
 
 # What an answer may hold in addition to an update, in words; whether it does; the names of which one must be allowed.
-_REPORTS: tuple[tuple[str, Callable[[DXO, Order], bool], Callable[[Order], tuple[str | None, ...]]], ...] = (
+_REPORTS: tuple[tuple[str, Callable[[DXO, SiteTask], bool], Callable[[SiteTask], tuple[str | None, ...]]], ...] = (
     ("tensors of the method", _holds_tensors, lambda order: (_report_of(order),)),
     ("losses on the training split", _holds_losses, lambda order: (REPORT_TRAINING_LOSS, REPORT_GAP)),
     ("a generalization gap", _holds_gap, lambda order: (REPORT_GAP,)),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fdg_plugins.executors.dialogue import pack_order, read_answer
 from fdg_plugins.executors.frames import READ_SIZE, FrameError, FrameReader
-from fdg_plugins.executors.work import Order, Outcome, Say
+from fdg_plugins.executors.work import Say, SiteTask, TaskResult
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import ShouldStop
 
@@ -46,7 +46,9 @@ class TrainingProcess:
         """The child's process id, or None if there is no child."""
         return None if self._child is None else self._child.pid
 
-    def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
+    def do_work(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> TaskResult:
         """Return the outcome of ``order``, as :meth:`SiteWork.do_work` does, except that an abort kills the child."""
         parts = pack_order(order, config, folder)
         with self._working:
@@ -60,7 +62,7 @@ class TrainingProcess:
             except FrameError as error:
                 return _failed(str(error))
 
-    def _converse(self, child: "_Child", parts: list[bytes], should_stop: ShouldStop, say: Say) -> Outcome | None:
+    def _converse(self, child: "_Child", parts: list[bytes], should_stop: ShouldStop, say: Say) -> TaskResult | None:
         """Return the outcome of an order; end the child unless it gave one, without an unexpected error."""
         outcome = None
         try:
@@ -126,7 +128,7 @@ class _Child:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
-    def converse(self, order: list[bytes], should_stop: ShouldStop, say: Say) -> Outcome | None:
+    def converse(self, order: list[bytes], should_stop: ShouldStop, say: Say) -> TaskResult | None:
         """Send an order and return its outcome; None if the process ended or was killed because it should stop.
 
         Raises ``FrameError`` if the process sends an invalid frame.
@@ -150,11 +152,11 @@ class _Child:
         arrived = self._read(0 if ended else POLL_MS, writing=bool(pending))
         return arrived or not ended
 
-    def _outcome_among_frames(self, say: Say) -> Outcome | None:
+    def _outcome_among_frames(self, say: Say) -> TaskResult | None:
         """Return the outcome if it is among the frames that have arrived whole; ``say`` the log lines before it."""
         while (frame := self._reader.next_frame()) is not None:
             answer = read_answer(frame)
-            if isinstance(answer, Outcome):
+            if isinstance(answer, TaskResult):
                 return answer
             say(answer)
         return None
@@ -205,10 +207,10 @@ class _Child:
         self._process.stdin.close()
         self._starter.shutdown(wait=False)
 
-    def last_words(self) -> Outcome:
+    def last_words(self) -> TaskResult:
         """Return the outcome of the task during which the process ended."""
         if self._on_purpose:
-            return Outcome("aborted")
+            return TaskResult("aborted")
         return _failed(reason_of_end(self._process.returncode))
 
     def _kill(self) -> None:
@@ -218,9 +220,9 @@ class _Child:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def _failed(reason: str) -> Outcome:
+def _failed(reason: str) -> TaskResult:
     """Return the outcome of a task that the process did not complete; the reason contains none of the site's data."""
-    return Outcome("failed", reason=reason, public=reason)
+    return TaskResult("failed", reason=reason, public=reason)
 
 
 def _start(command: list[str], answers: int) -> "subprocess.Popen[bytes]":

@@ -10,7 +10,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.executors.work import Order, Outcome, RequestError
+from fdg_plugins.executors.work import RequestError, SiteTask, TaskResult
 from fdg_plugins.messages import (
     HEADER_RUN,
     META_RECEIVED,
@@ -28,17 +28,17 @@ from fdg_plugins.messages import (
 )
 
 
-def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tuple[Order, str]:
+def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tuple[SiteTask, str]:
     """Return the order in a task of ``job`` and the run it belongs to; raise ``RequestError`` for an invalid task."""
     raw = _meta(shareable).get(META_REQUEST)
     if task_name == TASK_CENSUS:
         census = CensusRequest.read(raw, "census request", RequestError)
-        return Order(task_name, site, census.model_dump(mode="json"), job=job), census.run
+        return SiteTask(task_name, site, census.model_dump(mode="json"), job=job), census.run
     request = TaskRequest.read(raw, "task request", RequestError)
     round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
     received = _received(shareable, request) if task_name == TASK_TRAIN else {}
     values = request.model_dump(mode="json")
-    return Order(task_name, site, values, round_number, _weights(shareable), received, job), request.run
+    return SiteTask(task_name, site, values, round_number, _weights(shareable), received, job), request.run
 
 
 def protocols_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -46,7 +46,7 @@ def protocols_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [request[name] for name in ("protocol", "stand_in_protocol") if name in request]
 
 
-def make_answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:
+def make_answer(task_name: str, outcome: TaskResult, task: Shareable) -> Shareable:
     """Return FLARE's answer to a task, given its outcome.
 
     Raises ``ContributionError`` if the training report is invalid.
@@ -59,7 +59,7 @@ def make_answer(task_name: str, outcome: Outcome, task: Shareable) -> Shareable:
     return _labelled(DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=_training_meta(outcome)), task)
 
 
-def _training_meta(outcome: Outcome) -> dict[str, Any]:
+def _training_meta(outcome: TaskResult) -> dict[str, Any]:
     """Return the meta of an update: its number of samples, the training report, and a method's tensors if any."""
     value, tensors = outcome.value, outcome.tensors
     report = TrainReport.read(value["report"], "report of the training", ContributionError)

@@ -18,7 +18,7 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.isolation import TrainingProcess
 from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
-from fdg_plugins.executors.work import Order, Outcome, SiteWork, failure_of, mark
+from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult, failure_of, mark
 from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
@@ -139,7 +139,7 @@ class SiteExecutor(Executor):
             outcome = failure_of(error)
         return self._error_reply(task_name, outcome, fl_ctx, names=names)
 
-    def _error_reply(self, task_name: str, outcome: Outcome, fl_ctx: FLContext, *, names: bool) -> Shareable:
+    def _error_reply(self, task_name: str, outcome: TaskResult, fl_ctx: FLContext, *, names: bool) -> Shareable:
         """Log why a task has no answer and return the error reply; ``names``: whether its reason may name files."""
         if outcome.kind == "aborted":
             self.log_info(fl_ctx, f"{self._about(task_name, fl_ctx)} was aborted.")
@@ -150,7 +150,7 @@ class SiteExecutor(Executor):
             self.log_error(fl_ctx, outcome.trace)
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
 
-    def _do(self, order: Order, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> Outcome:
+    def _do(self, order: SiteTask, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
         """Return the outcome of an order, done in this process or in a separate one."""
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
         mark_in_use(folder)
@@ -167,7 +167,7 @@ class SiteExecutor(Executor):
             return replace(outcome, value={**outcome.value, "num_other_components": _num_other_components(fl_ctx)})
         return outcome
 
-    def _note(self, order: Order, outcome: Outcome, folder: Path) -> None:
+    def _note(self, order: SiteTask, outcome: TaskResult, folder: Path) -> None:
         """Remember whether the site uses stand-in images, and the state folder of a run that has ended for the site."""
         if outcome.stand_in is not None:
             self._stand_in = outcome.stand_in
@@ -193,7 +193,7 @@ class SiteExecutor(Executor):
         self.log_error(fl_ctx, f"{self._about(task_name, fl_ctx)} failed: {reason.logged}")
 
 
-def _custom_folder(order: Order, fl_ctx: FLContext) -> str:
+def _custom_folder(order: SiteTask, fl_ctx: FLContext) -> str:
     """Return the folder of the code that the job brought to this site; empty if the protocol names no such code."""
     if not any(protocol.get("plugins") for protocol in protocols_of(order.request)):
         return ""

@@ -40,7 +40,7 @@ class RequestError(SettingsError):
 
 
 @dataclass(frozen=True)
-class Order:
+class SiteTask:
     """One task for a site.
 
     ``request``: the request as a JSON value. ``round_number``: counted from 0. ``state``: the global model.
@@ -64,7 +64,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskResult:
     """The result of an order.
 
     If ``ok``: a JSON value (NaN allowed) and named groups of tensors. If ``failed``: ``reason`` is one sentence for
@@ -81,11 +81,11 @@ class Outcome:
     stand_in: bool | None = None
 
 
-def failure_of(error: Exception, stand_in: bool | None = None) -> Outcome:
+def failure_of(error: Exception, stand_in: bool | None = None) -> TaskResult:
     """Return the outcome of an order whose work raised ``error``; call this while the error is being handled."""
     reason, public = texts_of(error)
     trace = "" if isinstance(error, FDGError) else traceback.format_exc()
-    return Outcome("failed", reason=reason, public=public, trace=trace, stand_in=stand_in)
+    return TaskResult("failed", reason=reason, public=public, trace=trace, stand_in=stand_in)
 
 
 class SiteWork:
@@ -94,7 +94,9 @@ class SiteWork:
     def __init__(self) -> None:
         self._session: SiteSession | None = None
 
-    def do_work(self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> Outcome:
+    def do_work(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> TaskResult:
         """Return the outcome of ``order``; never raise an ``Exception``.
 
         ``folder`` holds the run's state at the site. ``say`` receives each log line. Once ``should_stop()`` is true,
@@ -103,13 +105,13 @@ class SiteWork:
         try:
             value, tensors = self._do(order, config, folder, should_stop, say)
         except Stopped:
-            return Outcome("aborted", stand_in=self._stand_in())
+            return TaskResult("aborted", stand_in=self._stand_in())
         except Exception as error:  # noqa: BLE001 - tell the server that it failed, keep the site running
             return failure_of(error, self._stand_in())
-        return Outcome("ok", value, tensors, stand_in=self._stand_in())
+        return TaskResult("ok", value, tensors, stand_in=self._stand_in())
 
     def _do(
-        self, order: Order, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
     ) -> tuple[Any, dict[str, Tensors]]:
         if order.task == TASK_CENSUS:
             return self._census(order, config, folder, say), {}
@@ -119,7 +121,7 @@ class SiteWork:
             raise RequestError(f"unknown task {order.task!r}.")
         return _WORK[order.task](session, order, folder, should_stop, say)
 
-    def _census(self, order: Order, config: SiteConfig, folder: Path, say: Say) -> dict[str, Any]:
+    def _census(self, order: SiteTask, config: SiteConfig, folder: Path, say: Say) -> dict[str, Any]:
         request = CensusRequest.read(order.request, "census request", RequestError)
         admit_plugins(order, request.protocol, config)
         session = self._open(order.site, config, request.protocol)
@@ -139,7 +141,7 @@ class SiteWork:
             say(_line(session, f"left out {damaged}, which cannot be read or is too large"))
         return reply.model_dump(mode="json")
 
-    def _resume(self, order: Order, config: SiteConfig, folder: Path) -> "SiteSession":
+    def _resume(self, order: SiteTask, config: SiteConfig, folder: Path) -> "SiteSession":
         """Return the session for the protocol in a task, on the same data that this job's census counted.
 
         Raises ``DataError`` if the data changed since the census, ``SettingsError`` for a request that is not allowed.
@@ -184,14 +186,14 @@ def _cache_folder() -> Path | None:
 
 
 def _probe(
-    session: "SiteSession", order: Order, folder: Path, should_stop: ShouldStop, say: Say
+    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     report = session.probe(order.state, should_stop, _personal(session, folder, order.round_number))
     return {"count": len(session.data.train)}, {"report": report}
 
 
 def _train(
-    session: "SiteSession", order: Order, folder: Path, should_stop: ShouldStop, say: Say
+    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     protocol = session.protocol
 
@@ -209,7 +211,7 @@ def _train(
 
 
 def _evaluate(
-    session: "SiteSession", order: Order, folder: Path, should_stop: ShouldStop, say: Say
+    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
     # The site does not train in this round, or already has: use the personal parameters of its last training.
@@ -221,7 +223,7 @@ def _evaluate(
 _WORK = {TASK_PROBE: _probe, TASK_TRAIN: _train, TASK_EVALUATE: _evaluate}
 
 
-def admit_plugins(order: Order, protocol: Protocol, config: SiteConfig) -> None:
+def admit_plugins(order: SiteTask, protocol: Protocol, config: SiteConfig) -> None:
     """Check that the site's operator allows the plug-ins that the protocol names; load the files that the job brought.
 
     Raises ``SettingsError`` for any other plug-in, before loading any of it.
@@ -254,7 +256,7 @@ _FORBIDDEN: dict[tuple[str | None, bool, bool], str] = {
 }
 
 
-def _counted(order: Order, folder: Path) -> dict[str, Any]:
+def _counted(order: SiteTask, folder: Path) -> dict[str, Any]:
     """Return the counts that this job's census wrote to a file, since another process may have answered the census.
 
     Raises ``SettingsError`` if there are none for this job; the file may stem from another job of the run.

@@ -47,7 +47,7 @@ class ExchangeSendFilter(Filter):
         message = read_message(shareable)
         if current is None or message is None:
             return shareable
-        tensors = current.exchange.down()
+        tensors = current.exchange.broadcast()
         return pack(message.main, tensors, current.round_number, shareable) if tensors else shareable
 
 

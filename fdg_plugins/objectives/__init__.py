@@ -12,14 +12,14 @@ At the server, the objective's exchange provides the payload for every site and 
     >>> model = build_model("convnet", num_classes=7, seed=1)
     >>> exchange = objective.exchange(model, num_classes=7)
     >>> exchange.begin_round(model.state_dict())
-    >>> exchange.down()
+    >>> exchange.broadcast()
     {}
 
 At a site, it provides the loss of a batch. Before anything has been received, that is the task's, here cross entropy:
 
     >>> import torch
     >>> images, labels = torch.zeros(2, 3, 16, 16), torch.tensor([0, 1])
-    >>> local = objective.local(exchange.down(), model)
+    >>> local = objective.local(exchange.broadcast(), model)
     >>> local.loss(model, images, labels).shape
     torch.Size([])
 
@@ -31,7 +31,7 @@ After training, the site reports statistics of its images, and the server has a 
     {'class_means': [2, 128], 'class_counts': [7]}
     >>> read = exchange.read("photo", report, update={"classifier.weight": torch.zeros(7, 128)})
     >>> exchange.finish({"photo": read})
-    >>> {name: list(value.shape) for name, value in exchange.down().items()}
+    >>> {name: list(value.shape) for name, value in exchange.broadcast().items()}
     {'insight': [7, 128, 7], 'present': [7]}
 
 An objective can be combined with any weighting and any direction of ``fdg_plugins.aggregators``.
@@ -43,19 +43,19 @@ from fdg_plugins.objectives.exchange import Exchange, SiteFacts
 from fdg_plugins.objectives.feddim import FedDIMObjective, InsightExchange
 from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
 from fdg_plugins.objectives.network import adapt_model, build_network, plain_network, travel_rules
-from fdg_plugins.objectives.objective import LocalObjective, Objective, Seen, SiteRound, Trained, see
+from fdg_plugins.objectives.objective import FeatureBatch, LocalObjective, Objective, SiteRound, Trained, see
 
 __all__ = [
     "OBJECTIVES",
     "ERMObjective",
     "Exchange",
+    "FeatureBatch",
     "FedDIMObjective",
     "FedIIRObjective",
     "GradientExchange",
     "InsightExchange",
     "LocalObjective",
     "Objective",
-    "Seen",
     "SiteFacts",
     "SiteRound",
     "Trained",

@@ -14,7 +14,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
@@ -39,5 +39,5 @@ class ERMObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the mean loss; raise ``SettingsError`` if anything was received, because it would not be used."""
-        Reader("sent for objective 'erm'", SettingsError).fields(received, ())
+        PayloadValidator("sent for objective 'erm'", SettingsError).fields(received, ())
         return LocalRisk(task=site.task)

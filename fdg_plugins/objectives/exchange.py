@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server side of a method that shares more than updates: what it broadcasts, accepts and learns.
 
-In every round the server sends :meth:`Exchange.down` to each site together with the model, accepts one report per site,
-and learns from the reports of the sites whose updates are used. A report is untrusted input and is read with a
-:class:`Reader`, which refuses anything but the names, shapes and ranges that were declared. A site reads the server's
-payload in the same way.
-Reading changes nothing: the workflow keeps what was read and commits it with the updates that it uses.
+In every round the server sends :meth:`Exchange.broadcast` to each site together with the model, accepts one report per
+site, and learns from the reports of the sites whose updates are used. A report is untrusted input and is read with a
+:class:`PayloadValidator`, which refuses anything but the names, shapes and ranges that were declared. A site reads the
+server's payload in the same way. Reading changes nothing: the workflow keeps what was read and commits it with the
+updates that it uses.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ _INTEGERS |= {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
 @dataclass(frozen=True)
-class Reader:
+class PayloadValidator:
     """Checks and reads a payload from the other end.
 
     Both tensors and arrays are accepted, because FLARE's filters may convert one into the other. Results are copies on
@@ -169,11 +169,13 @@ class Exchange(ABC):
         """Return the values that a saved state must match to be restored, as a JSON value."""
 
     @abstractmethod
-    def read_report(self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None) -> Any:
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> Any:
         """Return the checked content of one site's report; refuse one that cannot be used.
 
         Args:
-            reader: refuses, naming the site.
+            validator: refuses, naming the site.
             report: as received; untrusted.
             update: the site's update by name, for reports in the phase ``"train"``.
             facts: what the server knows about the site. A report that follows from the facts, or from facts and update,
@@ -199,7 +201,7 @@ class Exchange(ABC):
         """Return the learned tensors after the reports of one or more sites, given in the sorted order of the sites."""
 
     @abstractmethod
-    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return ``tensors`` in the form of :meth:`learn`; refuse what does not fit."""
 
     def read_model(self, state: Tensors) -> None:  # noqa: B027 - most exchanges need nothing of the model
@@ -218,7 +220,7 @@ class Exchange(ABC):
         self._facts = facts or {}
         self._begun = True
 
-    def down(self) -> dict[str, torch.Tensor]:
+    def broadcast(self) -> dict[str, torch.Tensor]:
         """Return the payload sent with the model to every site of the round; empty before anything was learned."""
         return dict(self._learned)
 
@@ -228,10 +230,10 @@ class Exchange(ABC):
         ``update`` is local minus global, in the phase ``"train"`` only. Nothing is stored here. Raises
         ``ContributionError`` naming the site and the field if the report cannot be used.
         """
-        reader = Reader(f"site {site}", ContributionError)
+        validator = PayloadValidator(f"site {site}", ContributionError)
         if not self._begun:
-            reader.refuse("sent a report while no round was asking for one")
-        return self.read_report(reader, report, update, self._facts.get(site))
+            validator.refuse("sent a report while no round was asking for one")
+        return self.read_report(validator, report, update, self._facts.get(site))
 
     def lengths(self, reports: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         """Return the :meth:`sizes` of the round's checked reports, by quantity and site."""
@@ -271,20 +273,20 @@ class Exchange(ABC):
 
     def restore(self, state: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
-        reader = Reader("state of the exchange", SettingsError)
-        self._check_state(reader, state, tensors)
-        self._learned = self.read_learned(reader, tensors) if tensors else {}
+        validator = PayloadValidator("state of the exchange", SettingsError)
+        self._check_state(validator, state, tensors)
+        self._learned = self.read_learned(validator, tensors) if tensors else {}
         # States of version 0.1.0 lack this entry.
         self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
         self._begun = False
 
-    def _check_state(self, reader: Reader, state: Any, tensors: Tensors) -> None:
+    def _check_state(self, validator: PayloadValidator, state: Any, tensors: Tensors) -> None:
         """Refuse a state of another version, of another exchange, or with other tensors."""
         if not isinstance(state, Mapping):
-            reader.refuse(f"is {_kind(state)}, expected a mapping")
+            validator.refuse(f"is {_kind(state)}, expected a mapping")
         for name, expected in {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(tensors)}.items():
             if state.get(name) != expected:
-                reader.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
+                validator.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:

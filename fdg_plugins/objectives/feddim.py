@@ -51,11 +51,11 @@ from fdg_plugins.core.insight import (
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, Reader, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, PayloadValidator, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
+    FeatureBatch,
     LocalObjective,
     Objective,
-    Seen,
     Shared,
     SiteRound,
     evaluating,
@@ -106,15 +106,15 @@ class FedDIMObjective(Objective):
         Raises ``SettingsError`` if the payload does not fit the model.
         """
         weight = model.last_layer.weight
-        reader = Reader("sent for objective 'dim'", SettingsError)
-        insight = read_insight(reader, received, self.target, *weight.shape) if received else None
+        validator = PayloadValidator("sent for objective 'dim'", SettingsError)
+        insight = read_insight(validator, received, self.target, *weight.shape) if received else None
         if insight is None or self.strength == 0:
             return LocalRisk(task=site.task)
         on_device = GlobalInsight(insight.values.to(weight.device), insight.present.to(weight.device))
         return local_insight(self.strength, self.target, on_device, site.task)
 
     def report_trained(
-        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return the mean features, float32 ``[K, D]``, of the site's K classes, and the class counts, int64 ``[Y]``.
 
@@ -223,22 +223,22 @@ class InsightExchange(Exchange):
         self._weight = weight.detach().cpu().float()
 
     def read_report(
-        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteMeans:
         """Return class means, counts and weights; refuse a report whose insight would exceed ``LARGEST_VALUE``."""
-        sent = reader.fields(report, (CLASS_MEANS, CLASS_COUNTS))
-        counts = reader.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
+        sent = validator.fields(report, (CLASS_MEANS, CLASS_COUNTS))
+        counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
         if facts is not None:
-            check_counts(reader, counts, facts)
+            check_counts(validator, counts, facts)
         held = counts > 0
-        rows = reader.numbers(CLASS_MEANS, sent[CLASS_MEANS], (int(held.sum()), self.feature_size))
+        rows = validator.numbers(CLASS_MEANS, sent[CLASS_MEANS], (int(held.sum()), self.feature_size))
         missing = f"{CLASS_MEANS!r} came without an update of {self.weight_name!r}, expected both"
-        moved = reader.update_of(self.weight_name, update, self._weight.shape, missing)
+        moved = validator.update_of(self.weight_name, update, self._weight.shape, missing)
         means = torch.zeros(self.num_classes, self.feature_size)
         means[held] = rows
         site = SiteMeans(means, counts, self._weight + moved)
         if not self._largest(site) <= LARGEST_VALUE:  # also refuses NaN
-            reader.refuse(f"{CLASS_MEANS!r} times {self.weight_name!r} has values beyond {LARGEST_VALUE:g}")
+            validator.refuse(f"{CLASS_MEANS!r} times {self.weight_name!r} has values beyond {LARGEST_VALUE:g}")
         return site
 
     def sizes(self, report: SiteMeans) -> dict[str, float]:
@@ -252,9 +252,9 @@ class InsightExchange(Exchange):
         insight = update_global_insight(previous, map(self._rebuilt, reports.values()), counts, self.momentum)
         return {INSIGHT: insight.values, PRESENT: insight.present}
 
-    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return the global insight in the form of :meth:`learn`."""
-        insight = read_insight(reader, tensors, self.target, self.num_classes, self.feature_size)
+        insight = read_insight(validator, tensors, self.target, self.num_classes, self.feature_size)
         return {INSIGHT: insight.values, PRESENT: insight.present}
 
     def _rebuilt(self, site: SiteMeans) -> torch.Tensor:
@@ -271,12 +271,12 @@ class InsightExchange(Exchange):
         return float(self._rebuilt(site).abs().max())
 
 
-def check_counts(reader: Reader, counts: torch.Tensor, facts: SiteFacts) -> None:
+def check_counts(validator: PayloadValidator, counts: torch.Tensor, facts: SiteFacts) -> None:
     """Refuse counts ``[Y]`` of the training split that contradict the census, which covers all images of the site."""
     if int(counts.sum()) != facts.num_train:
-        reader.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
+        validator.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
     if bool((counts > torch.tensor(facts.class_counts)).any()):
-        reader.refuse(f"{CLASS_COUNTS!r} has more samples of a class than the site counted in the census")
+        validator.refuse(f"{CLASS_COUNTS!r} has more samples of a class than the site counted in the census")
 
 
 def largest_length(rows: torch.Tensor) -> float:
@@ -284,13 +284,15 @@ def largest_length(rows: torch.Tensor) -> float:
     return float(torch.linalg.norm(rows.double(), dim=1).max())
 
 
-def read_insight(reader: Reader, tensors: Any, target: Target, num_classes: int, feature_size: int) -> GlobalInsight:
+def read_insight(
+    validator: PayloadValidator, tensors: Any, target: Target, num_classes: int, feature_size: int
+) -> GlobalInsight:
     """Return the global insight in ``tensors``, as broadcast or as saved; refuse what does not fit."""
     shapes = {
         "insight": (num_classes, feature_size, num_classes),
         "feature": (num_classes, feature_size),
         "logit": (num_classes, num_classes),
     }
-    found = reader.fields(tensors, (INSIGHT, PRESENT))
-    values = reader.numbers(INSIGHT, found[INSIGHT], shapes[target])
-    return GlobalInsight(values, reader.flags(PRESENT, found[PRESENT], num_classes))
+    found = validator.fields(tensors, (INSIGHT, PRESENT))
+    values = validator.numbers(INSIGHT, found[INSIGHT], shapes[target])
+    return GlobalInsight(values, validator.flags(PRESENT, found[PRESENT], num_classes))

@@ -44,11 +44,11 @@ from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_p
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Exchange, Phase, Reader, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Phase, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
+    FeatureBatch,
     LocalObjective,
     Objective,
-    Seen,
     Shared,
     SiteRound,
     evaluating,
@@ -108,9 +108,9 @@ class FedIIRObjective(Objective):
         Raises ``SettingsError`` if the payload does not fit the classifier.
         """
         parameters = classifier_parameters(model)
-        reader = Reader("sent for objective 'iir'", SettingsError)
+        validator = PayloadValidator("sent for objective 'iir'", SettingsError)
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-        gradient = read_gradient(reader, received, shapes) if received else {}
+        gradient = read_gradient(validator, received, shapes) if received else {}
         objective: LocalObjective = LocalRisk(task=site.task)
         if gradient and self.strength > 0:
             mean = {name: gradient[GRADIENT + name].to(parameter.device) for name, parameter in parameters.items()}
@@ -120,7 +120,7 @@ class FedIIRObjective(Objective):
         return objective
 
     def report_received(
-        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return the classifier's gradient of the mean cross entropy over the training split, float32, by name.
 
@@ -186,10 +186,10 @@ class GradientExchange(Exchange):
         return {"exchange": FedIIRObjective.name}
 
     def read_report(
-        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> dict[str, torch.Tensor]:
         """Return the gradients, float32, by their names in the report."""
-        return read_gradient(reader, report, self.shapes)
+        return read_gradient(validator, report, self.shapes)
 
     def sizes(self, report: Tensors) -> dict[str, float]:
         """Return the length of each parameter's gradient, by name."""
@@ -212,9 +212,9 @@ class GradientExchange(Exchange):
         """Return ``v g + (1 - v) mean``, by the names in the report."""
         return update_mean_gradient(self._learned or None, reports, self.ema)
 
-    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return the mean gradient in the form of :meth:`learn`."""
-        return read_gradient(reader, tensors, self.shapes)
+        return read_gradient(validator, tensors, self.shapes)
 
 
 def batch_norm_buffers(model: ExtractorClassifier) -> list[str]:
@@ -228,10 +228,12 @@ def classifier_parameters(model: ExtractorClassifier) -> dict[str, torch.nn.Para
     return {f"classifier.{name}": parameter for name, parameter in model.classifier.named_parameters()}
 
 
-def read_gradient(reader: Reader, tensors: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+def read_gradient(
+    validator: PayloadValidator, tensors: Any, shapes: Mapping[str, Sequence[int]]
+) -> dict[str, torch.Tensor]:
     """Return the gradients in ``tensors``, float32, by the names ``gradient/<parameter>``; refuse what does not fit."""
-    found = reader.fields(tensors, [GRADIENT + name for name in shapes])
+    found = validator.fields(tensors, [GRADIENT + name for name in shapes])
     return {
-        GRADIENT + name: reader.numbers(GRADIENT + name, found[GRADIENT + name], shape)
+        GRADIENT + name: validator.numbers(GRADIENT + name, found[GRADIENT + name], shape)
         for name, shape in shapes.items()
     }

@@ -33,7 +33,7 @@ from fdg_plugins.core.norms import squared_norm
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.values import check_number
 
@@ -61,7 +61,7 @@ class FedProxObjective(Objective):
 
         With mu = 0 it is the plain loss. Raises ``SettingsError`` if anything was received.
         """
-        Reader("sent for objective 'prox'", SettingsError).fields(received, ())
+        PayloadValidator("sent for objective 'prox'", SettingsError).fields(received, ())
         if self.strength == 0:
             return LocalRisk(task=site.task)
         received_parameters = tuple(parameter.detach().clone() for parameter in model.parameters())

@@ -33,7 +33,7 @@ from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.values import check_number
 
@@ -57,7 +57,7 @@ class FedSAMObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the task's loss with sharpness-aware steps; raise ``SettingsError`` if anything was received."""
-        Reader("sent for objective 'sam'", SettingsError).fields(received, ())
+        PayloadValidator("sent for objective 'sam'", SettingsError).fields(received, ())
         return LocalSharpnessAware(self.radius, task=site.task)
 
 

@@ -42,7 +42,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.gaussian import GaussianLayer, positive
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, Reader, Tensors
+from fdg_plugins.objectives.exchange import LARGEST_VALUE, PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
@@ -97,11 +97,11 @@ class FedSRObjective(Objective):
 
         Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
         """
-        Reader("sent for objective 'sr'", SettingsError).fields(received, ())
+        PayloadValidator("sent for objective 'sr'", SettingsError).fields(received, ())
         gaussian, _ = parts(model)
         references = ClassReferences(model.last_layer.out_features, gaussian.out_features)
         if site.memory:
-            references.restore(Reader(f"memory of site {site.site}", SettingsError), site.memory)
+            references.restore(PayloadValidator(f"memory of site {site.site}", SettingsError), site.memory)
         generator = torch_generator(site.seed, site.site, site.number, self.name)
         on_device = references.to(gaussian.linear.weight.device)
         return LocalSimpleRepresentation(self, on_device, generator, task=site.task)
@@ -121,13 +121,13 @@ class ClassReferences(nn.Module):
         self.raw_scale = nn.Parameter(torch.ones(num_classes, size))
         self.factor = nn.Parameter(torch.ones(()))
 
-    def restore(self, reader: Reader, tensors: Tensors) -> None:
+    def restore(self, validator: PayloadValidator, tensors: Tensors) -> None:
         """Restore ``tensors``, with the names and shapes of the state dict; refuse what does not fit."""
         expected = self.state_dict()
-        found = reader.fields(tensors, expected)
-        kept = {name: reader.numbers(name, found[name], value.shape) for name, value in expected.items()}
+        found = validator.fields(tensors, expected)
+        kept = {name: validator.numbers(name, found[name], value.shape) for name, value in expected.items()}
         if kept["factor"].item() < SMALLEST_FACTOR:
-            reader.refuse(f"'factor' is {kept['factor'].item():g}, expected at least {SMALLEST_FACTOR:g}")
+            validator.refuse(f"'factor' is {kept['factor'].item():g}, expected at least {SMALLEST_FACTOR:g}")
         self.load_state_dict(kept)
 
     def divergence(self, mean: torch.Tensor, scale: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

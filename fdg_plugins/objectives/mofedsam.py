@@ -41,7 +41,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import (
     LARGEST_VALUE,
     Exchange,
-    Reader,
+    PayloadValidator,
     Shapes,
     SiteFacts,
     Tensors,
@@ -96,8 +96,8 @@ class MoFedSAMObjective(Objective):
         Raises ``SettingsError`` if the payload does not fit the model.
         """
         parameters = dict(model.named_parameters())
-        reader = Reader("sent for objective 'mosam'", SettingsError)
-        momentum = reader.per_parameter(received, parameter_shapes(model)) if received else {}
+        validator = PayloadValidator("sent for objective 'mosam'", SettingsError)
+        momentum = validator.per_parameter(received, parameter_shapes(model)) if received else {}
         on_device = {name: value.to(parameters[name].device) for name, value in momentum.items()}
         return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)
 
@@ -176,37 +176,37 @@ class MomentumExchange(Exchange):
         return {"exchange": MoFedSAMObjective.name}
 
     def read_report(
-        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteDescent:
         """Return the update and the step length.
 
         Refuses a length other than the protocol's, and quotients beyond ``LARGEST_VALUE``.
         """
-        length = self._step_length(reader, report, facts)
+        length = self._step_length(validator, report, facts)
         moved = {
-            name: reader.update_of(
+            name: validator.update_of(
                 name, update, shape, f"{STEP_LENGTH!r} came without an update of {name!r}, expected both"
             )
             for name, shape in self.shapes.items()
         }
         if max(float(value.abs().max()) for value in moved.values()) / length > LARGEST_VALUE:
-            reader.refuse(f"the update over {STEP_LENGTH!r} has values beyond {LARGEST_VALUE:g}")
+            validator.refuse(f"the update over {STEP_LENGTH!r} has values beyond {LARGEST_VALUE:g}")
         return SiteDescent(moved, length)
 
-    def _step_length(self, reader: Reader, report: Any, facts: SiteFacts | None) -> float:
-        sent = reader.fields(report, (STEP_LENGTH,))
-        length = float(reader.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
+    def _step_length(self, validator: PayloadValidator, report: Any, facts: SiteFacts | None) -> float:
+        sent = validator.fields(report, (STEP_LENGTH,))
+        length = float(validator.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
         if length <= 0:
-            reader.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
+            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
         expected = length if facts is None else facts.steps * facts.learning_rate
         if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
-            reader.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} as of this protocol")
+            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} as of this protocol")
         return length
 
     def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:
         """Return m of the round's sites; the previous m does not enter."""
         return mean_descent(list(reports.values()))
 
-    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return m in the form of :meth:`learn`."""
-        return reader.per_parameter(tensors, self.shapes)
+        return validator.per_parameter(tensors, self.shapes)

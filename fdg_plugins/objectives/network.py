@@ -23,7 +23,7 @@ def plain_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
         head=protocol.head,
         channels=spec.channels,
         dims=spec.dims,
-        norm=protocol.norm,
+        norm=protocol.normalization,
     )
 
 

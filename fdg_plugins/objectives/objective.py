@@ -22,7 +22,7 @@ ComputeGradients = Callable[[], torch.Tensor]
 Shared = Literal["nothing", "head", "everything"]
 
 
-class Seen(NamedTuple):
+class FeatureBatch(NamedTuple):
     """A batch of features from which a site computes a report, on the model's device.
 
     ``images [B, C, H, W]``; ``features [B, D]``, by the model to be reported on, in evaluation mode, without autocast
@@ -159,7 +159,7 @@ class Objective(ABC):
         """
 
     def report_received(
-        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return what the site reports about the model as received; empty for most methods.
 
@@ -175,7 +175,7 @@ class Objective(ABC):
         return {}
 
     def report_trained(
-        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return what the site reports about its trained model, with its update; empty for most methods.
 
@@ -218,7 +218,7 @@ def evaluating(model: ExtractorClassifier) -> Iterator[None]:
 
 def see(
     model: ExtractorClassifier, batches: Batches, task: Task = DEFAULT_TASK, size: int | None = None
-) -> Iterator[Seen]:
+) -> Iterator[FeatureBatch]:
     """Yield ``batches``, on the model's device, with features computed by ``model`` in its state at that moment.
 
     ``size``: the side in pixels of the images that the model is trained on, as :meth:`Task.logits` needs it.
@@ -226,7 +226,7 @@ def see(
     for images, targets in batches:
         with evaluating(model), torch.no_grad():
             features = task.logits(model.features, images, size)
-        yield Seen(images, features, targets, task)
+        yield FeatureBatch(images, features, targets, task)
 
 
 def to_report(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -39,7 +39,7 @@ from torch import nn
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
@@ -86,7 +86,7 @@ class RSCObjective(Objective):
 
         Raises ``SettingsError`` if anything was received.
         """
-        Reader("sent for objective 'rsc'", SettingsError).fields(received, ())
+        PayloadValidator("sent for objective 'rsc'", SettingsError).fields(received, ())
         if self.feature_fraction == 0 or self.batch_fraction == 0:
             return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, self.name)

@@ -43,7 +43,7 @@ from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import (
     LARGEST_VALUE,
     Exchange,
-    Reader,
+    PayloadValidator,
     Shapes,
     SiteFacts,
     Tensors,
@@ -82,8 +82,8 @@ class SCAFFOLDObjective(Objective):
         Raises ``SettingsError`` if the payload or the site's state does not fit the model.
         """
         shapes = parameter_shapes(model)
-        sent = Reader("sent for objective 'scaffold'", SettingsError)
-        kept = Reader(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
+        sent = PayloadValidator("sent for objective 'scaffold'", SettingsError)
+        kept = PayloadValidator(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
         server, own = control_variate(sent, received, shapes), control_variate(kept, site.memory, shapes)
         correction: dict[str, torch.Tensor] = {}
         if received or site.memory:
@@ -161,13 +161,13 @@ def control_change(update: Tensors, server: Tensors, length: float) -> dict[str,
 
 
 def readable(values: Iterable[torch.Tensor]) -> bool:
-    """Return whether all values are finite and within the range that a ``Reader`` accepts."""
+    """Return whether all values are finite and within the range that a ``PayloadValidator`` accepts."""
     return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
 
 
-def control_variate(reader: Reader, tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
+def control_variate(validator: PayloadValidator, tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
     """Return the control variate in ``tensors``, float32, by name; zeros if there is none yet."""
-    return reader.per_parameter(tensors, shapes) if tensors else zeros(shapes)
+    return validator.per_parameter(tensors, shapes) if tensors else zeros(shapes)
 
 
 def zeros(shapes: Shapes) -> dict[str, torch.Tensor]:
@@ -195,23 +195,25 @@ class ControlExchange(Exchange):
         return {"exchange": SCAFFOLDObjective.name, "num_sites": self.num_sites}
 
     def read_report(
-        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> dict[str, torch.Tensor]:
         """Return the change of a site's control variate; refuse one that does not follow from the update."""
-        change = reader.per_parameter(report, self.shapes)
+        change = validator.per_parameter(report, self.shapes)
         if facts is not None:
-            self._check_change(reader, change, update, facts)
+            self._check_change(validator, change, update, facts)
         return change
 
-    def _check_change(self, reader: Reader, change: Tensors, update: Tensors | None, facts: SiteFacts) -> None:
+    def _check_change(
+        self, validator: PayloadValidator, change: Tensors, update: Tensors | None, facts: SiteFacts
+    ) -> None:
         """Refuse a change that differs from :func:`control_change` by more than the rounding of the update."""
         control = self._learned or zeros(self.shapes)
         for name, shape in self.shapes.items():
             missing = f"the change of {name!r} came without its update, expected both"
-            moved = reader.update_of(name, update, shape, missing) / (facts.learning_rate * facts.effective_steps)
+            moved = validator.update_of(name, update, shape, missing) / (facts.learning_rate * facts.effective_steps)
             slack = ROUNDED * moved.abs() + FLOAT_SLACK * control[name].abs()
             if not bool(((change[name] + control[name] + moved).abs() <= slack + TINY).all()):
-                reader.refuse(
+                validator.refuse(
                     f"the change of {name!r} does not follow from its update, expected -(c + update / length)"
                 )
 
@@ -224,6 +226,6 @@ class ControlExchange(Exchange):
             for name in self.shapes
         }
 
-    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return c in the form of :meth:`learn`."""
-        return reader.per_parameter(tensors, self.shapes)
+        return validator.per_parameter(tensors, self.shapes)

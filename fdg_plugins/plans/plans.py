@@ -88,9 +88,9 @@ def _check_settings_of(network: Network, protocol: Protocol) -> None:
             f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected a multiple of {network.multiple} for "
             f"model {protocol.model!r}."
         )
-    if protocol.norm != "default" and "norm" not in network.arguments:
+    if protocol.normalization != "default" and "norm" not in network.arguments:
         raise SettingsError(
-            f"norm (FDG_NORM) is {protocol.norm!r}, expected 'default': model {protocol.model!r} has only its own."
+            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected 'default': model {protocol.model!r} has only its own."
         )
 
 

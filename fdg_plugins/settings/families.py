@@ -63,7 +63,7 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
             protocol={
                 "task": "segmentation",
                 "model": "monai_unet",
-                "norm": "batch",
+                "normalization": "batch",
                 "pretrained": "none",
                 "image_size": 192,
                 "rounds": 40,

@@ -72,7 +72,7 @@ class Protocol(pydantic.BaseModel):
     head: Literal["linear", "two_layer"] = Field(
         "linear", description="classifier on the extractor's features: one linear layer, or two with a ReLU between"
     )
-    norm: Literal["default", "batch", "instance"] = Field(
+    normalization: Literal["default", "batch", "instance"] = Field(
         "default", description="layers of the MONAI networks: `batch`, `instance`; `default`: the network's own"
     )
     pretrained: Literal["auto", "imagenet", "none"] = Field(

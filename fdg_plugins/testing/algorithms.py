@@ -17,7 +17,7 @@ from fdg_plugins.centralised.training import PooledTraining
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.inputs import same_bits
-from fdg_plugins.training.loop import Arithmetic
+from fdg_plugins.training.loop import DevicePolicy
 
 AlgorithmClass = type[Algorithm]
 CLASSES, STEPS = 3, 4
@@ -61,7 +61,7 @@ def trained(
 ) -> PooledTraining:
     """Train ``model`` in place with several Adam steps on generated batches; return the training."""
     streams = [_own_batches(domain, domains, shape) for domain in range(domains)]
-    training = PooledTraining(model, algorithm, streams, partial(_adam, model), Arithmetic(CPU, bfloat16=bfloat16))
+    training = PooledTraining(model, algorithm, streams, partial(_adam, model), DevicePolicy(CPU, bfloat16=bfloat16))
     training.train(STEPS, lambda: False, lambda _: None)
     return training
 

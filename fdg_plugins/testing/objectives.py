@@ -120,7 +120,7 @@ def learned(objective: Objective) -> Exchange | None:
 def received_by(objective: Objective) -> Tensors:
     """Return what the server sends after a round of two sites; empty for a method without an exchange."""
     exchange = learned(objective)
-    return {} if exchange is None else exchange.down()
+    return {} if exchange is None else exchange.broadcast()
 
 
 # --- contract -------------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
             return
         read = {site: exchange.read(site, *reports[site]) for site in order}
         exchange.finish({site: report for site, report in read.items() if site != "site-9"})
-        found.append(exchange.down())
+        found.append(exchange.broadcast())
     assert found[0]
     assert same_bits(*found)
 
@@ -278,12 +278,12 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: ObjectiveClass) -> Non
     if unbroken is None or other is None:
         return
     other.restore(json.loads(json.dumps(unbroken.state(), allow_nan=False)), unbroken.tensors())
-    assert same_bits(other.down(), unbroken.down())
-    report, update = report_of(objective, unbroken.down(), 9)
+    assert same_bits(other.broadcast(), unbroken.broadcast())
+    report, update = report_of(objective, unbroken.broadcast(), 9)
     for exchange in (unbroken, other):
         exchange.begin_round(network(objective).state_dict())
         exchange.finish({"site-9": exchange.read("site-9", report, update)})
-    assert same_bits(other.down(), unbroken.down())
+    assert same_bits(other.broadcast(), unbroken.broadcast())
     assert other.state() == unbroken.state()
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.objective import Seen, evaluating, see
+from fdg_plugins.objectives.objective import FeatureBatch, evaluating, see
 from fdg_plugins.tasks import DEFAULT_TASK, Accumulator, Score, Task
-from fdg_plugins.training.loop import Arithmetic, Batches
+from fdg_plugins.training.loop import Batches, DevicePolicy
 
-Report = Callable[[ExtractorClassifier, Iterable[Seen], int], dict[str, torch.Tensor]]
+Report = Callable[[ExtractorClassifier, Iterable[FeatureBatch], int], dict[str, torch.Tensor]]
 
 
 def report_and_judge(
@@ -18,7 +18,7 @@ def report_and_judge(
     model: ExtractorClassifier,
     batches: Batches,
     num_classes: int,
-    arithmetic: Arithmetic,
+    policy: DevicePolicy,
     task: Task = DEFAULT_TASK,
     size: int | None = None,
 ) -> tuple[dict[str, torch.Tensor], Score]:
@@ -28,25 +28,25 @@ def report_and_judge(
     ``size`` pixels agree only up to rounding. ``batches`` are on the device; those that the report does not read count
     for the score only.
     """
-    found, rest = Accumulator(task, arithmetic.device), iter(batches)
-    tensors = report(model, _judged(see(model, rest, task, size), model, arithmetic, found, size), num_classes)
+    found, rest = Accumulator(task, policy.device), iter(batches)
+    tensors = report(model, _judged(see(model, rest, task, size), model, policy, found, size), num_classes)
     for images, targets in rest:
-        found.add(_logits(model, images, arithmetic, task, size), targets)
+        found.add(_logits(model, images, policy, task, size), targets)
     return tensors, found.score()
 
 
 def _judged(
-    seen: Iterable[Seen],
+    seen: Iterable[FeatureBatch],
     model: ExtractorClassifier,
-    arithmetic: Arithmetic,
+    policy: DevicePolicy,
     found: Accumulator,
     size: int | None,
-) -> Iterator[Seen]:
+) -> Iterator[FeatureBatch]:
     """Yield the batches of ``seen`` unchanged, adding each one to the score first."""
     for batch in seen:
         # A report's features are float32. If the site evaluates in bfloat16, compute the features again.
-        if arithmetic.bfloat16:
-            logits = _logits(model, batch.images, arithmetic, batch.task, size)
+        if policy.bfloat16:
+            logits = _logits(model, batch.images, policy, batch.task, size)
         else:
             with evaluating(model), torch.no_grad():
                 logits = model.classifier(batch.features)
@@ -56,9 +56,9 @@ def _judged(
 
 @torch.no_grad()
 def _logits(
-    model: ExtractorClassifier, images: torch.Tensor, arithmetic: Arithmetic, task: Task, size: int | None
+    model: ExtractorClassifier, images: torch.Tensor, policy: DevicePolicy, task: Task, size: int | None
 ) -> torch.Tensor:
     """Return the float32 logits as an evaluation computes them."""
-    with evaluating(model), arithmetic.autocast():
+    with evaluating(model), policy.autocast():
         logits = task.logits(model, images, size)
     return logits.float()

@@ -23,7 +23,7 @@ class Stopped(Exception):  # noqa: N818 - a request that was followed, not an er
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class DevicePolicy:
     """A site's device and precision policy: device, autocast to bfloat16, channels-last memory format."""
 
     device: torch.device
@@ -64,7 +64,7 @@ def train_locally(
     objective: "LocalObjective",
     epochs: Iterable[Batches],
     optimizer: torch.optim.Optimizer,
-    arithmetic: Arithmetic,
+    policy: DevicePolicy,
     should_stop: ShouldStop,
     on_epoch: Callable[[int, float], None],
 ) -> LocalTraining:
@@ -79,12 +79,12 @@ def train_locally(
     for epoch, batches in enumerate(epochs):
         model.train()
         objective.prepare(model)
-        total = torch.zeros((), dtype=torch.float64, device=arithmetic.device)
+        total = torch.zeros((), dtype=torch.float64, device=policy.device)
         seen = 0
         for images, targets in batches:
             if should_stop():
                 raise Stopped
-            loss = _step(model, objective, images, targets, optimizer, arithmetic)
+            loss = _step(model, objective, images, targets, optimizer, policy)
             # Sum on the device: reading the loss after every step would stall an accelerator.
             total += loss.double() * len(targets)
             seen += len(targets)
@@ -95,13 +95,13 @@ def train_locally(
 
 
 def placed(
-    batches: Batches, arithmetic: Arithmetic, should_stop: ShouldStop
+    batches: Batches, policy: DevicePolicy, should_stop: ShouldStop
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield ``batches`` on the device; raise :class:`Stopped` as training does."""
     for images, targets in batches:
         if should_stop():
             raise Stopped
-        yield arithmetic.images(images), targets.to(arithmetic.device, non_blocking=True)
+        yield policy.images(images), targets.to(policy.device, non_blocking=True)
 
 
 def _step(
@@ -110,14 +110,14 @@ def _step(
     images: torch.Tensor,
     targets: torch.Tensor,
     optimizer: torch.optim.Optimizer,
-    arithmetic: Arithmetic,
+    policy: DevicePolicy,
 ) -> torch.Tensor:
-    targets = targets.to(arithmetic.device, non_blocking=True)
-    images = arithmetic.images(images)
+    targets = targets.to(policy.device, non_blocking=True)
+    images = policy.images(images)
 
     def compute_gradients() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with arithmetic.autocast():
+        with policy.autocast():
             loss = objective.loss(model, images, targets)
         loss.backward()
         return loss.detach()
@@ -129,7 +129,7 @@ def _step(
 def evaluate(
     model: "ExtractorClassifier",
     batches: Batches,
-    arithmetic: Arithmetic,
+    policy: DevicePolicy,
     should_stop: ShouldStop,
     task: Task = DEFAULT_TASK,
     size: int | None = None,
@@ -139,9 +139,9 @@ def evaluate(
     ``size``: the side in pixels of the images that the model is trained on, as :meth:`Task.logits` needs it.
     """
     model.eval()
-    found = Accumulator(task, arithmetic.device)
-    for images, targets in placed(batches, arithmetic, should_stop):
-        with arithmetic.autocast():
+    found = Accumulator(task, policy.device)
+    for images, targets in placed(batches, policy, should_stop):
+        with policy.autocast():
             logits = task.logits(model, images, size).float()
         found.add(logits, targets)
     return found.score()

@@ -40,8 +40,8 @@ from fdg_plugins.tasks import TASKS, Score
 from fdg_plugins.training.compiling import BACKEND, check_compiler
 from fdg_plugins.training.judging import Report, report_and_judge
 from fdg_plugins.training.loop import (
-    Arithmetic,
     Batches,
+    DevicePolicy,
     LocalTraining,
     ShouldStop,
     evaluate,
@@ -95,7 +95,7 @@ class SiteSession:
         self._root = root.path
         self.left_out = left_out
         self.data: DomainData = self._open(left_out)
-        self.arithmetic = Arithmetic(
+        self.policy = DevicePolicy(
             config.torch_device(), bfloat16=protocol.precision == "bfloat16", channels_last=protocol.channels_last
         )
 
@@ -105,7 +105,7 @@ class SiteSession:
         Damaged images raise ``DataError`` or are left out from now on, as the site's config says.
         """
         if self.config.compile:
-            check_compiler(self.arithmetic.device)
+            check_compiler(self.policy.device)
         self._look_at_images()
         data = self.data
         return CensusReply(
@@ -124,7 +124,7 @@ class SiteSession:
             num_damaged=len(data.left_out),
             role=self.config.role,
             allowed_reports=self.config.allowed_reports,
-            device=str(self.arithmetic.device),
+            device=str(self.policy.device),
             compiled=self.config.compile,
             versions=installed_versions(OF_SITE),
         )
@@ -174,7 +174,7 @@ class SiteSession:
         own = self._personal(rules, expected, personal or {})
         model.load_state_dict({**state, **own})
         model.hold(rules.names(Rule.FROZEN))
-        return self.arithmetic.place(model)
+        return self.policy.place(model)
 
     def _personal(
         self, rules: Rules, shapes: Mapping[str, tuple[int, ...]], kept: Mapping[str, torch.Tensor]
@@ -191,7 +191,7 @@ class SiteSession:
         """Return the score of ``model`` on one split of the site's domain."""
         batches = self._unchanged_images(getattr(self.data, split))
         size = self.protocol.image_size
-        return evaluation_of(split, evaluate(model, batches, self.arithmetic, should_stop, self.task, size))
+        return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, self.task, size))
 
     def probe(
         self,
@@ -235,9 +235,9 @@ class SiteSession:
         local_objective = objective.local(received or {}, model, site_round)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
         trained = [*model.parameters(), *local_objective.parameters()]
-        optimizer = make_optimizer(trained, self.protocol, learning_rate, self.arithmetic.device)
+        optimizer = make_optimizer(trained, self.protocol, learning_rate, self.policy.device)
         epochs = self._epochs(round_number)
-        training = train_locally(model, local_objective, epochs, optimizer, self.arithmetic, should_stop, on_epoch)
+        training = train_locally(model, local_objective, epochs, optimizer, self.policy, should_stop, on_epoch)
         after, more = self._judge(model, should_stop, objective.report_trained)
         tensors.update(more)
         report = self._report(before, after, training, learning_rate)
@@ -293,7 +293,7 @@ class SiteSession:
             return [*scores, self.evaluate(model, "train", should_stop)], tensors
         images, classes = self._training_images(should_stop), len(self.data.classes)
         size = self.protocol.image_size
-        tensors, score = report_and_judge(report, model, images, classes, self.arithmetic, self.task, size)
+        tensors, score = report_and_judge(report, model, images, classes, self.policy, self.task, size)
         return [*scores, evaluation_of("train", score)], tensors
 
     def _report_of(
@@ -309,7 +309,7 @@ class SiteSession:
             image_size=self.protocol.image_size,
             batch_size=EVALUATION_BATCH,
             workers=self.config.workers,
-            device=self.arithmetic.device,
+            device=self.policy.device,
         )
 
     def _training_images(self, should_stop: ShouldStop) -> Batches:
@@ -321,9 +321,9 @@ class SiteSession:
             seed=self.protocol.seed,
             scope=(self.site,),
             workers=self.config.workers,
-            device=self.arithmetic.device,
+            device=self.policy.device,
         )
-        return placed(batches, self.arithmetic, should_stop)
+        return placed(batches, self.policy, should_stop)
 
     def _epochs(self, round_number: int) -> Iterator[Batches]:
         return training_epochs(
@@ -334,7 +334,7 @@ class SiteSession:
             scope=(self.site, round_number),
             epochs=self.protocol.local_epochs,
             workers=self.config.workers,
-            device=self.arithmetic.device,
+            device=self.policy.device,
         )
 
     def _report(

@@ -9,7 +9,7 @@ from cases.training import random_batch
 
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
 
 TINY = gpu.Size("resnet18", pixels=32, batch_size=4, batches=2, rounds=1)
 CPU = torch.device("cpu")
@@ -28,11 +28,13 @@ def test_a_site_and_the_plain_loop_train_and_judge_alike() -> None:
     batches = [random_batch(4, 32, 7), random_batch(4, 32, 7)]
     ours, plain = (build_model("resnet18", 7, seed=0) for _ in range(2))
     ours_sgd, plain_sgd = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, plain))
-    training = train_locally(ours, LocalRisk(), [batches], ours_sgd, Arithmetic(CPU), lambda: False, lambda *_: None)
+    training = train_locally(ours, LocalRisk(), [batches], ours_sgd, DevicePolicy(CPU), lambda: False, lambda *_: None)
     assert train_plainly(plain, batches, plain_sgd) == pytest.approx(training.epoch_losses[0], rel=1e-6)
     for name, value in plain.state_dict().items():
         assert torch.equal(ours.state_dict()[name], value)
-    assert evaluate_plainly(plain, batches) == evaluate(ours, batches, Arithmetic(CPU), lambda: False).value("accuracy")
+    assert evaluate_plainly(plain, batches) == evaluate(ours, batches, DevicePolicy(CPU), lambda: False).value(
+        "accuracy"
+    )
 
 
 def test_what_is_compiled_is_compiled_before_the_rounds_that_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from fdg_plugins.testing.algorithms import CLASSES as CLASSES
 from fdg_plugins.testing.algorithms import normalised_network as normalised_network
 from fdg_plugins.testing.algorithms import small_batches as small_batches
 from fdg_plugins.testing.algorithms import small_network as small_network
-from fdg_plugins.training.loop import Arithmetic
+from fdg_plugins.training.loop import DevicePolicy
 
-ON_CPU = Arithmetic(torch.device("cpu"))
+ON_CPU = DevicePolicy(torch.device("cpu"))
 
 
 def adam(model: ExtractorClassifier) -> torch.optim.Optimizer:
@@ -36,11 +36,11 @@ def trained(
     domains: int = 3,
     shape: Sequence[int] = (1, 3, 4),
     optimizer: Callable[[ExtractorClassifier], torch.optim.Optimizer] = adam,
-    arithmetic: Arithmetic = ON_CPU,
+    policy: DevicePolicy = ON_CPU,
 ) -> PooledTraining:
     """Train ``model`` by some steps on batches of their own; return the training."""
     streams = [own_batches(domain, domains, shape) for domain in range(domains)]
-    training = PooledTraining(model, algorithm, streams, partial(optimizer, model), arithmetic)
+    training = PooledTraining(model, algorithm, streams, partial(optimizer, model), policy)
     training.train(steps, lambda: False, lambda _: None)
     return training
 

@@ -74,7 +74,7 @@ def reply(domain: str, dataset: str) -> CensusReply:
 
 def finished_run(folder: Path, dataset: str = "vessels", **changes: Any) -> ExtractorClassifier:
     """Write the record and the model of a finished run to ``folder``; return the model."""
-    settings = {"task": "segmentation", "model": "monai_unet", "norm": "instance", "image_size": SIDE, "seed": 3}
+    settings = {"task": "segmentation", "model": "monai_unet", "normalization": "instance", "image_size": SIDE, "seed": 3}
     target, *sources = DATASETS.get(dataset).domains
     protocol = Protocol(**{"dataset": dataset, "target": target, **settings, **changes})
     record = RunRecord(
@@ -130,8 +130,9 @@ def drawn(height: int, width: int) -> np.ndarray:
     return (noise + (rows * 3 + columns)[..., None] % 190).astype(np.uint8)
 
 
-def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Path) -> None:
-    model = finished_run(tmp_path / "run")
+@pytest.mark.parametrize("network", ["monai_unet", pytest.param("monai_dynunet", marks=pytest.mark.slow)])
+def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Path, network: str) -> None:
+    model = finished_run(tmp_path / "run", model=network)
     result = export(tmp_path / "run", tmp_path / "bundle")
     assert (result.exit_code, result.stdout.strip()) == (0, f"{tmp_path / 'bundle'}: written")
     pixels = drawn(40, 56)
@@ -202,7 +203,7 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (
-            {"dataset": "pacs", "task": "classification", "model": "convnet", "norm": "default"},
+            {"dataset": "pacs", "task": "classification", "model": "convnet", "normalization": "default"},
             "expected 'segmentation'",
         ),
         ({"head": "two_layer"}, "has the head 'two_layer', expected 'linear' for a bundle."),

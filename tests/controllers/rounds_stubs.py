@@ -13,7 +13,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from safetensors import safe_open
 
 from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
-from fdg_plugins.controllers.messenger import Patience, Request
+from fdg_plugins.controllers.messenger import Request, StragglerTimeout
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import (
@@ -87,7 +87,9 @@ class Sites:
     def warning(self, text: str) -> None:
         self.warnings.append(text)
 
-    def ask(self, requests: Iterable[Request], timeout: int, patience: Patience | None = None) -> dict[str, str]:
+    def ask(
+        self, requests: Iterable[Request], timeout: int, patience: StragglerTimeout | None = None
+    ) -> dict[str, str]:
         number = len(self.asked) + 1
         self.asked.append(list(requests))
         self.timeouts.append(timeout)

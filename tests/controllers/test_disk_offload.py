@@ -15,7 +15,7 @@ from nvflare.fuel.utils.fobs import FOBSContextKey
 from safetensors.torch import save
 
 from fdg_plugins.aggregators import FedOMGAggregator
-from fdg_plugins.controllers.messenger import Patience, Request
+from fdg_plugins.controllers.messenger import Request, StragglerTimeout
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.disk_offload import tensors_in_files
@@ -50,7 +50,7 @@ class Sites:
     def warning(self, text: str) -> None:
         self.warnings.append(text)
 
-    def ask(self, requests: Any, timeout: int, patience: Patience | None = None) -> dict[str, str]:
+    def ask(self, requests: Any, timeout: int, patience: StragglerTimeout | None = None) -> dict[str, str]:
         failures: dict[str, str] = {}
         for request in requests:
             for site in request.sites:

@@ -14,7 +14,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.controllers.messenger import Aborted, Messenger, Patience, Request
+from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE, TASK_EVALUATE, TASK_TRAIN
 
@@ -235,7 +235,7 @@ def test_a_slow_site_is_left_behind_once_enough_others_have_answered(tmp_path: P
     messenger, _ = connect(tmp_path, lambda site, task, request: BUSY if site == "slow" else answer())
     request = Request(TASK_TRAIN, ("a", "b", "slow"), data(), lambda site, model: None)
     started = time.monotonic()
-    failures = messenger.ask([request], 9, Patience(0.2, 2, TASK_TRAIN))
+    failures = messenger.ask([request], 9, StragglerTimeout(0.2, 2, TASK_TRAIN))
     assert failures == {"slow": "did not answer within 0.2 s after 2 others had."}
     assert 0.2 <= time.monotonic() - started < 5
 
@@ -257,7 +257,7 @@ def test_patience_begins_with_enough_usable_answers_to_the_task_it_is_for(tmp_pa
         Request(TASK_TRAIN, ("a", "b", "slow"), data(), refuse),
         Request(TASK_EVALUATE, ("c", "d"), data(), lambda site, model: None),
     ]
-    assert messenger.ask(requests, 9, Patience(0.0, 3, TASK_TRAIN)) == {"b": "no."}
+    assert messenger.ask(requests, 9, StragglerTimeout(0.0, 3, TASK_TRAIN)) == {"b": "no."}
 
 
 def test_an_answer_after_its_task_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_TRAIN
 from fdg_plugins.objectives import Exchange, SiteFacts
-from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.plugins.reports import CheckedReports
 
 
@@ -32,16 +32,18 @@ class Sum(Exchange):
     def identity(self) -> dict[str, Any]:
         return {"exchange": "sum"}
 
-    def read_report(self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None) -> Any:
-        return reader.numbers("number", report, (1,))
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> Any:
+        return validator.numbers("number", report, (1,))
 
     def learn(self, reports: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self.fails:
             raise FDGError("nothing can be learned.")
         return {"sum": torch.stack(list(reports.values())).sum(dim=0)}
 
-    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
-        return {"sum": reader.numbers("sum", tensors["sum"], (1,))}
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
+        return {"sum": validator.numbers("sum", tensors["sum"], (1,))}
 
 
 NUMBERS = {"cartoon": 1.0, "photo-1": 10.0, "photo-2": 100.0}
@@ -77,7 +79,7 @@ class Context:
 def test_the_reports_of_the_updates_that_were_used_are_learned_from(tmp_path: Path) -> None:
     rounds = with_exchange(tmp_path, reporting(), exchange := Sum())
     rounds.run_round(1)
-    assert exchange.down()["sum"].tolist() == [111.0]
+    assert exchange.broadcast()["sum"].tolist() == [111.0]
 
 
 def test_an_update_that_is_refused_takes_its_report_with_it(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_an_update_that_is_refused_takes_its_report_with_it(tmp_path: Path) -> N
     rounds = with_exchange(tmp_path, reporting(spoil), exchange := Sum())
     finished, _ = rounds.run_round(1)
     assert "photo-2" in finished.failures
-    assert exchange.down()["sum"].tolist() == [11.0]
+    assert exchange.broadcast()["sum"].tolist() == [11.0]
 
 
 def test_a_report_that_is_refused_leaves_the_update(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_report_that_is_refused_leaves_the_update(tmp_path: Path) -> None:
     finished, _ = rounds.run_round(1)
     assert finished.refused_reports == {"photo-2": "'number' is missing."}
     assert "photo-2" in finished.sites
-    assert exchange.down()["sum"].tolist() == [11.0]
+    assert exchange.broadcast()["sum"].tolist() == [11.0]
 
 
 @pytest.mark.parametrize("what", ["too few updates", "nothing can be learned"])
@@ -120,12 +122,12 @@ def test_without_a_step_nothing_is_learned_and_without_learning_no_step_is_taken
     assert finished.aggregation is None
     assert finished.reason is not None
     assert all(torch.equal(rounds.model.state[name], value) for name, value in before.items())
-    assert exchange.down() == {}
+    assert exchange.broadcast() == {}
     exchange.fails = False
     rounds = with_exchange(tmp_path / "next", reporting(), exchange) if few else rounds
     rounds.folder.mkdir(exist_ok=True)
     rounds.run_round(2 if not few else 1)
-    assert exchange.down()["sum"].tolist() == [111.0]
+    assert exchange.broadcast()["sum"].tolist() == [111.0]
 
 
 def test_what_a_site_calls_its_checked_reports_counts_as_unchecked(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from nvflare.private.privacy_manager import PrivacyService
 
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, read_audit
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.executors.work import Order, Outcome
+from fdg_plugins.executors.work import SiteTask, TaskResult
 from fdg_plugins.filters import (
     DifferentialPrivacyFilter,
     ExchangeReportFilter,
@@ -64,10 +64,12 @@ REPORT = TrainReport(
 )
 
 
-def trained(report: TrainReport = REPORT, **tensors: torch.Tensor) -> Outcome:
+def trained(report: TrainReport = REPORT, **tensors: torch.Tensor) -> TaskResult:
     """Return what came of a training, with the method's tensors."""
     value = {"samples": 120, "report": report.model_dump(mode="python")}
-    return Outcome("ok", value, {"update": {name: value.clone() for name, value in UPDATE.items()}, "report": tensors})
+    return TaskResult(
+        "ok", value, {"update": {name: value.clone() for name, value in UPDATE.items()}, "report": tensors}
+    )
 
 
 CENSUS = CensusReply(
@@ -91,10 +93,10 @@ CENSUS = CensusReply(
 class Done(SiteExecutor):
     """The executor without the work: every task has come to ``outcome``."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: TaskResult) -> None:
         super().__init__()
         self.outcome = outcome
-        self.orders: list[Order] = []
+        self.orders: list[SiteTask] = []
 
     def _worker(self, site: str, *, isolate: bool) -> Any:
         return SimpleNamespace(do_work=lambda order, *_, **__: self.orders.append(order) or self.outcome)
@@ -116,12 +118,12 @@ class Site:
     def context(self) -> FLContext:
         return site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
 
-    def returned(self, outcome: Outcome, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
+    def returned(self, outcome: TaskResult, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
         """Return what the executor returns."""
         context = self.context()
         return run_task(Done(outcome), task, request(task, **protocol), context, filters=self.filters)
 
-    def sent(self, outcome: Outcome, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
+    def sent(self, outcome: TaskResult, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
         """Return what FLARE then sends."""
         executor, context = Done(outcome), self.context()
         reply = run_task(executor, task, request(task, **protocol), context, filters=self.filters)
@@ -306,14 +308,14 @@ def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
         (TASK_TRAIN, trained(class_means=torch.ones(3)), "its meta holds a method's tensors for the server"),
         (
             TASK_PROBE,
-            Outcome("ok", {"count": 4}, {"report": {"g": torch.ones(3)}}),
+            TaskResult("ok", {"count": 4}, {"report": {"g": torch.ones(3)}}),
             "it is 'METRICS', expected an update",
         ),
-        (TASK_EVALUATE, Outcome("ok", SCORE.model_dump(mode="python")), "it is 'METRICS', expected an update"),
+        (TASK_EVALUATE, TaskResult("ok", SCORE.model_dump(mode="python")), "it is 'METRICS', expected an update"),
     ],
 )
 def test_what_privacy_does_not_cover_stays_refused_with_its_sentence(
-    site: Site, task: str, outcome: Outcome, text: str, through_filters: bool
+    site: Site, task: str, outcome: TaskResult, text: str, through_filters: bool
 ) -> None:
     site.scope = (dp(),)
     site.filters = (ExchangeReportFilter(),) if task == TASK_PROBE else ()
@@ -341,10 +343,10 @@ def test_a_spent_budget_asks_the_job_to_stop_through_all_filters(site: Site) -> 
 def test_the_census_leaves_without_names_and_an_error_without_its_reason(site: Site) -> None:
     site.write("fdg_privacy.json", LIMITS)
     site.write("fdg_site.json", {SITE: {"report_names": True}})
-    census = site.sent(Outcome("ok", CENSUS.model_dump(mode="json")), TASK_CENSUS)
+    census = site.sent(TaskResult("ok", CENSUS.model_dump(mode="json")), TASK_CENSUS)
     assert from_shareable(census).data["num_skipped"] == 1
     assert "anna_smith" not in str(dict(census))
-    failed = site.sent(Outcome("failed", reason=f"the loss was {CANARY}", public=f"it was {CANARY}", trace="t"))
+    failed = site.sent(TaskResult("failed", reason=f"the loss was {CANARY}", public=f"it was {CANARY}", trace="t"))
     assert refusal(failed).endswith("its reason stays in the site's own log, as differential privacy demands.")
 
 
@@ -375,7 +377,7 @@ def test_nothing_leaves_where_the_gate_itself_fails(site: Site, monkeypatch: pyt
 # --- allowed reports ---
 
 
-def forbidden() -> Iterator[tuple[Outcome, dict[str, Any], list[str], str]]:
+def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:
     """Yield an outcome, the protocol's settings, the reports that are allowed, and what the refusal names."""
     means = trained(class_means=torch.ones(3))
     yield means, {"objective": {"name": "dim"}}, ["gap", "classifier_gradient"], "'class_means'"
@@ -388,7 +390,7 @@ def forbidden() -> Iterator[tuple[Outcome, dict[str, Any], list[str], str]]:
 
 @pytest.mark.parametrize(("outcome", "protocol", "allowed", "name"), list(forbidden()))
 def test_a_report_that_the_site_forbids_is_not_returned_whatever_the_work_let_pass(
-    site: Site, outcome: Outcome, protocol: dict[str, Any], allowed: list[str], name: str
+    site: Site, outcome: TaskResult, protocol: dict[str, Any], allowed: list[str], name: str
 ) -> None:
     site.write("fdg_site.json", {SITE: {"allowed_reports": allowed}})
     text = refusal(site.returned(outcome, **protocol))
@@ -407,7 +409,7 @@ def test_reports_that_the_site_allows_are_returned(site: Site, allowed: list[str
 
 def test_a_probe_s_report_is_one_too(site: Site) -> None:
     site.write("fdg_site.json", {SITE: {"allowed_reports": []}})
-    outcome = Outcome("ok", {"count": 4}, {"report": {"classifier.weight": torch.ones(3)}})
+    outcome = TaskResult("ok", {"count": 4}, {"report": {"classifier.weight": torch.ones(3)}})
     text = refusal(site.returned(outcome, TASK_PROBE, objective={"name": "iir"}))
     assert "'classifier_gradient'" in text
 

@@ -28,7 +28,7 @@ from fdg_plugins.executors import isolation
 from fdg_plugins.executors.dialogue import pack_line, pack_order, pack_outcome, read_answer, read_order
 from fdg_plugins.executors.frames import MAGIC, MAX_HEADER, MAX_PAYLOAD, PREFIX, Frame, FrameError, FrameReader, pack
 from fdg_plugins.executors.isolation import TrainingProcess, reason_of_end
-from fdg_plugins.executors.work import CENSUS_FILE, Order, Outcome, SiteWork
+from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.site_config import SiteConfig
@@ -45,15 +45,15 @@ def ignore(line: str) -> None:
     pass
 
 
-def census_order(site: str = "photo") -> Order:
+def census_order(site: str = "photo") -> SiteTask:
     values = PROTOCOL.model_dump(mode="json")
-    return Order(TASK_CENSUS, site, {"protocol": values, "stand_in_protocol": values, "run": "run-1"})
+    return SiteTask(TASK_CENSUS, site, {"protocol": values, "stand_in_protocol": values, "run": "run-1"})
 
 
-def order(task: str = TASK_TRAIN, protocol: Any = PROTOCOL, site: str = "photo", classes: int = 7) -> Order:
+def order(task: str = TASK_TRAIN, protocol: Any = PROTOCOL, site: str = "photo", classes: int = 7) -> SiteTask:
     request = {"protocol": protocol.model_dump(mode="json"), "stand_in": False, "run": "run-1"}
     state = build_model("convnet", classes, seed=0).state_dict()
-    return Order(task, site, request, round_number=2, state=dict(state))
+    return SiteTask(task, site, request, round_number=2, state=dict(state))
 
 
 @pytest.fixture
@@ -82,11 +82,11 @@ def process(printed: list[str]) -> Iterator[TrainingProcess]:
     process.close()
 
 
-def without_seconds(outcome: Outcome) -> Any:
+def without_seconds(outcome: TaskResult) -> Any:
     return {**json.loads(json.dumps(outcome.value))["report"], "seconds": 0}
 
 
-def assert_same_training(one: Outcome, other: Outcome) -> None:
+def assert_same_training(one: TaskResult, other: TaskResult) -> None:
     assert (one.kind, other.kind) == ("ok", "ok"), (one.reason, other.reason)
     assert without_seconds(one) == without_seconds(other)
     assert one.tensors["update"].keys() == other.tensors["update"].keys()
@@ -124,7 +124,7 @@ def test_the_work_gives_the_same_bits_lines_and_sentences_in_another_process(
     process: TrainingProcess, config: SiteConfig, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    outcomes: list[list[Outcome]] = []
+    outcomes: list[list[TaskResult]] = []
     lines: list[list[str]] = []
     orders = [
         census_order(),
@@ -162,7 +162,7 @@ def test_the_process_outlives_its_tasks_and_the_thread_that_asked_for_the_first(
     process: TrainingProcess, config: SiteConfig, folder: Path
 ) -> None:
     process.close()
-    outcomes: list[Outcome] = []
+    outcomes: list[TaskResult] = []
     asking = threading.Thread(
         target=lambda: outcomes.append(process.do_work(order(TASK_EVALUATE), config, folder, never, ignore))
     )
@@ -219,7 +219,7 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
 ) -> None:
     done: list[str] = []
     for kind, name in ((TrainingProcess, "apart"), (SiteWork, "in place")):
-        monkeypatch.setattr(kind, "do_work", lambda *_, name=name, **__: done.append(name) or Outcome("aborted"))
+        monkeypatch.setattr(kind, "do_work", lambda *_, name=name, **__: done.append(name) or TaskResult("aborted"))
     site = Site("photo", tmp_path)
     site.configure(data_root=str(data_root))
     context = site.context()
@@ -305,7 +305,7 @@ def test_an_abort_ends_the_process_and_its_data_workers_at_once(
     outcome = process.do_work(
         order(protocol=LONG), with_workers, folder, stop_once_there_are_data_workers, heard.append
     )
-    assert outcome == Outcome("aborted")
+    assert outcome == TaskResult("aborted")
     assert time.monotonic() - asked[0] < 5
     assert len(asked) == 1
     assert len(seen) >= 2
@@ -353,7 +353,7 @@ def test_an_end_of_the_run_in_the_middle_of_a_task_aborts_it(planted: Callable[[
 
     outcome = process.do_work(census_order(), SiteConfig(), Path(), close_from_elsewhere, ignore)
     looks[0].join()
-    assert outcome == Outcome("aborted")
+    assert outcome == TaskResult("aborted")
     assert process.pid is None
 
 
@@ -379,7 +379,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         process.close()
 
 
-GOOD = b"".join(pack_outcome(Outcome("ok", {"count": 3}, stand_in=True)))
+GOOD = b"".join(pack_outcome(TaskResult("ok", {"count": 3}, stand_in=True)))
 
 
 def written(content: bytes) -> str:
@@ -417,7 +417,7 @@ def test_a_process_that_dies_or_talks_nonsense_is_one_sentence_and_is_gone(
 ) -> None:
     process = planted(code)
     outcome = process.do_work(census_order(), SiteConfig(), Path(), never, ignore)
-    assert outcome == Outcome("failed", reason=text, public=text)
+    assert outcome == TaskResult("failed", reason=text, public=text)
     assert process.pid is None
 
 
@@ -430,7 +430,7 @@ def test_what_a_process_prints_goes_to_the_log_and_what_it_says_is_heard_in_orde
     code = f"print('a library')\nos.write(2, b'a warning')\nos.write(answers, {frames!r})\ntime.sleep(600)"
     process = planted(code, printed.append)
     outcome = process.do_work(census_order(), SiteConfig(), Path(), never, said.append)
-    assert outcome == Outcome("ok", {"count": 3}, stand_in=True)
+    assert outcome == TaskResult("ok", {"count": 3}, stand_in=True)
     assert said == [f"line {at}" for at in range(100)]
     process.close()
     assert printed == ["a library", "a warning"]
@@ -439,7 +439,7 @@ def test_what_a_process_prints_goes_to_the_log_and_what_it_says_is_heard_in_orde
 def test_an_order_that_nobody_reads_can_be_aborted_and_ends_with_its_reader(
     planted: Callable[[str], TrainingProcess],
 ) -> None:
-    large = Order(TASK_TRAIN, "photo", None, state={"weight": torch.zeros(10**6)})
+    large = SiteTask(TASK_TRAIN, "photo", None, state={"weight": torch.zeros(10**6)})
     looks: list[bool] = []
     process = planted("time.sleep(600)")
     outcome = process.do_work(large, SiteConfig(), Path(), lambda: bool(looks.append(True) or len(looks) > 5), ignore)
@@ -513,7 +513,7 @@ def test_a_frame_arrives_with_its_bits_in_pieces_of_any_size(size: int) -> None:
 
 def test_orders_and_outcomes_arrive_as_they_were_sent() -> None:
     config = SiteConfig(data_root=Path("/data"), part="1/2", allowed_reports=("gap",), workers=3, isolate=True)
-    sent = Order(TASK_TRAIN, "photo", {"run": "r"}, 4, {"a": torch.ones(2)}, {"b": torch.zeros(1)})
+    sent = SiteTask(TASK_TRAIN, "photo", {"run": "r"}, 4, {"a": torch.ones(2)}, {"b": torch.zeros(1)})
     received, config_received, folder = read_order(frame_of(pack_order(sent, config, Path("/state"))))
     assert (config_received, folder) == (config, Path("/state"))
     assert (received.task, received.site, received.request, received.round_number) == (
@@ -524,10 +524,10 @@ def test_orders_and_outcomes_arrive_as_they_were_sent() -> None:
     )
     assert torch.equal(received.state["a"], sent.state["a"])
     assert received.received.keys() == {"b"}
-    failed = Outcome("failed", reason="it is so.", public="it is.", trace="a\nb", stand_in=True)
+    failed = TaskResult("failed", reason="it is so.", public="it is.", trace="a\nb", stand_in=True)
     assert read_answer(frame_of(pack_outcome(failed))) == failed
-    lost = read_answer(frame_of(pack_outcome(Outcome("ok", {"loss": math.nan, "best": math.inf}))))
-    assert isinstance(lost, Outcome)
+    lost = read_answer(frame_of(pack_outcome(TaskResult("ok", {"loss": math.nan, "best": math.inf}))))
+    assert isinstance(lost, TaskResult)
     assert math.isnan(lost.value["loss"])
     assert lost.value["best"] == math.inf
 

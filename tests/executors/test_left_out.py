@@ -10,7 +10,7 @@ import pytest
 
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import DataError
-from fdg_plugins.executors.work import Order, Outcome, SiteWork
+from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, CensusRequest, TaskRequest
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
@@ -37,16 +37,16 @@ def config(own_data_root: Path) -> SiteConfig:
     return SiteConfig(data_root=own_data_root, device="cpu", damaged_images="leave_out", isolate=False)
 
 
-def do(task: str, config: SiteConfig, folder: Path, said: list[str] | None = None) -> Outcome:
+def do(task: str, config: SiteConfig, folder: Path, said: list[str] | None = None) -> TaskResult:
     """Let a process of its own do a task: nothing is left of an earlier one but the run's folder."""
     request: dict[str, Any]
     if task == TASK_CENSUS:
         census = CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run")
-        order = Order(task, "photo", census.model_dump(mode="json"))
+        order = SiteTask(task, "photo", census.model_dump(mode="json"))
     else:
         request = TaskRequest(protocol=PROTOCOL, stand_in=False, run="run").model_dump(mode="json")
         state = build_model("convnet", len(PACS.classes), seed=0).state_dict()
-        order = Order(task, "photo", request, state=dict(state))
+        order = SiteTask(task, "photo", request, state=dict(state))
     say = (lambda line: None) if said is None else said.append
     return SiteWork().do_work(order, config, folder, lambda: False, say)
 

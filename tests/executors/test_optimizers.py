@@ -9,7 +9,7 @@ import torch
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.settings.protocol import Protocol, make_protocol
-from fdg_plugins.training.loop import Arithmetic, train_locally
+from fdg_plugins.training.loop import DevicePolicy, train_locally
 from fdg_plugins.training.optimizers import make_optimizer
 
 CPU = torch.device("cpu")
@@ -29,9 +29,9 @@ def trained(optimizer: Any, objective: str = "erm") -> dict[str, torch.Tensor]:
     """Return the parameters after one pass over the batches with the optimizer that ``optimizer`` makes of them."""
     model = build_model("groupnorm_convnet", 3, seed=1)
     local = make_objective(objective).local({}, model)
-    arithmetic = Arithmetic(CPU)
+    policy = DevicePolicy(CPU)
     train_locally(
-        model, local, [batches()], optimizer(model.parameters()), arithmetic, lambda: False, lambda epoch, loss: None
+        model, local, [batches()], optimizer(model.parameters()), policy, lambda: False, lambda epoch, loss: None
     )
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
@@ -62,8 +62,8 @@ def test_a_sharpness_aware_step_is_one_step_of_the_optimizer(name: str) -> None:
     model = build_model("groupnorm_convnet", 3, seed=1)
     local = make_objective({"name": "sam", "radius": 0.05}).local({}, model)
     optimizer = ours(name)(model.parameters())
-    arithmetic = Arithmetic(CPU)
-    done = train_locally(model, local, [batches()], optimizer, arithmetic, lambda: False, lambda epoch, loss: None)
+    policy = DevicePolicy(CPU)
+    done = train_locally(model, local, [batches()], optimizer, policy, lambda: False, lambda epoch, loss: None)
     assert done.steps == 3
     if name != "sgd":
         assert {int(state["step"]) for state in optimizer.state.values()} == {3}

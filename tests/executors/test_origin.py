@@ -22,7 +22,7 @@ from test_site import Site, census_request, counted, task_request
 
 from fdg_plugins.audit.file import AUDIT_FILE, read_audit
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.executors.work import Order, SiteWork
+from fdg_plugins.executors.work import SiteTask, SiteWork
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 
 ANOTHER_WAY = "the site does only tasks that it fetched from the server itself, and this one came another way."
@@ -43,7 +43,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tasks: list[str] = []
     do_work = SiteWork.do_work
 
-    def noting(self: SiteWork, order: Order, *arguments: Any, **rest: Any) -> Any:
+    def noting(self: SiteWork, order: SiteTask, *arguments: Any, **rest: Any) -> Any:
         tasks.append(order.task)
         return do_work(self, order, *arguments, **rest)
 

@@ -22,7 +22,7 @@ from fdg_plugins.models import build_model
 from fdg_plugins.objectives import see
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.training.loop import Arithmetic
+from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.session import SiteSession, TrainResult
 
 SETTINGS: dict[str, Any] = {
@@ -99,8 +99,8 @@ def test_the_census_looks_at_every_image(own_data_root: Path) -> None:
 
 def test_the_update_is_local_minus_received_exactly(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed: list[torch.nn.Module] = []
-    place = Arithmetic.place
-    monkeypatch.setattr(Arithmetic, "place", lambda self, model: placed.append(place(self, model)) or placed[-1])
+    place = DevicePolicy.place
+    monkeypatch.setattr(DevicePolicy, "place", lambda self, model: placed.append(place(self, model)) or placed[-1])
     received = initial_state()
     kept = {name: value.clone() for name, value in received.items()}
     update, _ = train(session(data_root), received)
@@ -324,12 +324,12 @@ def test_a_strength_of_zero_is_fedavg_bit_for_bit_also_with_what_the_server_send
         first = go(site)
         read = exchange.read("angle_30", first.tensors, first.update)
     exchange.finish({"angle_30": read})
-    assert exchange.down()
+    assert exchange.broadcast()
     plain = go(digits()).update
-    assert all(torch.equal(value, plain[name]) for name, value in go(site, exchange.down()).update.items())
+    assert all(torch.equal(value, plain[name]) for name, value in go(site, exchange.broadcast()).update.items())
     assert any(
         not torch.equal(value, plain[name])
-        for name, value in go(digits(objective={**objective, "strength": 1.0}), exchange.down()).update.items()
+        for name, value in go(digits(objective={**objective, "strength": 1.0}), exchange.broadcast()).update.items()
     )
 
 

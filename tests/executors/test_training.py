@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective
 from fdg_plugins.randomness import seeded, torch_generator
-from fdg_plugins.training.loop import Arithmetic, LocalTraining, Score, Stopped, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, LocalTraining, Score, Stopped, evaluate, train_locally
 from fdg_plugins.training.session import make_update
 
 CPU = torch.device("cpu")
@@ -50,15 +50,15 @@ def train(
     model: ExtractorClassifier,
     epochs: list[list[Batch]],
     *,
-    arithmetic: Arithmetic | None = None,
+    policy: DevicePolicy | None = None,
     should_stop: Callable[[], bool] = never,
     lr: float = 0.1,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> LocalTraining:
-    arithmetic = arithmetic or Arithmetic(CPU)
+    policy = policy or DevicePolicy(CPU)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     objective = ERMObjective().local({}, model)
-    return train_locally(arithmetic.place(model), objective, epochs, optimizer, arithmetic, should_stop, on_epoch)
+    return train_locally(policy.place(model), objective, epochs, optimizer, policy, should_stop, on_epoch)
 
 
 def count_forwards(model: nn.Module) -> list[int]:
@@ -79,9 +79,9 @@ def logits_of(model: ExtractorClassifier, batches: list[Batch]) -> tuple[torch.T
 
 def test_the_loss_falls_on_a_learnable_set_and_the_model_learns_it() -> None:
     model, batches = small_model(), toy_batches([16, 16])
-    before = evaluate(model, batches, Arithmetic(CPU), never)
+    before = evaluate(model, batches, DevicePolicy(CPU), never)
     training = train(model, [batches] * 12)
-    after_training = evaluate(model, batches, Arithmetic(CPU), never)
+    after_training = evaluate(model, batches, DevicePolicy(CPU), never)
     assert training.epoch_losses[-1] < training.epoch_losses[0] / 2
     assert after_training.value("accuracy") > 0.9 > before.value("accuracy")
     assert training.steps == 24
@@ -128,11 +128,11 @@ def test_gradients_do_not_pile_up_from_step_to_step() -> None:
 
 def test_batch_normalisation_counts_training_batches_only() -> None:
     model, batches = small_model(), toy_batches([8, 8, 8])
-    evaluate(model, batches, Arithmetic(CPU), never)
+    evaluate(model, batches, DevicePolicy(CPU), never)
     assert int(model.state_dict()["extractor.1.num_batches_tracked"]) == 0
     train(model, [batches, batches])
     mean = model.state_dict()["extractor.1.running_mean"].clone()
-    evaluate(model, batches, Arithmetic(CPU), never)
+    evaluate(model, batches, DevicePolicy(CPU), never)
     assert int(model.state_dict()["extractor.1.num_batches_tracked"]) == 6
     assert torch.equal(model.state_dict()["extractor.1.running_mean"], mean)
 
@@ -161,7 +161,7 @@ def test_a_score_equals_the_plain_computation_over_all_examples() -> None:
     model, batches = small_model(), toy_batches([8, 8, 3])
     train(model, [batches])
     logits, labels = logits_of(model, batches)
-    score = evaluate(model, batches, Arithmetic(CPU), never)
+    score = evaluate(model, batches, DevicePolicy(CPU), never)
     assert score.loss == pytest.approx(float(cross_entropy(logits, labels)), abs=1e-6)
     assert score.value("accuracy") == float((logits.argmax(dim=1) == labels).double().mean())
     assert score.count == 19
@@ -171,8 +171,8 @@ def test_a_score_does_not_depend_on_the_size_of_batches_or_on_the_mode_of_the_mo
     model, batches = small_model(), toy_batches([12])
     images, labels = batches[0]
     single = [(images[i : i + 1], labels[i : i + 1]) for i in range(12)]
-    one = evaluate(model.eval(), batches, Arithmetic(CPU), never)
-    other = evaluate(model.train(), single, Arithmetic(CPU), never)
+    one = evaluate(model.eval(), batches, DevicePolicy(CPU), never)
+    other = evaluate(model.train(), single, DevicePolicy(CPU), never)
     assert (other.sums, other.count) == (one.sums, one.count)
     assert other.loss == pytest.approx(one.loss, abs=1e-6)
 
@@ -180,7 +180,7 @@ def test_a_score_does_not_depend_on_the_size_of_batches_or_on_the_mode_of_the_mo
 def test_a_loss_that_is_not_finite_is_a_value_and_no_error() -> None:
     model, batches = small_model(), toy_batches([4])
     nn.init.constant_(model.classifier.bias, float("nan"))
-    score = evaluate(model, batches, Arithmetic(CPU), never)
+    score = evaluate(model, batches, DevicePolicy(CPU), never)
     assert score.loss != score.loss
     assert isinstance(score, Score)
 
@@ -190,19 +190,19 @@ def test_evaluation_stops_within_one_batch_of_the_signal(batches_done: int) -> N
     model = small_model()
     forwards = count_forwards(model)
     with pytest.raises(Stopped):
-        evaluate(model, toy_batches([4] * 5), Arithmetic(CPU), after(batches_done))
+        evaluate(model, toy_batches([4] * 5), DevicePolicy(CPU), after(batches_done))
     assert len(forwards) == batches_done
 
 
-# --- arithmetic -------------------------------------------------------------------------------------
+# --- policy -------------------------------------------------------------------------------------
 
 
 def test_bfloat16_is_used_in_forward_passes_while_parameters_stay_float32() -> None:
     model, batches = small_model(), toy_batches([16, 16])
     dtypes: set[torch.dtype] = set()
     model.register_forward_hook(lambda module, inputs, output: dtypes.add(output.dtype))
-    training = train(model, [batches] * 12, arithmetic=Arithmetic(CPU, bfloat16=True))
-    score = evaluate(model, batches, Arithmetic(CPU, bfloat16=True), never)
+    training = train(model, [batches] * 12, policy=DevicePolicy(CPU, bfloat16=True))
+    score = evaluate(model, batches, DevicePolicy(CPU, bfloat16=True), never)
     assert dtypes == {torch.bfloat16}
     assert {value.dtype for value in model.parameters()} == {torch.float32}
     assert training.epoch_losses[-1] < training.epoch_losses[0] / 2
@@ -214,8 +214,8 @@ def test_channels_last_changes_the_layout_but_not_the_result_and_the_update_is_c
     updates = []
     for channels_last in (False, True):
         model = small_model()
-        arithmetic = Arithmetic(CPU, channels_last=channels_last)
-        train(model, [toy_batches([8, 8])], arithmetic=arithmetic)
+        policy = DevicePolicy(CPU, channels_last=channels_last)
+        train(model, [toy_batches([8, 8])], policy=policy)
         weight = model.extractor[0].weight
         assert weight.is_contiguous(memory_format=torch.channels_last) is channels_last
         updates.append(make_update(model.state_dict(), received))

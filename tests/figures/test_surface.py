@@ -17,7 +17,7 @@ from fdg_plugins.data import evaluation_batches, open_domain
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import build_model
 from fdg_plugins.storage import load_tensors, save_tensors
-from fdg_plugins.training.loop import Arithmetic, evaluate
+from fdg_plugins.training.loop import DevicePolicy, evaluate
 
 SOURCES = ("art_painting", "cartoon", "sketch")
 
@@ -40,7 +40,7 @@ def own_loss(run: Run, data_root: Path, file: str) -> tuple[float, float]:
     model.load_state_dict(load_tensors(run.folder / file))
     data = open_domain(data_root, "pacs", "photo", seed=0)
     batches = evaluation_batches(data, data.test, image_size=16, batch_size=5)
-    score = evaluate(model, batches, Arithmetic(torch.device("cpu")), lambda: False)
+    score = evaluate(model, batches, DevicePolicy(torch.device("cpu")), lambda: False)
     return score.loss, 1.0 - score.value("accuracy")
 
 

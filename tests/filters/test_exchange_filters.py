@@ -94,7 +94,7 @@ def learned(exchange: Exchange) -> Exchange:
 
 
 def test_what_the_exchange_sends_arrives_beside_the_model_which_is_unchanged(exchange: Exchange) -> None:
-    down = learned(exchange).down()
+    down = learned(exchange).broadcast()
     packed = ExchangeSendFilter().process(task_data(), server(exchange))
     arrived = ExchangeReceiveFilter().process(fobs.loads(fobs.dumps(packed)), FLContext())
     dxo = from_shareable(arrived)
@@ -147,9 +147,9 @@ def test_a_report_arrives_at_the_exchange_and_leaves_no_trace_on_the_update(exch
     size = sum(value.nbytes for value in REPORT.values())
     assert dxo.meta.keys() == {"NUM_STEPS_CURRENT_ROUND", META_CHECKED_REPORTS}
     assert (reports(dxo).refused, reports(dxo).num_bytes) == ({}, size)
-    assert exchange.down() == {}, "the filter changes nothing"
+    assert exchange.broadcast() == {}, "the filter changes nothing"
     exchange.finish({"photo": reports(dxo)["class_means"]})
-    assert exchange.down()["present"].tolist() == [True, False, True]
+    assert exchange.broadcast()["present"].tolist() == [True, False, True]
 
 
 def test_the_site_is_the_authenticated_one_whatever_the_message_says(exchange: Exchange) -> None:

@@ -25,7 +25,7 @@ from fdg_plugins.models import (
 from fdg_plugins.models.monai_networks import monai_definition
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.settings.families import dataset_protocol
-from fdg_plugins.training.loop import Arithmetic
+from fdg_plugins.training.loop import DevicePolicy
 
 DENSE = ("monai_unet", "monai_basic_unet", "monai_dynunet")
 NAMES = (*DENSE, "monai_densenet121")
@@ -93,10 +93,10 @@ def test_every_parameter_has_one_entry_and_a_copy_computes_the_same(name: str) -
 
 
 def test_volumes_have_a_memory_format_of_their_own() -> None:
-    arithmetic = Arithmetic(torch.device("cpu"), channels_last=True)
+    policy = DevicePolicy(torch.device("cpu"), channels_last=True)
     for dims, format_ in ((2, torch.channels_last), (3, torch.channels_last_3d)):
-        model = arithmetic.place(made(channels=2, dims=dims, norm="batch"))
-        images = arithmetic.images(torch.rand(2, 2, *[16] * dims))
+        model = policy.place(made(channels=2, dims=dims, norm="batch"))
+        images = policy.images(torch.rand(2, 2, *[16] * dims))
         assert images.is_contiguous(memory_format=format_)
         assert model(images).shape == (2, *[16] * dims, 2)
         weights = [value for value in model.parameters() if value.ndim == dims + 2 and value.shape[1] > 1]
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
 def test_the_vessels_have_the_protocol_of_segmentation() -> None:
     job = {"dataset": "vessels", "target": "drive", **dataset_protocol("vessels").protocol}
     protocol = make_plans(job, {}, {}, []).real.protocol
-    assert (protocol.task, protocol.model, protocol.norm, protocol.optimizer) == (
+    assert (protocol.task, protocol.model, protocol.normalization, protocol.optimizer) == (
         "segmentation", "monai_unet", "batch", "adam",
     )  # fmt: skip
     assert (protocol.momentum, protocol.image_size % NETWORKS.get(protocol.model).multiple) == (0.0, 0)
@@ -164,8 +164,8 @@ def test_the_vessels_have_the_protocol_of_segmentation() -> None:
     ("job", "message"),
     [
         (
-            {"model": "resnet18", "norm": "batch"},
-            "norm (FDG_NORM) is 'batch', expected 'default': model 'resnet18' has ",
+            {"model": "resnet18", "normalization": "batch"},
+            "normalization (FDG_NORMALIZATION) is 'batch', expected 'default': model 'resnet18' has ",
         ),
         (
             {"model": "monai_unet"},

@@ -6,7 +6,7 @@ from objective_batches import Batch
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective, LocalObjective
-from fdg_plugins.training.loop import Arithmetic, LocalTraining, train_locally
+from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
 
 
 def train_steps(
@@ -20,8 +20,8 @@ def train_steps(
 ) -> LocalTraining:
     """Train ``model`` in place with SGD, one pass over each of ``epochs``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
-    arithmetic = Arithmetic(torch.device("cpu"))
-    return train_locally(model, objective, epochs, optimizer, arithmetic, lambda: False, lambda epoch, loss: None)
+    policy = DevicePolicy(torch.device("cpu"))
+    return train_locally(model, objective, epochs, optimizer, policy, lambda: False, lambda epoch, loss: None)
 
 
 def plain(model: ExtractorClassifier) -> LocalObjective:

@@ -78,7 +78,7 @@ def after_a_round(objective: Objective) -> Sent:
     of_round = ReportRound(exchange, state)
     of_round.accept("photo", report, trained.update)
     of_round.finish(["photo"])
-    return Sent(exchange.down(), local.memory(trained))
+    return Sent(exchange.broadcast(), local.memory(trained))
 
 
 def trained_both_ways(spec: dict[str, Any], backend: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

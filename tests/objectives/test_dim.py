@@ -69,7 +69,7 @@ def test_with_two_layers_the_insight_is_that_of_the_last() -> None:
     of_round.accept("a", report, {"classifier.2.weight": torch.zeros_like(model.last_layer.weight)})
     of_round.finish(["a"])
     assert report["class_means"].shape == (CLASSES, 64)
-    assert exchange.down()["insight"].shape == (CLASSES, 64, CLASSES)
+    assert exchange.broadcast()["insight"].shape == (CLASSES, 64, CLASSES)
 
 
 # --- the report ---
@@ -133,7 +133,7 @@ def run_round(exchange: InsightExchange, sites: dict[str, Site]) -> dict[str, to
     for name, site in sites.items():
         of_round.accept(name, site.report(), {WEIGHT: site.moved})
     of_round.finish(sites)
-    return exchange.down()
+    return exchange.broadcast()
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -186,7 +186,7 @@ def test_numbers_of_samples_do_not_weigh() -> None:
         of_round.accept("a", other, {WEIGHT: small.moved})
         of_round.accept("b", Site(2, [1, 1, 1]).report(), {WEIGHT: Site(2, [1, 1, 1]).moved})
         of_round.finish(["a", "b"])
-    assert torch.equal(first.down()["insight"], second.down()["insight"])
+    assert torch.equal(first.broadcast()["insight"], second.broadcast()["insight"])
 
 
 def test_the_weights_are_those_of_the_round_and_not_of_the_last_one() -> None:
@@ -196,7 +196,7 @@ def test_the_weights_are_those_of_the_round_and_not_of_the_last_one() -> None:
     of_round.accept("a", site.report(), {WEIGHT: site.moved})
     of_round.finish(["a"])
     expected = torch.stack([insight_matrix(mean[None], site.moved)[0] for mean in site.report()["class_means"]])
-    torch.testing.assert_close(exchange.down()["insight"], expected)
+    torch.testing.assert_close(exchange.broadcast()["insight"], expected)
 
 
 def test_a_site_at_the_global_insight_has_no_penalty(linear_model: ExtractorClassifier) -> None:
@@ -209,7 +209,7 @@ def test_a_site_at_the_global_insight_has_no_penalty(linear_model: ExtractorClas
     of_round.accept("a", report, {WEIGHT: torch.zeros_like(linear_model.last_layer.weight)})
     of_round.finish(["a"])
     linear_model.eval()
-    loss = objective.local(exchange.down(), linear_model).loss(linear_model, images, labels)
+    loss = objective.local(exchange.broadcast(), linear_model).loss(linear_model, images, labels)
     torch.testing.assert_close(loss, cross_entropy(linear_model(images), labels), rtol=1e-6, atol=1e-6)
 
 

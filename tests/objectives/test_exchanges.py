@@ -72,7 +72,7 @@ def play(exchange: Exchange, kind: Kind, *rounds: list[int]) -> dict[str, torch.
         for seed in sites:
             of_round.accept(f"site-{seed}", kind.report(seed), update_of(seed))
         of_round.finish(f"site-{seed}" for seed in sites)
-    return exchange.down()
+    return exchange.broadcast()
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -85,9 +85,9 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 @EVERY
 def test_before_the_first_reports_there_is_nothing_to_send(kind: Kind) -> None:
     exchange = kind.make()
-    assert exchange.down() == exchange.tensors() == {}
+    assert exchange.broadcast() == exchange.tensors() == {}
     exchange.begin_round(GLOBAL)
-    assert exchange.down() == {}
+    assert exchange.broadcast() == {}
 
 
 @EVERY
@@ -103,7 +103,7 @@ def test_a_round_without_reports_leaves_what_was_learned(kind: Kind) -> None:
     assert same(play(exchange, kind, []), before)
     of_round = ReportRound(exchange, GLOBAL)
     of_round.finish(["site-0", "site-1"])  # sites of the round whose reports never came
-    assert same(exchange.down(), before)
+    assert same(exchange.broadcast(), before)
 
 
 @EVERY
@@ -113,18 +113,18 @@ def test_only_the_reports_that_are_handed_over_count(kind: Kind) -> None:
     for seed in (0, 1, 2):
         of_round.accept(f"site-{seed}", kind.report(seed), update_of(seed))
     of_round.finish(["site-1", "site-7"])
-    assert same(exchange.down(), play(kind.make(), kind, [1]))
+    assert same(exchange.broadcast(), play(kind.make(), kind, [1]))
 
 
 @EVERY
 def test_reading_a_report_changes_nothing(kind: Kind) -> None:
     exchange = kind.make()
     play(exchange, kind, [0])
-    before = (exchange.state(), exchange.down())
+    before = (exchange.state(), exchange.broadcast())
     exchange.begin_round(GLOBAL)
     exchange.read("site-1", kind.report(1), update_of(1))
     assert exchange.state() == before[0]
-    assert same(exchange.down(), before[1])
+    assert same(exchange.broadcast(), before[1])
     exchange.finish({})
     assert same(play(exchange, kind, [2]), play(kind.make(), kind, [0], [2]))
 
@@ -151,7 +151,7 @@ def test_what_was_sent_does_not_change_with_later_rounds_nor_with_the_tensors_of
     for value in report.values():
         value.zero_()
     of_round.finish(["site-0"])
-    assert same(exchange.down(), play(kind.make(), kind, [0]))
+    assert same(exchange.broadcast(), play(kind.make(), kind, [0]))
 
 
 @EVERY
@@ -166,7 +166,7 @@ def test_arrays_and_other_floating_types_are_read(kind: Kind, dtype: Any) -> Non
         of_round = ReportRound(exchange, GLOBAL)
         of_round.accept("a", sent, {name: value.numpy() for name, value in UPDATE.items()})  # type: ignore[misc]
         of_round.finish(["a"])
-        results.append(exchange.down())
+        results.append(exchange.broadcast())
     assert same(*results)
     assert all(value.dtype in (torch.float32, torch.bool) for value in results[0].values())
 
@@ -189,7 +189,7 @@ def test_references_of_disk_offload_are_loaded(kind: Kind) -> None:
         of_round.accept("site-0", {name: Reference(None) for name in sent}, update_of(0))
     of_round.accept("site-0", sent, update_of(0))
     of_round.finish(["site-0"])
-    assert same(exchange.down(), play(kind.make(), kind, [0]))
+    assert same(exchange.broadcast(), play(kind.make(), kind, [0]))
 
 
 # --- what survives ---
@@ -205,7 +205,7 @@ def test_a_run_resumed_from_its_state_is_the_unbroken_run(kind: Kind, stops: int
     tensors = {name: value.clone() for name, value in broken.tensors().items()}
     resumed = kind.make()
     resumed.restore(state, tensors)
-    assert same(resumed.down(), broken.down())
+    assert same(resumed.broadcast(), broken.broadcast())
     assert same(play(resumed, kind, *rounds[stops:]), play(kind.make(), kind, *rounds))
 
 
@@ -218,10 +218,10 @@ def test_a_run_resumed_from_its_state_is_the_unbroken_run(kind: Kind, stops: int
 def test_a_state_of_another_version_or_method_is_refused(kind: Kind, change: dict[str, Any], field: str) -> None:
     exchange = kind.make()
     play(exchange, kind, [0])
-    before = exchange.down()
+    before = exchange.broadcast()
     with pytest.raises(SettingsError, match=rf"^state of the exchange: '{field}' is .*, expected .*\.$"):
         exchange.restore({**exchange.state(), **change}, exchange.tensors())
-    assert same(exchange.down(), before)
+    assert same(exchange.broadcast(), before)
 
 
 @EVERY
@@ -358,7 +358,7 @@ def test_a_malformed_report_is_refused_by_site_and_field_and_leaves_no_trace(
         of_round.accept("site-3", damage(kind.report(3)), update_of(3))
     assert "\n" not in str(caught.value)
     of_round.finish(["site-1", "site-3"])
-    assert same(exchange.down(), play(kind.make(), kind, [0], [1]))
+    assert same(exchange.broadcast(), play(kind.make(), kind, [0], [1]))
 
 
 UPDATES = [
@@ -381,7 +381,7 @@ def test_class_means_need_the_weights_that_they_were_made_with(name: str, update
     with pytest.raises(ContributionError, match=f"^site b: {message}"):
         of_round.accept("b", {MEANS: torch.full((Y, D), 1e3), COUNTS: torch.ones(Y, dtype=torch.int64)}, update)
     of_round.finish(["b"])
-    assert exchange.down() == {}
+    assert exchange.broadcast() == {}
 
 
 @EVERY
@@ -404,7 +404,7 @@ def test_what_is_accepted_never_makes_what_is_sent_infinite(kind: Kind, scale: f
             report = {n: v * scale if v.is_floating_point() else v for n, v in kind.report(seed).items()}
             of_round.accept(f"site-{seed}", report, update_of(seed))
         of_round.finish(["site-0", "site-1", "site-2"])
-    assert all(bool(value.isfinite().all()) for value in exchange.down().values())
+    assert all(bool(value.isfinite().all()) for value in exchange.broadcast().values())
 
 
 # --- anything at all ---
@@ -453,7 +453,7 @@ def test_junk_is_accepted_or_refused_with_a_sentence_and_never_anything_else(
         refusal = str(error)
     of_round.finish(["site-0", "site-1"])
     if refusal is None:
-        assert all(bool(value.isfinite().all()) for value in exchange.down().values())
+        assert all(bool(value.isfinite().all()) for value in exchange.broadcast().values())
     else:
         assert refusal.startswith("site site-1: ")
-        assert same(exchange.down(), play(kind.make(), kind, [0]))
+        assert same(exchange.broadcast(), play(kind.make(), kind, [0]))

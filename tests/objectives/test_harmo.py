@@ -21,7 +21,7 @@ from fdg_plugins.objectives import ERMObjective
 from fdg_plugins.objectives.fedsam import FedSAMObjective
 from fdg_plugins.objectives.harmofl import HarmoFLObjective
 from fdg_plugins.training.global_model import GlobalModel
-from fdg_plugins.training.loop import Arithmetic, evaluate
+from fdg_plugins.training.loop import DevicePolicy, evaluate
 from fdg_plugins.training.session import make_update
 
 AMPLITUDE = "normalization.amplitude"
@@ -228,7 +228,7 @@ def test_an_unseen_domain_is_judged_with_the_spectrum_of_the_others_and_leaves_n
     kept = made.normalization.amplitude.clone()
     # Every channel of both has a mean above zero, which the normalization makes one: a shift is not seen.
     shifted = [brighter(batches, by) for by in (2.0, 5.0)]
-    scores = [evaluate(made, images, Arithmetic(torch.device("cpu")), lambda: False) for images in shifted]
+    scores = [evaluate(made, images, DevicePolicy(torch.device("cpu")), lambda: False) for images in shifted]
     assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-4)
     assert scores[0].sums == scores[1].sums
     assert torch.equal(made.normalization.amplitude, kept)

@@ -131,13 +131,13 @@ def run_round(exchange: GradientExchange, gradients: dict[str, list[float]]) -> 
     for site, gradient in gradients.items():
         of_round.accept(site, {"gradient/classifier.weight": torch.tensor(gradient)}, None)
     of_round.finish(gradients)
-    return exchange.down()["gradient/classifier.weight"].tolist()
+    return exchange.broadcast()["gradient/classifier.weight"].tolist()
 
 
 def test_the_moving_average_by_hand() -> None:
     # v = 0.75, from zero: 0.25 * mean((4, 0), (0, 8)) = (0.5, 1); then 0.75 * (0.5, 1) + 0.25 * (4, 4).
     exchange = exchange_of(0.75)
-    assert exchange.down() == {}
+    assert exchange.broadcast() == {}
     assert run_round(exchange, {"b": [0.0, 8.0], "a": [4.0, 0.0]}) == [0.5, 1.0]
     assert run_round(exchange, {"c": [4.0, 4.0]}) == [1.375, 1.75]
 
@@ -174,7 +174,7 @@ def test_one_site_without_memory_has_no_penalty_at_the_first_full_batch_step(
     of_round.accept("a", objective.report_received(model, see(model, batches), CLASSES), None)
     of_round.finish(["a"])
     model.eval()
-    loss = objective.local(exchange.down(), model).loss(model, images, labels)
+    loss = objective.local(exchange.broadcast(), model).loss(model, images, labels)
     torch.testing.assert_close(loss, cross_entropy(model(images), labels))
 
 

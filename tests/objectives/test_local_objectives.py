@@ -36,7 +36,7 @@ def received(objective: Objective, model: ExtractorClassifier, seed: int = 7) ->
     of_round = ReportRound(exchange, model.state_dict())
     of_round.accept("other", report, {name: 0.1 * value for name, value in model.named_parameters()})
     of_round.finish(["other"])
-    return exchange.down()
+    return exchange.broadcast()
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

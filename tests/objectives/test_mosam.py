@@ -68,7 +68,7 @@ def play(exchange: Exchange, *rounds: dict[str, tuple[float, dict[str, torch.Ten
         for site, (length, update) in sites.items():
             of_round.accept(site, report_of(length), update)
         of_round.finish(sites)
-    return exchange.down()
+    return exchange.broadcast()
 
 
 TWO = {"a": (0.5, update_of(-1.0, 2.0, 0.0)), "b": (2.0, update_of(-4.0, 0.0, 1.0))}
@@ -105,13 +105,13 @@ def test_of_one_site_and_one_plain_step_m_is_its_gradient(model: ExtractorClassi
     of_round.accept("a", report_of(RATE), update)
     of_round.finish(["a"])
     for name, parameter in reference.named_parameters():
-        torch.testing.assert_close(exchange.down()[name], parameter.grad, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(exchange.broadcast()[name], parameter.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_the_first_round_sends_nothing_and_only_the_last_one_is_remembered() -> None:
     exchange = MomentumExchange(SHAPES)
     exchange.begin_round(GLOBAL)
-    assert exchange.down() == {}
+    assert exchange.broadcast() == {}
     later = {"c": (1.0, update_of(3.0, 1.0, 1.0))}
     assert same(play(exchange, TWO, later), play(MomentumExchange(SHAPES), later))
 
@@ -148,7 +148,7 @@ def test_a_run_resumed_from_its_state_is_the_unbroken_run() -> None:
     down = play(broken, TWO)
     resumed = MomentumExchange(SHAPES)
     resumed.restore(json.loads(json.dumps(broken.state())), broken.tensors())
-    assert same(resumed.down(), down)
+    assert same(resumed.broadcast(), down)
     assert same(play(resumed, {}), down)
     with pytest.raises(SettingsError, match="state of the exchange: 'b' is missing, expected b, w"):
         resumed.restore({**broken.state(), "tensors": ["w"]}, {"w": down["w"]})
@@ -198,7 +198,7 @@ def test_what_is_no_step_length_or_no_update_is_refused_by_site_and_does_not_cou
         of_round.accept("a", report, update)
     of_round.accept("b", report_of(1.0), GOOD)
     of_round.finish(["a", "b"])
-    assert same(exchange.down(), play(MomentumExchange(SHAPES), {"b": (1.0, GOOD)}))
+    assert same(exchange.broadcast(), play(MomentumExchange(SHAPES), {"b": (1.0, GOOD)}))
 
 
 def test_arrays_are_as_good_as_tensors_at_the_server() -> None:
@@ -208,7 +208,7 @@ def test_arrays_are_as_good_as_tensors_at_the_server() -> None:
         arrays: Any = {name: value.numpy() for name, value in update.items()}
         of_round.accept(site, {"step_length": torch.tensor([length]).numpy()}, arrays)
     of_round.finish(TWO)
-    assert same(exchange.down(), play(MomentumExchange(SHAPES), TWO))
+    assert same(exchange.broadcast(), play(MomentumExchange(SHAPES), TWO))
 
 
 # --- the step ---
@@ -296,7 +296,7 @@ def test_with_one_site_and_one_full_batch_step_the_direction_is_an_exponential_a
         average = {name: beta * gradients[name] + (1 - beta) * old for name, old in average.items()}
 
         of_round = ReportRound(exchange, before)
-        local = objective.local(exchange.down(), model, SiteRound("a", number, learning_rate=RATE))
+        local = objective.local(exchange.broadcast(), model, SiteRound("a", number, learning_rate=RATE))
         training = train_steps(model, local, [[(images, labels)]], lr=RATE, momentum=0.0, weight_decay=0.0)
         update = make_update(model.state_dict(), before)
         of_round.accept("a", local.report(Trained(update, training.steps, training.steps)), update)

@@ -95,7 +95,7 @@ class Federation:
         """Run one round in which each site takes its number of steps; return the local models."""
         received = copy_of(self.model)
         of_round = ReportRound(self.exchange, received)
-        updates, down = {}, self.exchange.down()
+        updates, down = {}, self.exchange.broadcast()
         for site, count in steps.items():
             local, trained = self.train(site, count, down)
             updates[site] = trained.update
@@ -140,7 +140,7 @@ def test_after_every_round_c_is_the_mean_over_all_sites_whoever_took_however_man
     federation = Federation(momentum=momentum)
     for steps in ROUNDS:
         federation.play(steps)
-        torch.testing.assert_close(federation.exchange.down(), federation.mean_of_sites(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(federation.exchange.broadcast(), federation.mean_of_sites(), rtol=1e-5, atol=1e-6)
 
 
 def test_with_one_full_batch_step_all_sites_coincide_from_the_second_round_on() -> None:
@@ -178,7 +178,7 @@ def test_the_fixed_point_of_fedavg_is_another() -> None:
     federation = Federation(quadratics(CURVATURES), corrects=False)
     for _ in range(30):
         federation.play(STEPS)
-    assert federation.exchange.down() == {}
+    assert federation.exchange.broadcast() == {}
     assert not torch.allclose(federation.model.state_dict()[WEIGHT], optimum_of_the_mean_loss()[WEIGHT], atol=0.1)
 
 
@@ -189,11 +189,11 @@ def test_two_sites_by_hand() -> None:
     federation = Federation({"a": Quadratic(constant(-1.0)), "b": Quadratic(constant(-3.0))})
     federation.play({"a": 1, "b": 1})
     torch.testing.assert_close(federation.memories, {"a": constant(1.0), "b": constant(3.0)})
-    torch.testing.assert_close(federation.exchange.down(), constant(2.0))
+    torch.testing.assert_close(federation.exchange.broadcast(), constant(2.0))
     local = federation.play({"a": 1})
     torch.testing.assert_close(local["a"], constant(-0.38))
     torch.testing.assert_close(federation.memories["a"], constant(0.8))
-    torch.testing.assert_close(federation.exchange.down(), constant(1.9))
+    torch.testing.assert_close(federation.exchange.broadcast(), constant(1.9))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -295,7 +295,7 @@ def test_a_site_that_was_away_finds_its_control_and_a_repeated_round_begins_as_i
     write_memory(tmp_path, 0, federation.memories["photo"])
     federation.play({"art": 2})
     federation.memories["photo"] = read_memory(tmp_path, 2)
-    down, received = federation.exchange.down(), copy_of(federation.model)
+    down, received = federation.exchange.broadcast(), copy_of(federation.model)
     local, trained = federation.train("photo", 4, down)
     write_memory(tmp_path, 2, local.memory(trained))
     federation.model.load_state_dict(received)
@@ -310,7 +310,7 @@ def test_a_round_that_the_server_refuses_for_its_numbers_leaves_the_sites_contro
     federation = Federation()
     federation.play({"photo": 3, "art": 2})
     own = federation.memories["photo"]
-    local = SCAFFOLDObjective().local(federation.exchange.down(), tiny_model(), SiteRound(memory=own))
+    local = SCAFFOLDObjective().local(federation.exchange.broadcast(), tiny_model(), SiteRound(memory=own))
     trained = Trained({**constant(0.0), BIAS: torch.tensor([0.0, value])}, 1, 1.0)
     assert same(local.memory(trained), own)
     of_round = ReportRound(federation.exchange, {})
@@ -321,9 +321,9 @@ def test_a_round_that_the_server_refuses_for_its_numbers_leaves_the_sites_contro
 def test_a_report_that_does_not_count_has_moved_the_sites_control_and_not_c() -> None:
     federation = Federation()
     federation.play(dict.fromkeys(SITES, 2))
-    before = copy.deepcopy((federation.exchange.down(), federation.memories["photo"]))
+    before = copy.deepcopy((federation.exchange.broadcast(), federation.memories["photo"]))
     federation.play({"photo": 3}, refused=("photo",))
-    c, mean, moved = federation.exchange.down(), federation.mean_of_sites(), federation.memories["photo"]
+    c, mean, moved = federation.exchange.broadcast(), federation.mean_of_sites(), federation.memories["photo"]
     assert same(c, before[0])
     for name in SHAPES:
         torch.testing.assert_close(mean[name] - c[name], (moved[name] - before[1][name]) / 4, rtol=1e-4, atol=1e-6)
@@ -340,12 +340,12 @@ def play(exchange: Exchange, *rounds: tuple[int, ...]) -> Tensors:
         for seed in seeds:
             of_round.accept(f"site-{seed}", tensors_of(seed), None)
         of_round.finish(f"site-{seed}" for seed in seeds)
-    return exchange.down()
+    return exchange.broadcast()
 
 
 def test_changes_add_up_over_all_sites_and_not_over_those_of_the_round() -> None:
     exchange = ControlExchange(SHAPES, 4)
-    assert exchange.down() == {}
+    assert exchange.broadcast() == {}
     for name, value in play(exchange, (0, 30), (60,)).items():
         expected = sum(tensors_of(seed)[name] for seed in (0, 30, 60)) / 4
         torch.testing.assert_close(value, expected)

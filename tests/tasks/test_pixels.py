@@ -24,10 +24,10 @@ from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS, ScoreKind, Sum, Task
 from fdg_plugins.tasks.task import Stratified
-from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
 from fdg_plugins.training.session import evaluation_of
 
-CPU = Arithmetic(torch.device("cpu"))
+CPU = DevicePolicy(torch.device("cpu"))
 SIZE, CLASSES = 6, 2
 OVERLAP = ScoreKind("overlap", "Overlap")
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -131,7 +131,7 @@ def test_methods_train_it_and_it_is_learned(name: str) -> None:
             exchange.begin_round(model.state_dict())
             update = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
             exchange.finish({"a": exchange.read("a", report, update)})
-            exchanged = exchange.down()
+            exchanged = exchange.broadcast()
             assert exchanged
         local = objective.local(exchanged, model, SiteRound("a", number, task=TASK))
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)

@@ -25,9 +25,9 @@ from fdg_plugins.plans.plans import Plan, Plans
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION
 from fdg_plugins.training.judging import report_and_judge
-from fdg_plugins.training.loop import Arithmetic, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
 
-CPU = Arithmetic(torch.device("cpu"))
+CPU = DevicePolicy(torch.device("cpu"))
 CLASSES, FEATURES = 3, 4
 SMOOTH = 1e-5
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -210,7 +210,7 @@ def round_of(name: str, settings: dict[str, Any], data: list[Batch], dims: int =
         exchange.begin_round(model.state_dict())
         update = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
         exchange.finish({"a": exchange.read("a", report, update)})
-        received = exchange.down()
+        received = exchange.broadcast()
     before = evaluate(model, data, CPU, lambda: False, SEGMENTATION)
     local = objective.local(received, model, SiteRound("a", 0, learning_rate=0.1, task=SEGMENTATION))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -18,8 +18,8 @@ from torch.nn.functional import mse_loss
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import Exchange, LocalObjective, Objective, Seen, SiteFacts
-from fdg_plugins.objectives.exchange import Reader, Tensors
+from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, Objective, SiteFacts
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import SiteRound, evaluating, to_report
 from fdg_plugins.tasks import Task
 from fdg_plugins.values import check_number
@@ -50,12 +50,12 @@ class FedProtoObjective(Objective):
         if not received or self.strength == 0:
             none = weight.new_zeros(len(weight)).bool()
             return LocalPrototypes(0.0, weight.new_zeros(weight.shape), none, site.task)
-        found = read_prototypes(Reader("sent for objective 'proto'", SettingsError), received, *weight.shape)
+        found = read_prototypes(PayloadValidator("sent for objective 'proto'", SettingsError), received, *weight.shape)
         prototypes, present = (found[name].to(weight.device) for name in (PROTOTYPES, PRESENT))
         return LocalPrototypes(self.strength, prototypes, present, site.task)
 
     def report_trained(
-        self, model: ExtractorClassifier, seen: Iterable[Seen], num_classes: int
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return mean features ``[K, D]`` of the classes that the site has, in their order, and counts ``[Y]``."""
         weight = model.last_layer.weight
@@ -113,16 +113,16 @@ class PrototypeExchange(Exchange):
         return {"num_classes": self.num_classes, "feature_size": self.feature_size}
 
     def read_report(
-        self, reader: Reader, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteMeans:
         """Return a site's means; refuse counts that its census does not allow."""
-        sent = reader.fields(report, (MEANS, COUNTS))
-        counts = reader.counts(COUNTS, sent[COUNTS], self.num_classes)
+        sent = validator.fields(report, (MEANS, COUNTS))
+        counts = validator.counts(COUNTS, sent[COUNTS], self.num_classes)
         if facts is not None and bool((counts > torch.tensor(facts.class_counts)).any()):
-            reader.refuse(f"{COUNTS!r} has more images of a class than the site counted in the census")
+            validator.refuse(f"{COUNTS!r} has more images of a class than the site counted in the census")
         held = counts > 0
         means = torch.zeros(self.num_classes, self.feature_size)
-        means[held] = reader.numbers(MEANS, sent[MEANS], (int(held.sum()), self.feature_size))
+        means[held] = validator.numbers(MEANS, sent[MEANS], (int(held.sum()), self.feature_size))
         return SiteMeans(means, counts)
 
     def sizes(self, report: SiteMeans) -> dict[str, float]:
@@ -139,15 +139,17 @@ class PrototypeExchange(Exchange):
         prototypes[seen] = ((counts[:, :, None] * means).sum(dim=0)[seen] / totals[seen, None]).float()
         return {PROTOTYPES: prototypes, PRESENT: seen | self._learned.get(PRESENT, torch.zeros_like(seen))}
 
-    def read_learned(self, reader: Reader, tensors: Any) -> dict[str, torch.Tensor]:
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return the prototypes as they were learned."""
-        return read_prototypes(reader, tensors, self.num_classes, self.feature_size)
+        return read_prototypes(validator, tensors, self.num_classes, self.feature_size)
 
 
-def read_prototypes(reader: Reader, tensors: Any, num_classes: int, feature_size: int) -> dict[str, torch.Tensor]:
+def read_prototypes(
+    validator: PayloadValidator, tensors: Any, num_classes: int, feature_size: int
+) -> dict[str, torch.Tensor]:
     """Return prototypes ``[Y, D]`` and which of them there are ``[Y]``; refuse what does not fit."""
-    found = reader.fields(tensors, (PROTOTYPES, PRESENT))
+    found = validator.fields(tensors, (PROTOTYPES, PRESENT))
     return {
-        PROTOTYPES: reader.numbers(PROTOTYPES, found[PROTOTYPES], (num_classes, feature_size)),
-        PRESENT: reader.flags(PRESENT, found[PRESENT], num_classes),
+        PROTOTYPES: validator.numbers(PROTOTYPES, found[PROTOTYPES], (num_classes, feature_size)),
+        PRESENT: validator.flags(PRESENT, found[PRESENT], num_classes),
     }

@@ -20,7 +20,7 @@ from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.models import ExtractorClassifier, parameter_kinds
 from fdg_plugins.tasks import TASKS, Score
-from fdg_plugins.training.loop import Arithmetic, evaluate
+from fdg_plugins.training.loop import DevicePolicy, evaluate
 
 GLOBAL = "global model"
 MARGIN = 0.25  # beyond the outermost models on each side, as a fraction of the larger extent
@@ -87,14 +87,14 @@ class Judge:
     def __init__(self, run: Run, batches: Batches) -> None:
         self._task = TASKS.get(run.record.protocol.task)
         self._size = run.record.protocol.image_size
-        self._arithmetic = Arithmetic(device())
-        self._batches = [(self._arithmetic.images(images), labels) for images, labels in batches]
-        self.model: ExtractorClassifier = self._arithmetic.place(empty_model(run))
+        self._policy = DevicePolicy(device())
+        self._batches = [(self._policy.images(images), labels) for images, labels in batches]
+        self.model: ExtractorClassifier = self._policy.place(empty_model(run))
 
     def __call__(self, state: State) -> Score:
         """Return the score of the model with these parameters and buffers."""
         self.model.load_state_dict(dict(state))
-        return evaluate(self.model, self._batches, self._arithmetic, lambda: False, self._task, self._size)
+        return evaluate(self.model, self._batches, self._policy, lambda: False, self._task, self._size)
 
     def judged(self, state: State) -> "Judged":
         """Return loss and error of the model with these parameters and buffers."""
