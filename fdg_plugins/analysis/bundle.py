@@ -87,7 +87,9 @@ def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
     preset = preset_of(protocol.preset, spec)
     # MONAI registers the blocks of its DynUNet twice; our state dict has each parameter once.
     strict = protocol.model != "monai_dynunet"
-    path, arguments = monai_definition(protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.normalization)
+    path, arguments = monai_definition(
+        protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.normalization
+    )
     return {
         "imports": ["$import glob", "$import monai", "$import numpy as np", "$import torch"],
         "bundle_root": ".",

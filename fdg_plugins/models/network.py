@@ -32,8 +32,8 @@ class Network:
         build: function that returns the module, with random parameters and on the CPU, or its path
             ``"package.module:function"``. It is called with those of these arguments that it has: ``num_classes``;
             ``channels`` of the images, if the record has no number of its own; ``dims``, 2 for images and 3 for
-            volumes; ``norm``, the protocol's ``normalization``, unless it is ``"default"`` and the argument has a default. A
-            required argument of another name receives the number of classes.
+            volumes; ``norm``, the protocol's ``normalization``, unless it is ``"default"`` and the argument has a
+            default. A required argument of another name receives the number of classes.
         head: dotted name of the linear layer that computes the logits, as in ``named_modules()``: ``"fc"``,
             ``"classifier.6"``; default: the last linear layer in the order of the modules.
         features: ``D``, for a module without a head that already returns features.

@@ -90,7 +90,8 @@ def _check_settings_of(network: Network, protocol: Protocol) -> None:
         )
     if protocol.normalization != "default" and "norm" not in network.arguments:
         raise SettingsError(
-            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected 'default': model {protocol.model!r} has only its own."
+            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected 'default': model "
+            f"{protocol.model!r} has only its own."
         )
 
 

@@ -74,9 +74,9 @@ def reply(domain: str, dataset: str) -> CensusReply:
 
 def finished_run(folder: Path, dataset: str = "vessels", **changes: Any) -> ExtractorClassifier:
     """Write the record and the model of a finished run to ``folder``; return the model."""
-    settings = {"task": "segmentation", "model": "monai_unet", "normalization": "instance", "image_size": SIDE, "seed": 3}
+    settings = {"task": "segmentation", "model": "monai_unet", "normalization": "instance", "seed": 3}
     target, *sources = DATASETS.get(dataset).domains
-    protocol = Protocol(**{"dataset": dataset, "target": target, **settings, **changes})
+    protocol = Protocol(**{"dataset": dataset, "target": target, "image_size": SIDE, **settings, **changes})
     record = RunRecord(
         stand_in=False,
         data="drawn",
