@@ -10,8 +10,9 @@ from fdg_plugins.analysis.figures.drawing.bars import draw_bars
 from fdg_plugins.analysis.figures.drawing.canvas import FORMATS, render
 from fdg_plugins.analysis.figures.drawing.contours import draw_surface
 from fdg_plugins.analysis.figures.drawing.lines import draw_chart
+from fdg_plugins.analysis.figures.drawing.masks import draw_overlays
 from fdg_plugins.analysis.figures.drawing.points import draw_scatter
-from fdg_plugins.analysis.figures.picture import Bars, Chart, Picture, Scatter, Surface
+from fdg_plugins.analysis.figures.picture import Bars, Chart, Overlays, Picture, Scatter, Surface
 
 __all__ = ["FORMATS", "draw", "render"]
 
@@ -27,4 +28,6 @@ def draw(picture: Picture) -> Figure:
             return draw_surface(picture)
         case Scatter():
             return draw_scatter(picture)
+        case Overlays():
+            return draw_overlays(picture)
     raise TypeError(f"there is no drawing for a {type(picture).__name__}.")
