@@ -305,7 +305,8 @@ def test_an_image_is_shown_as_it_is_and_below_with_the_colours_of_the_outcomes_t
     above, below = figure.axes[:3], figure.axes[3:]
     assert [axes.get_title() for axes in above] == [image.label for image in picture.shown]
     (legend,) = figure.legends
-    named = {text.get_text(): patch.get_facecolor()[:3] for text, patch in zip(legend.texts, legend.get_patches())}
+    patches = legend.get_patches()
+    named = {text.get_text(): patch.get_facecolor()[:3] for text, patch in zip(legend.texts, patches, strict=True)}
     assert list(named) == ["true positive", "false positive", "missed"]
     for image, plain, painted in zip(picture.shown, above, below, strict=True):
         np.testing.assert_array_equal(plain.images[0].get_array(), image.pixels)
@@ -321,9 +322,7 @@ def test_an_image_is_shown_as_it_is_and_below_with_the_colours_of_the_outcomes_t
 
 def test_outcomes_differ_in_brightness_from_each_other_and_from_the_image_below() -> None:
     colours = [*(to_rgb(colour) for _, colour in OUTCOMES.values()), (DIMMED,) * 3]
-    linear = [
-        np.where(np.array(colour) <= 0.04045, 0.0, ((np.array(colour) + 0.055) / 1.055) ** 2.4) for colour in colours
-    ]
+    linear = [((np.array(colour) + 0.055) / 1.055) ** 2.4 for colour in colours]  # of sRGB
     brightness = sorted(float(colour @ (0.2126, 0.7152, 0.0722)) + 0.05 for colour in linear)
     assert all(brighter / darker > 1.4 for darker, brighter in itertools.pairwise(brightness))  # contrast as in WCAG
 
