@@ -174,7 +174,7 @@ def test_the_scores_of_all_images_are_those_of_a_loop_over_pixels(picture: Overl
         assert image.hausdorff95 == pytest.approx(hausdorff95(found == 1, truth == 1))
     assert len({image.dice for image in picture.images}) == IMAGES
     assert picture.images[-1].dice == 0.0  # no vessel there, but some found
-    assert picture.unit == "pixels as evaluated"
+    assert picture.unit == "pixels"
 
 
 def test_the_best_the_median_and_the_worst_are_shown_with_the_outcome_of_each_pixel(
@@ -200,7 +200,7 @@ def test_the_caption_names_domain_method_rule_round_images_and_distances(picture
     assert picture.title == "Segmentation of the held-out domain drive, FedAvg"
     assert picture.caption.endswith(
         "one seed (0); FedAvg; 5 images of the held-out domain drive; global model after round 0, "
-        f"selection: source validation, mean; HD95 {listed} pixels as evaluated"
+        f"selection: source validation, mean; HD95 {listed} pixels"
     )
 
 

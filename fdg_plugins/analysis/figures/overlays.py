@@ -24,7 +24,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.tasks import SEGMENTATION
 from fdg_plugins.tasks.segmentation import DICE
 
-PIXELS, MILLIMETRES = "pixels as evaluated", "mm"
+PIXELS, MILLIMETRES = "pixels", "mm"  # of the image as evaluated
 SPREAD = (1.0, 99.0)  # percentiles of intensities that are not in [0, 1], displayed as black and white
 
 
