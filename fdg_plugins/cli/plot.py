@@ -48,8 +48,8 @@ def plot(
 ) -> None:
     """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.
 
-    Reads every results.json below the paths; surface and features show one run, and need its models and its data.
-    Needs matplotlib: pip install matplotlib.
+    Reads every results.json below the paths; features, overlays and surface show one run, and need its
+    models and its data. Needs matplotlib: pip install matplotlib.
 
     Examples:
 
@@ -58,6 +58,8 @@ def plot(
       fdg plot sensitivity sweeps/kappa --setting kappa --to figures/kappa
 
       fdg plot surface simulator_workspace --data-root /data --points 25
+
+      fdg plot overlays runs/fedavg-drive --data-root /data
 
       fdg plot all simulator_workspace --data-root /data
     """

@@ -21,7 +21,8 @@ KindArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="convergence, cosines, gaps, weights, sensitivity, time, features, surface; or all that the runs allow.",
+        help="convergence, cosines, gaps, weights, sensitivity, time, features, overlays, surface; "
+        "or all that the runs allow.",
         show_default=False,
     ),
 ]
@@ -33,7 +34,9 @@ PathsArgument = Annotated[
     ),
 ]
 ToOption = Annotated[Path, typer.Option(help="Folder for the files.")]
-SelectionOption = Annotated[Selection, typer.Option(help="Which model of a run is shown (sensitivity, features).")]
+SelectionOption = Annotated[
+    Selection, typer.Option(help="Which model of a run is shown (sensitivity, features, overlays).")
+]
 SettingOption = Annotated[
     str | None,
     typer.Option(help="The setting on the x axis (sensitivity), such as kappa.", show_default="the one that varies"),
@@ -41,7 +44,9 @@ SettingOption = Annotated[
 DataRootOption = Annotated[
     Path | None,
     typer.Option(
-        envvar="FDG_DATA_ROOT", help="Folder that holds the data sets (features, surface).", show_default=False
+        envvar="FDG_DATA_ROOT",
+        help="Folder that holds the data sets (features, overlays, surface).",
+        show_default=False,
     ),
 ]
 SitesOption = Annotated[

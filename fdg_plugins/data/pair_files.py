@@ -86,9 +86,18 @@ class PairFiles(ImageSource):
         """Return the distance of neighbouring pixels in millimetres along each axis, as evaluated; None if unknown."""
         path = self.folder / sample.file
         found = self.form.spacing_of(path)
-        if found is None or not self.preset.whole:
-            return found
-        return tuple(step * side / image_size for step, side in zip(found, self.form.size_of(path), strict=True))
+        return None if found is None else self._as_evaluated(found, path, image_size)
+
+    def pixel_sides(self, sample: Sample, image_size: int) -> tuple[float, ...]:
+        """Return the sides of a pixel along each axis, as evaluated, in mm, or in pixels of the file if unknown."""
+        path = self.folder / sample.file
+        return self._as_evaluated(self.form.spacing_of(path) or (1.0,) * self.form.dims, path, image_size)
+
+    def _as_evaluated(self, sides: tuple[float, ...], path: Path, image_size: int) -> tuple[float, ...]:
+        """Return the sides of a pixel after the image is scaled, from those in its file."""
+        if not self.preset.whole:
+            return sides
+        return tuple(step * count / image_size for step, count in zip(sides, self.form.size_of(path), strict=True))
 
     def read(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Return image and mask as :meth:`PairForm.read` does."""

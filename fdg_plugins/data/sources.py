@@ -86,6 +86,10 @@ class ImageSource(ABC):
         """Return the distance of neighbouring pixels in millimetres, one per axis, as evaluated; None if unknown."""
         return None
 
+    def pixel_sides(self, sample: Sample, image_size: int) -> tuple[float, ...]:
+        """Return the sides of a pixel along each axis, as evaluated, in a unit of the image's own."""
+        return (1.0, 1.0)
+
     @property
     def location(self) -> str:
         """Where the images are, for the site's own log."""

@@ -259,6 +259,15 @@ def test_scaled_images_are_evaluated_in_batches_and_reported_as_evaluated(root: 
     assert not data.images.reports_on_crops
 
 
+def test_pixels_of_scaled_photos_have_the_proportions_of_their_files(root: Path) -> None:
+    data = opened(root, preset="photo")
+    assert isinstance(data.images, PairFiles)
+    height, width = data.images.form.size_of(data.images.folder / data.test[0].file)
+    assert data.images.spacing(data.test[0], SIZE) is None
+    assert data.images.pixel_sides(data.test[0], SIZE) == (height / SIZE, width / SIZE)
+    assert opened(root).images.pixel_sides(data.test[0], SIZE) == (1.0, 1.0)
+
+
 def test_large_images_are_evaluated_a_few_at_a_time(root: Path) -> None:
     data = opened(root, preset="photo")
     assert [len(masks) for _, masks in whole(data, 512)] == [4, 4, 2]
@@ -462,6 +471,7 @@ def test_scaling_changes_the_spacing(tmp_path: Path, register: Register) -> None
         draw_volume(names[0], names[1], (32, 8), number)
     data = open_domain(tmp_path, "eyes", "left", seed=0)
     assert data.images.spacing(data.test[0], SIZE) == pytest.approx((1.0, 0.3))
+    assert data.images.pixel_sides(data.test[0], SIZE) == pytest.approx((1.0, 0.3))
     assert whole(data)[0][0].shape == (2, 1, SIZE, SIZE)
 
 

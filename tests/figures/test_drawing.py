@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is drawn: every line, bar and point is the number it stands for, nothing is covered, and bytes repeat."""
 
+import csv
+import io
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,22 +13,28 @@ import pytest
 from figure_stubs import ORIGIN, small_chart
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from fdg_plugins.analysis.estimates import Estimate
 from fdg_plugins.analysis.figures.drawing import draw, render
 from fdg_plugins.analysis.figures.drawing.canvas import columns_for
 from fdg_plugins.analysis.figures.drawing.contours import levels_of
+from fdg_plugins.analysis.figures.drawing.masks import DIMMED, OUTCOMES, laid_over
 from fdg_plugins.analysis.figures.picture import (
     Bar,
     Bars,
     FeaturePoint,
     Line,
+    Outcome,
+    Overlays,
     Panel,
     Picture,
     PlacedModel,
     Scale,
     Scatter,
+    SegmentedImage,
+    ShownImage,
     Surface,
     render_csv,
 )
@@ -70,7 +78,22 @@ def scatter(classes: int = 3) -> Scatter:
     )
 
 
+def overlays(count: int = 3) -> Overlays:
+    cases = ("best", "median", "worst")[:count]
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    outcomes = np.arange(120, dtype=np.uint8).reshape(12, 10) % 4
+    return Overlays(
+        name="overlays",
+        shown=tuple(ShownImage(case, f"{case}: Dice 100.0 %", f"{case}.png", pixels, outcomes, 1.5) for case in cases),
+        images=tuple(SegmentedImage(f"{case}.png", 0.5, 1, 2, 3, 4.5) for case in (*cases, "other")),
+        unit="mm",
+        held_out="photo",
+        **COMMON,
+    )
+
+
 PICTURES: dict[str, Picture] = {"chart": small_chart(), "bars": bars(), "surface": surface(), "scatter": scatter()}
+PICTURES |= {"overlays": overlays(), "one overlay": overlays(1)}
 
 
 def plotted(figure: Figure) -> Iterator[Axes]:
@@ -274,3 +297,50 @@ def test_the_csv_holds_a_line_for_every_number_and_its_mark(kind: str) -> None:
     assert len(lines) == len(list(picture.rows()))
     assert header.endswith(",data,stand_in,initial_weights")
     assert all(line.endswith(",STAND-IN for PACS,true,from scratch") for line in lines)
+
+
+def test_an_image_is_shown_as_it_is_and_below_with_the_colours_of_the_outcomes_that_the_legend_names() -> None:
+    picture = overlays()
+    figure = draw(picture)
+    above, below = figure.axes[:3], figure.axes[3:]
+    assert [axes.get_title() for axes in above] == [image.label for image in picture.shown]
+    (legend,) = figure.legends
+    patches = legend.get_patches()
+    named = {text.get_text(): patch.get_facecolor()[:3] for text, patch in zip(legend.texts, patches, strict=True)}
+    assert list(named) == ["true positive", "false positive", "missed"]
+    for image, plain, painted in zip(picture.shown, above, below, strict=True):
+        np.testing.assert_array_equal(plain.images[0].get_array(), image.pixels)
+        assert plain.get_aspect() == painted.get_aspect() == image.ratio
+        pixels = painted.images[0].get_array()
+        for outcome, (name, _) in OUTCOMES.items():
+            assert {tuple(colour) for colour in pixels[image.outcomes == outcome]} == {named[name]}
+        rest = pixels[image.outcomes == Outcome.TRUE_NEGATIVE]
+        np.testing.assert_array_equal(rest.min(axis=1), rest.max(axis=1))
+        np.testing.assert_array_equal(pixels, laid_over(image))
+        assert rest.max() <= DIMMED
+
+
+def test_outcomes_differ_in_brightness_from_each_other_and_from_the_image_below() -> None:
+    colours = [*(to_rgb(colour) for _, colour in OUTCOMES.values()), (DIMMED,) * 3]
+    linear = [((np.array(colour) + 0.055) / 1.055) ** 2.4 for colour in colours]  # of sRGB
+    brightness = sorted(float(colour @ (0.2126, 0.7152, 0.0722)) + 0.05 for colour in linear)
+    assert all(brighter / darker > 1.4 for darker, brighter in itertools.pairwise(brightness))  # contrast as in WCAG
+
+
+def test_the_numbers_of_all_images_are_listed_and_the_shown_ones_are_named() -> None:
+    rows = list(csv.DictReader(io.StringIO(render_csv(overlays(2)))))
+    assert [(row["file"], row["case"]) for row in rows] == [
+        ("best.png", "best"),
+        ("median.png", "median"),
+        ("other.png", ""),
+    ]
+    assert {tuple(row.items())[3:9] for row in rows} == {
+        (
+            ("dice", "0.5"),
+            ("true positives", "1"),
+            ("false positives", "2"),
+            ("false negatives", "3"),
+            ("hd95", "4.5"),
+            ("unit of hd95", "mm"),
+        )
+    }

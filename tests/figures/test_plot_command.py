@@ -58,9 +58,10 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     names = {file.stem for file in (tmp_path / "figures").iterdir()}
     assert names == {"convergence", "cosines-fedavg", "gaps", "time", "weights-fedavg"}
     left_out = dict(line.split(" is left out: ") for line in result.stderr.splitlines())
-    assert list(left_out) == ["sensitivity", "features", "surface"]
+    assert list(left_out) == ["sensitivity", "features", "overlays", "surface"]
     assert left_out["sensitivity"].startswith("no setting of a method varies")
     assert left_out["features"].startswith(f"run {sweep / '0'} kept no global_model_selected.safetensors")
+    assert left_out["overlays"].startswith(f"run {sweep / '0'} learned the task 'classification', expected")
     assert left_out["surface"] == f"run {sweep / '0'} kept no local models: set keep_local_models=true."
 
 

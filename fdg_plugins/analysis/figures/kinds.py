@@ -9,6 +9,7 @@ from fdg_plugins.analysis.figures.convergence import convergence
 from fdg_plugins.analysis.figures.features import features
 from fdg_plugins.analysis.figures.gaps import gaps
 from fdg_plugins.analysis.figures.material import Images, global_model, last_model, local_models
+from fdg_plugins.analysis.figures.overlays import check_has_masks, overlays
 from fdg_plugins.analysis.figures.picture import Picture
 from fdg_plugins.analysis.figures.seconds import time_per_round
 from fdg_plugins.analysis.figures.sensitivity import sensitivity
@@ -35,9 +36,9 @@ class Request:
     """A user's options for a figure; each kind reads those that it needs.
 
     Args:
-        selection: the rule that chooses a run's model (``sensitivity``, ``features``).
+        selection: the rule that chooses a run's model (``sensitivity``, ``features``, ``overlays``).
         setting: the setting on the x axis (``sensitivity``); None: the only one that varies.
-        data_root: folder that holds the data sets (``surface``, ``features``).
+        data_root: folder that holds the data sets (``surface``, ``features``, ``overlays``).
         cache: the folder in which the stand-in is drawn; None: the user's cache.
         sites: three sites whose models span the plane (``surface``); None: the first three by name.
         points: models along each side of the grid (``surface``).
@@ -69,6 +70,13 @@ def _features(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
     return (features(run, chosen, images, request.samples or FEATURE_SAMPLES),)
 
 
+def _overlays(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
+    run = _only(runs, "overlays")
+    check_has_masks(run)
+    chosen = global_model(run, request.selection)
+    return (overlays(run, chosen, Images(run, request.data_root, request.cache)),)
+
+
 def _only(runs: Sequence[Run], kind: str) -> Run:
     if len(runs) != 1:
         raise SettingsError(
@@ -86,6 +94,7 @@ KINDS: Mapping[str, Callable[[Sequence[Run], Request], tuple[Picture, ...]]] = {
     "sensitivity": lambda runs, request: sensitivity(runs, request.setting, request.selection),
     "time": lambda runs, _: time_per_round(runs),
     "features": _features,
+    "overlays": _overlays,
     "surface": _surface,
 }
 """A map from the name of a kind to a function of one or more runs and a request that returns the figures.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inputs of a figure of one run in addition to its record: the run's models, and images of its domains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from fdg_plugins.analysis.runs import Run
 from fdg_plugins.data import (
     DatasetSpec,
     DomainData,
+    ImageBatches,
     Sample,
     dataset_spec,
     evaluation_batches,
@@ -180,8 +181,15 @@ class Images:
 
         The images are resized to the run's ``image_size`` S, in pixels.
         """
+        return list(self._batches(data, samples, BATCH))
+
+    def one_by_one(self, data: DomainData, samples: Sequence[Sample]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield the batches of one image, as the sites evaluated it, without keeping them."""
+        yield from self._batches(data, samples, 1)
+
+    def _batches(self, data: DomainData, samples: Sequence[Sample], batch_size: int) -> ImageBatches:
         size = self._run.record.protocol.image_size
-        return list(evaluation_batches(data, samples, image_size=size, batch_size=BATCH))
+        return evaluation_batches(data, samples, image_size=size, batch_size=batch_size)
 
 
 def _check_named(run: Run, spec: DatasetSpec, data_root: Path | None) -> None:

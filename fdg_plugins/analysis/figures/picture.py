@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points; and their CSV.
+"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points, images; and
+their CSV.
 
 Everything drawn is defined here first, in plain units: fractions, seconds, rounds.
 """
@@ -8,8 +9,10 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
+
+import numpy as np
 
 from fdg_plugins.analysis.estimates import Estimate, csv_fields
 from fdg_plugins.analysis.figures.style import Look
@@ -220,6 +223,71 @@ class Scatter(Picture):
                 "file": point.file,
                 "x": point.x,
                 "y": point.y,
+            }
+
+
+class Outcome(IntEnum):
+    """What a prediction makes of a pixel (voxel); ``TRUE_NEGATIVE``: background that is predicted as background."""
+
+    TRUE_NEGATIVE = 0
+    TRUE_POSITIVE = 1
+    FALSE_POSITIVE = 2
+    FALSE_NEGATIVE = 3
+
+
+@dataclass(frozen=True)
+class SegmentedImage:
+    """The scores of one image: Dice, the pixels (voxels) by outcome, and the 95 % Hausdorff distance."""
+
+    file: str
+    dice: float
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+    hausdorff95: float
+
+
+@dataclass(frozen=True, eq=False)
+class ShownImage:
+    """An image in a figure: uint8 ``[H, W, 3]``, and the :class:`Outcome` of each pixel, uint8 ``[H, W]``.
+
+    ``case`` says why it is shown, ``label`` is its title; ``ratio`` is the height of a pixel divided by its width.
+    """
+
+    case: str
+    label: str
+    file: str
+    pixels: np.ndarray
+    outcomes: np.ndarray
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlays(Picture):
+    """Images with the outcomes laid over, from the best to the worst, and the scores of all images.
+
+    ``unit``: that of the Hausdorff distances.
+    """
+
+    shown: tuple[ShownImage, ...]
+    images: tuple[SegmentedImage, ...]
+    unit: str
+    held_out: str
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a line for each image of the held-out domain."""
+        cases = {shown.file: shown.case for shown in self.shown}
+        for image in self.images:
+            yield {
+                "domain": self.held_out,
+                "file": image.file,
+                "case": cases.get(image.file, ""),
+                "dice": image.dice,
+                "true positives": image.true_positives,
+                "false positives": image.false_positives,
+                "false negatives": image.false_negatives,
+                "hd95": image.hausdorff95,
+                "unit of hd95": self.unit,
             }
 
 

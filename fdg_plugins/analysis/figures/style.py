@@ -13,6 +13,7 @@ from fdg_plugins.errors import SettingsError
 
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 PURPLE, SKY_BLUE, BLACK, GREY = "#CC79A7", "#56B4E9", "#000000", "#666666"
+WHITE = "#FFFFFF"  # on dark images only
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 

@@ -4,27 +4,32 @@
 It uses no state of ``pyplot``, and the same numbers result in the same bytes.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from fdg_plugins.analysis.figures.drawing.bars import draw_bars
 from fdg_plugins.analysis.figures.drawing.canvas import FORMATS, render
 from fdg_plugins.analysis.figures.drawing.contours import draw_surface
 from fdg_plugins.analysis.figures.drawing.lines import draw_chart
+from fdg_plugins.analysis.figures.drawing.masks import draw_overlays
 from fdg_plugins.analysis.figures.drawing.points import draw_scatter
-from fdg_plugins.analysis.figures.picture import Bars, Chart, Picture, Scatter, Surface
+from fdg_plugins.analysis.figures.picture import Bars, Chart, Overlays, Picture, Scatter, Surface
 
 __all__ = ["FORMATS", "draw", "render"]
+
+_DRAWINGS: Mapping[type[Picture], Callable[[Any], Figure]] = {
+    Chart: draw_chart,
+    Bars: draw_bars,
+    Surface: draw_surface,
+    Scatter: draw_scatter,
+    Overlays: draw_overlays,
+}
 
 
 def draw(picture: Picture) -> Figure:
     """Return the figure; raise ``TypeError`` for a kind of picture that has no drawing."""
-    match picture:
-        case Chart():
-            return draw_chart(picture)
-        case Bars():
-            return draw_bars(picture)
-        case Surface():
-            return draw_surface(picture)
-        case Scatter():
-            return draw_scatter(picture)
-    raise TypeError(f"there is no drawing for a {type(picture).__name__}.")
+    if type(picture) not in _DRAWINGS:
+        raise TypeError(f"there is no drawing for a {type(picture).__name__}.")
+    return _DRAWINGS[type(picture)](picture)
