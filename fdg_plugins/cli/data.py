@@ -14,7 +14,7 @@ from fdg_plugins.cli.data_tables import counts_table, datasets_table, show, trac
 from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data import ImageFolderSpec, RotatedSpec
+    from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, SegmentationSpec
     from fdg_plugins.data.preparation import Changes, Prepared, Source
 
 HUB = "hf"
@@ -204,7 +204,7 @@ def _opened(name: str, source: str) -> "Source":
     return HubSource(name) if source == HUB else open_source(Path(source).expanduser())
 
 
-def _on_disk(name: str) -> "ImageFolderSpec | RotatedSpec":
+def _on_disk(name: str) -> "KnownSpec":
     from fdg_plugins.data import dataset_spec
 
     spec = dataset_spec(name)
@@ -225,7 +225,7 @@ def _existing(data_root: Path) -> Path:
     return data_root
 
 
-def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path) -> None:
+def _report(spec: "KnownSpec", done: "Prepared", root: Path) -> None:
     """Report what was done; raise DataError if the counts were not accepted."""
     from fdg_plugins.data.origins import origin_of
     from fdg_plugins.data.preparation import MANIFEST
@@ -250,24 +250,38 @@ def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path)
     say(terms)
 
 
-def _check_images(spec: "ImageFolderSpec | RotatedSpec", root: Path, domains: list[str]) -> None:
+def _check_images(spec: "KnownSpec", root: Path, domains: list[str]) -> None:
     """Decode every image of the domains and name all unusable ones; raise DataError, with their number, if any."""
-    from fdg_plugins.data import ImageFolderSpec, find_damaged, open_domain
+    from fdg_plugins.data import RotatedSpec
 
-    if not isinstance(spec, ImageFolderSpec):
+    if isinstance(spec, RotatedSpec):
         return  # read as a whole when the images were counted
     unusable = looked_at = 0
     for domain in track(domains, "decoding", len(domains)):
-        data = open_domain(root, spec.name, domain, seed=0)
-        damaged = find_damaged(data)
-        looked_at += len({sample.file for sample in (*data.train, *data.validation, *data.test)})
-        unusable += len(damaged.files)
-        for word, files in (("unreadable", damaged.unreadable), ("too large", damaged.too_large)):
-            for file in files:
-                say(f"{word:12}{file}")
+        number, damaged = _looked_at(spec, root, domain)
+        looked_at += number
+        unusable += len(damaged)
+        for line in damaged:
+            say(line)
     if unusable:
         raise DataError(f"of {looked_at:,} images of data set {spec.name} in {root}, {unusable:,} cannot be used.")
     say(f"{spec.name}: all {looked_at:,} images can be decoded")
+
+
+def _looked_at(spec: "ImageFolderSpec | SegmentationSpec", root: Path, domain: str) -> tuple[int, list[str]]:
+    """Decode the images of a domain; return their number and a line for each that cannot be used."""
+    from fdg_plugins.data import ImageFolderSpec, find_damaged, open_domain
+    from fdg_plugins.data.mask_pairs import list_pairs, unusable_pairs
+
+    if not isinstance(spec, ImageFolderSpec):
+        pairs = list_pairs(root, spec, domain)
+        return len(pairs), [f"unusable    {error}" for error in unusable_pairs(root, spec, pairs).values()]
+    data = open_domain(root, spec.name, domain, seed=0)
+    damaged = find_damaged(data)
+    lines = [f"unreadable  {file}" for file in damaged.unreadable] + [
+        f"too large   {file}" for file in damaged.too_large
+    ]
+    return len({sample.file for sample in (*data.train, *data.validation, *data.test)}), lines
 
 
 def _show_changes(changes: "Changes") -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of ``fdg data``: tables on stdout, and on stderr, in a terminal only, the progress of long steps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -70,23 +70,27 @@ def counts_table(counts: "Counts", verdict: "Verdict") -> Table:
     """Return the table of the counted images, next to the counts of the release."""
     release = verdict.release
     certain = "" if release is None or release.certain else ", not certain"
-    table = _table("domain", "images", "expected", "fewest in a class", "most in a class")
+    has_classes = any(len(by_class) > 1 for by_class in counts.values())
+    table = _table("domain", "images", "expected", *(("fewest in a class", "most in a class") if has_classes else ()))
     if release is not None:
         table.title = f"expected: {release.name} ({release.source}{certain})"
         table.title_justify = "left"
     for domain, by_class in counts.items():
         total = sum(by_class.values())
         expected = None if release is None else release.images[domain]
-        fewest, most = min(by_class, key=by_class.__getitem__), max(by_class, key=by_class.__getitem__)
         table.add_row(
             domain,
             f"{total:,}",
             NOT_KNOWN if expected is None else f"{expected:,}",
-            f"{by_class[fewest]:,} ({fewest})",
-            f"{by_class[most]:,} ({most})",
+            *(f"{by_class[name]:,} ({name})" for name in _extremes(by_class) if has_classes),
             style="" if expected in (None, total) else "yellow",
         )
     return table
+
+
+def _extremes(by_class: Mapping[str, int]) -> tuple[str, str]:
+    """Return the classes with the fewest and the most images."""
+    return min(by_class, key=by_class.__getitem__), max(by_class, key=by_class.__getitem__)
 
 
 def _table(*heads: str) -> Table:

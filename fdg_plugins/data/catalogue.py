@@ -4,7 +4,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
@@ -18,9 +18,10 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 class DatasetSpec:
     """The record of a data set; the position of a class in ``classes`` is its label at every site.
 
-    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the files below a data root; it is empty if
-    ``needs_data_root`` is false, because an installed package then supplies the images. The ``families`` of the data
-    set determine the protocol and the method settings; ``protocol`` and ``stand_in_protocol`` override some of them.
+    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder``
+    holds the files below a data root; it is empty if ``needs_data_root`` is false, because an installed package then
+    supplies the images. The ``families`` of the data set determine the protocol and the method settings; ``protocol``
+    and ``stand_in_protocol`` override some of them.
     ``task`` names the task of its labels (``fdg_plugins.tasks``).
     """
 
@@ -251,24 +252,27 @@ VESSELS = SegmentationSpec(
     name="vessels",
     folder="vessels",
     title="Retinal vessels",
-    reference="Staal et al., IEEE TMI 23(4), 2004 (DRIVE); Hoover, Kouznetsova, Goldbaum, IEEE TMI 19(3), 2000 (STARE); "
-    "Fraz et al., IEEE TBME 59(9), 2012 (CHASE_DB1); Budai et al., Int. J. Biomed. Imaging, 2013 (HRF)",
+    reference="Staal et al., IEEE TMI 23(4), 2004 (DRIVE); Hoover, Kouznetsova, Goldbaum, IEEE TMI 19(3), 2000 "
+    "(STARE); Fraz et al., IEEE TBME 59(9), 2012 (CHASE_DB1); Budai et al., Int. J. Biomed. Imaging, 2013 (HRF)",
     domains=("chase_db1", "drive", "hrf", "stare"),
     classes=("background", "vessel"),
     mask_values=((0,), (255,)),
 )
 
+KnownSpec: TypeAlias = ImageFolderSpec | RotatedSpec | SegmentationSpec
+"""Every kind of data set that this package reads from files."""
+
 DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
 """All data sets by name: those above and those of plug-ins."""
 
 
-def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec | SegmentationSpec:
+def dataset_spec(name: str) -> KnownSpec:
     """Return the data set called ``name``; raise SettingsError, listing the known names, if there is none.
 
     A plug-in can supply an :class:`ImageFolderSpec`, a :class:`SegmentationSpec`, or a :class:`RotatedSpec` with a
     source of this package.
     """
     spec = DATASETS.get(name)
-    if not isinstance(spec, ImageFolderSpec | RotatedSpec | SegmentationSpec):
+    if not isinstance(spec, KnownSpec):
         raise SettingsError(f"data set {name!r} is a {type(spec).__name__}, expected an ImageFolderSpec.", public=True)
     return spec

@@ -4,6 +4,7 @@
 The number of pixels is known from the header, and too large an image is rejected before any pixel is decoded.
 """
 
+import io
 import struct
 import threading
 import zlib
@@ -42,16 +43,18 @@ class TooLargeError(DataError):
     """An image has more pixels than the limit allows."""
 
 
-def open_image(path: Path, max_pixels: int = MOST_PIXELS) -> Image.Image:
-    """Open ``path`` and read its header, not its pixels.
+def open_image(
+    path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
+) -> Image.Image:
+    """Open ``path``, or ``content`` that was read from it, and read its header, not its pixels.
 
     Raises DataError naming the file if it is not an image, and :class:`TooLargeError` if it exceeds ``max_pixels``.
     """
     try:
         with _ours_in_place_of_pillows():
-            image = Image.open(path, formats=FORMATS)
+            image = Image.open(path if content is None else io.BytesIO(content), formats=formats)
     except _DECODE_ERRORS as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, error, formats) from error
     if (pixels := image.width * image.height) > max_pixels:
         image.close()
         raise TooLargeError(
@@ -61,13 +64,15 @@ def open_image(path: Path, max_pixels: int = MOST_PIXELS) -> Image.Image:
     return image
 
 
-def read_image(path: Path, max_pixels: int = MOST_PIXELS) -> Image.Image:
+def read_image(
+    path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
+) -> Image.Image:
     """Return the image in ``path`` as RGB, whatever its mode; raises as ``open_image`` does, and if it is damaged."""
-    with open_image(path, max_pixels) as image:
+    with open_image(path, max_pixels, content=content, formats=formats) as image:
         try:
             return _to_rgb(image)
         except _DECODE_ERRORS as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable(path, error, formats) from error
 
 
 def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
@@ -106,8 +111,8 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable(path: Path, error: Exception, formats: tuple[str, ...] = FORMATS) -> DataError:
     return DataError(
-        f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {', '.join(FORMATS)} file.",
+        f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {', '.join(formats)} file.",
         public="an image of the split cannot be read.",
     )

@@ -2,7 +2,7 @@
 """Map the files of a source to the files of a data set: from the published layouts to this package's own.
 
 Published archives hold ``<any folders>/<domain>/<class>/<image>`` with their own domain names; VLCS also comes as
-``<domain>/<train, crossval or test>/<class number>/<image>``.
+``<domain>/<train, crossval or test>/<class number>/<image>``. Images with masks are in ``mask_layouts``.
 """
 
 import re
@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, RotatedSpec, SegmentationSpec
 from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
 from fdg_plugins.data.preparation.camera_traps import annotated_files
+from fdg_plugins.data.preparation.items import Item
+from fdg_plugins.data.preparation.mask_layouts import expected_pairs, mask_items
 from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.errors import DataError
@@ -36,15 +38,6 @@ _MNIST_NAME = re.compile(r"(train|t10k)-(images|labels)[-.](idx\d-ubyte)(\.gz)?"
 
 
 @dataclass(frozen=True)
-class Item:
-    """One file to create: ``target`` is its path below the data set's folder; if ``packed``, it is gunzipped."""
-
-    source: str
-    target: str
-    packed: bool = False
-
-
-@dataclass(frozen=True)
 class Plan:
     """The files to write, each target once, and the files of the source that do not belong to the data set."""
 
@@ -53,7 +46,7 @@ class Plan:
     remarks: tuple[str, ...] = ()
 
 
-def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path) -> Plan:
+def make_plan(spec: KnownSpec, source: Source, target: Path) -> Plan:
     """Return the plan that copies ``source`` to ``target``, the data set's folder.
 
     Raises DataError if the source holds nothing of the data set, holds drawings of the stand-in, has two files for
@@ -64,6 +57,8 @@ def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path)
     remarks: tuple[str, ...] = ()
     if isinstance(spec, RotatedSpec):
         items = list(_mnist(source))
+    elif isinstance(spec, SegmentationSpec):
+        items, remarks = mask_items(spec, source)
     else:
         items = list(_sorted_images(spec, source.files))
         if not items and spec.name == "terraincognita":
@@ -80,10 +75,12 @@ def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path)
     return Plan(kept, tuple(file for file in source.files if file not in used), remarks)
 
 
-def expected_layout(spec: ImageFolderSpec | RotatedSpec) -> str:
+def expected_layout(spec: KnownSpec) -> str:
     """Return the expected layout of a source of the data set, for an error message."""
     if isinstance(spec, RotatedSpec):
         return f"the files {', '.join(MNIST_FILES)}, with or without .gz"
+    if isinstance(spec, SegmentationSpec):
+        return expected_pairs(spec)
     names = ", ".join(published[0] for published in _published(spec).values())
     annotations = ", or images and the annotations of the camera traps (*.json)"
     return (

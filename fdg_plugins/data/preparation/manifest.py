@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pydantic
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.catalogue import KnownSpec, RotatedSpec
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
@@ -59,9 +59,7 @@ class Changes:
         return bool(self.missing or self.extra or self.changed)
 
 
-def write_manifest(
-    root: Path, spec: ImageFolderSpec | RotatedSpec, release: str | None, *, track: Track = untracked
-) -> Manifest:
+def write_manifest(root: Path, spec: KnownSpec, release: str | None, *, track: Track = untracked) -> Manifest:
     """Hash every file of the data set below the resolved data root; write and return the manifest."""
     paths = sorted(_paths(root, spec))
     files = {path: _record(root, spec, path) for path in track(paths, "hashing", len(paths))}
@@ -70,7 +68,7 @@ def write_manifest(
     return manifest
 
 
-def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest | None:
+def read_manifest(root: Path, spec: KnownSpec) -> Manifest | None:
     """Return a data set's manifest, None if it has none; raise DataError if it is damaged or for another data set."""
     path = root / spec.folder / MANIFEST
     if not path.exists():
@@ -92,9 +90,7 @@ def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest |
     return manifest
 
 
-def find_changes(
-    root: Path, spec: ImageFolderSpec | RotatedSpec, manifest: Manifest, *, track: Track = untracked
-) -> Changes:
+def find_changes(root: Path, spec: KnownSpec, manifest: Manifest, *, track: Track = untracked) -> Changes:
     """Hash the files below the resolved data root again and return the differences from the manifest."""
     present = set(_paths(root, spec))
     common = sorted(present & manifest.files.keys())
@@ -114,7 +110,7 @@ def digest(files: Mapping[str, FileRecord]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _record(root: Path, spec: ImageFolderSpec | RotatedSpec, path: str) -> FileRecord:
+def _record(root: Path, spec: KnownSpec, path: str) -> FileRecord:
     place = root / spec.folder / path
     refuse_outside(root, place)
     digest_of_content = hashlib.sha256()
@@ -129,7 +125,7 @@ def _record(root: Path, spec: ImageFolderSpec | RotatedSpec, path: str) -> FileR
     return FileRecord(bytes=size, sha256=digest_of_content.hexdigest())
 
 
-def _paths(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Iterator[str]:
+def _paths(root: Path, spec: KnownSpec) -> Iterator[str]:
     """Yield the existing files of the data set."""
     base = root / spec.folder
     if isinstance(spec, RotatedSpec):
