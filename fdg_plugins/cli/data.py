@@ -166,6 +166,33 @@ def verify(
         _check_images(spec, root, list(counts))
 
 
+@data_app.command()
+def check(
+    name: Name,
+    data_root: DataRoot = None,
+    sheets: Annotated[
+        Path | None,
+        typer.Option(help="A folder for contact sheets, a PNG file per domain: images beside themselves with masks."),
+    ] = None,
+) -> None:
+    """Look into the images of a data set with masks: counts, unusable pairs, sizes, and the fraction of each class.
+
+    With --sheets, some pairs of each domain are drawn, so that a mask of another image is seen. The sheets show the
+    images, so they belong where the images may be. Exit codes: 0 every pair can be used, 2 some cannot.
+
+    Examples:
+
+      fdg data check vessels --data-root /data --sheets /tmp/sheets
+    """
+    from fdg_plugins.cli.data_check import check_masks
+    from fdg_plugins.data.catalogue import SegmentationSpec
+
+    spec, root = _on_disk(name), _existing(_named(data_root)).resolve()
+    if not isinstance(spec, SegmentationSpec):
+        raise SettingsError(f"data set {name} has no masks; fdg data verify {name} --images decodes its images.")
+    check_masks(spec, root, sheets)
+
+
 @data_app.command("stand-in")
 def stand_in(
     to: Annotated[Path, typer.Option(help="A folder that is not there yet, or empty.", show_default=False)],
@@ -271,11 +298,12 @@ def _check_images(spec: "KnownSpec", root: Path, domains: list[str]) -> None:
 def _looked_at(spec: "ImageFolderSpec | SegmentationSpec", root: Path, domain: str) -> tuple[int, list[str]]:
     """Decode the images of a domain; return their number and a line for each that cannot be used."""
     from fdg_plugins.data import ImageFolderSpec, find_damaged, open_domain
-    from fdg_plugins.data.mask_pairs import list_pairs, unusable_pairs
+    from fdg_plugins.data.mask_facts import mask_facts
+    from fdg_plugins.data.mask_pairs import list_pairs
 
     if not isinstance(spec, ImageFolderSpec):
-        pairs = list_pairs(root, spec, domain)
-        return len(pairs), [f"unusable    {error}" for error in unusable_pairs(root, spec, pairs).values()]
+        facts = mask_facts(root, spec, list_pairs(root, spec, domain))
+        return facts.pairs, [f"unusable    {error}" for error in facts.damaged.values()]
     data = open_domain(root, spec.name, domain, seed=0)
     damaged = find_damaged(data)
     lines = [f"unreadable  {file}" for file in damaged.unreadable] + [

@@ -75,6 +75,7 @@ def counts_table(counts: "Counts", verdict: "Verdict") -> Table:
     if release is not None:
         table.title = f"expected: {release.name} ({release.source}{certain})"
         table.title_justify = "left"
+        table.min_width = len(table.title)
     for domain, by_class in counts.items():
         total = sum(by_class.values())
         expected = None if release is None else release.images[domain]

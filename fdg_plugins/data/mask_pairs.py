@@ -4,7 +4,6 @@
 For 2-D images that Pillow decodes.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,17 +88,6 @@ def read_pair(root: Path, spec: SegmentationSpec, pair: Pair, max_pixels: int = 
             f"mask {base / pair.mask} has values that stand for no class; expected {_values(spec)}.",
         )
     return Picture(image, labels)
-
-
-def unusable_pairs(root: Path, spec: SegmentationSpec, pairs: Iterable[Pair]) -> Mapping[Pair, DataError]:
-    """Return, for each pair that cannot be used, why."""
-    found: dict[Pair, DataError] = {}
-    for pair in pairs:
-        try:
-            read_pair(root, spec, pair)
-        except DataError as error:
-            found[pair] = error
-    return found
 
 
 def _by_stem(root: Path, folder: Path) -> dict[str, str]:

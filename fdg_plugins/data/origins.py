@@ -177,7 +177,7 @@ _DIGITS = Origin(
 
 def _vessels(name: str, drive: int) -> Release:
     images = {"chase_db1": 28, "drive": drive, "hrf": 45, "stare": 20}
-    return Release(name=name, source="the four publications; STARE's images with annotations only", images=images)
+    return Release(name=name, source="the four publications", images=images)
 
 
 _VESSELS = Origin(
@@ -189,7 +189,7 @@ _VESSELS = Origin(
     terms="DRIVE: no licence text seen, the download needs an account; STARE: publicly available, no licence text "
     "seen; CHASE_DB1: public reference data set of Kingston University, no licence text seen; HRF: CC BY 4.0, free for "
     "research",
-    releases=(_vessels("with annotations of DRIVE's test images", 40), _vessels("without them", 20)),
+    releases=(_vessels("with DRIVE's test labels", 40), _vessels("without them", 20)),
 )
 
 _BY_PLUGIN = "see the plug-in that brings it"

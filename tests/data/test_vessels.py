@@ -58,7 +58,7 @@ def test_one_folder_of_archives_becomes_four_domains_of_pairs(archives: Path, tm
     assert {domain: sum(numbers.values()) for domain, numbers in done.counts.items()} == NUMBERS
     assert done.verdict.differences == ()
     assert done.manifest is not None
-    assert done.manifest.release == "with annotations of DRIVE's test images"
+    assert done.manifest.release == "with DRIVE's test labels"
     assert len(done.manifest.files) == 2 * sum(NUMBERS.values())
     assert read_manifest(tmp_path, VESSELS) == done.manifest
     assert not find_changes(tmp_path, VESSELS, done.manifest)
