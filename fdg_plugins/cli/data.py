@@ -196,32 +196,50 @@ def check(
 @data_app.command("stand-in")
 def stand_in(
     to: Annotated[Path, typer.Option(help="A folder that is not there yet, or empty.", show_default=False)],
-    dataset: Annotated[str, typer.Option(help="The data set whose layout the drawings have; only pacs is drawn.")] = (
-        "pacs"
-    ),
+    dataset: Annotated[
+        str, typer.Option(help="The data set whose layout the drawings have: pacs or vessels.")
+    ] = "pacs",
     images_per_class: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Drawings of each class in each domain.")
-    ] = 30,
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Drawings of each class in each domain (default 30); of vessels, pairs in each domain (default 32).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Draw the STAND-IN for PACS into a folder of its own, in the layout of the data set.
+    """Draw the STAND-IN for PACS or for the retinal vessels into a folder of its own, in the layout of the data set.
 
-    These are drawings by this package, not PACS: a file STAND-IN.json next to and in pacs/ says so, and every run on
-    them is marked STAND-IN in everything that it prints and records. Use them to try data roots and site configs.
+    These are drawings by this package, not the data set: a file STAND-IN.json next to and in pacs/ or vessels/ says
+    so, and every run on them is marked STAND-IN in everything that it prints and records. Use them to try data roots
+    and site configs.
 
     Examples:
 
       fdg data stand-in --to /tmp/stand-in
-    """
-    from fdg_plugins.data.stand_in import DATASET, MARKER, is_stand_in, write_stand_in
 
-    if dataset != DATASET:
-        raise SettingsError(f"data set {dataset!r} is not drawn; expected --dataset {DATASET}.")
+      fdg data stand-in --dataset vessels --to /tmp/stand-in-vessels
+    """
+    from fdg_plugins.data import stand_in as pacs
+    from fdg_plugins.data import stand_in_vessels as vessels
+    from fdg_plugins.data.stand_in_files import MARKER, is_stand_in
+
+    if dataset not in (pacs.DATASET, vessels.DATASET):
+        raise SettingsError(
+            f"data set {dataset!r} is not drawn; expected --dataset {pacs.DATASET} or {vessels.DATASET}."
+        )
     if is_stand_in(to):
         say(f"{to}: the STAND-IN is there already; nothing was drawn")
         return
     with waiting("drawing"):
-        write_stand_in(to, images_per_class=images_per_class)
-    say(f"{to}: STAND-IN for PACS, drawings in pacs/<domain>/<class>/; {MARKER} marks them as such")
+        if dataset == pacs.DATASET:
+            pacs.write_stand_in(to, images_per_class=images_per_class or pacs.IMAGES_PER_CLASS)
+        else:
+            vessels.write_vessels(to, images=images_per_class or vessels.IMAGES_PER_DOMAIN)
+    spec = _on_disk(dataset)
+    layout = f"{spec.folder}/<domain>/{'<class>' if dataset == pacs.DATASET else 'images and masks'}/"
+    say(f"{to}: STAND-IN for {spec.title}, drawings in {layout}; {MARKER} marks them as such")
     say(f"every run with FDG_DATA_ROOT={to} calls itself STAND-IN")
 
 

@@ -4,9 +4,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, dataset_spec
+from fdg_plugins.data.catalogue import RotatedSpec, dataset_spec
 from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
+from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
+from fdg_plugins.data.stand_in_vessels import ensure_vessels
 from fdg_plugins.errors import DataError
 
 
@@ -20,8 +22,9 @@ class DataRoot(NamedTuple):
 def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> DataRoot:
     """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
 
-    The stand-in of PACS is drawn below ``cache`` (default: this user's cache of the package). That of RotatedMNIST is
-    RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is not a stand-in.
+    The stand-ins of PACS and of the vessels are drawn below ``cache`` (default: this user's cache of the package). That
+    of RotatedMNIST is RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is not a
+    stand-in.
 
     Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), and for a
     missing root if the data set has no stand-in. Raises SettingsError for an unknown data set.
@@ -36,7 +39,9 @@ def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> 
                 public="its data root is not a folder.",
             )
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
-    if isinstance(spec, ImageFolderSpec):
+    if spec.name == VESSELS_DRAWN:
+        return DataRoot(ensure_vessels(cache), stand_in=True)
+    if not isinstance(spec, RotatedSpec):
         if spec.name != DATASET:
             raise DataError(
                 f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to "

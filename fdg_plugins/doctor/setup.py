@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS
-from fdg_plugins.data import DATASETS, DatasetSpec, ImageFolderSpec, dataset_spec
+from fdg_plugins.data import DATASETS, DatasetSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
@@ -75,8 +75,8 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
     named = environment.get("FDG_DATA_ROOT", "").strip()
     root = user_path(named, environment)
     if not named:
-        text = "FDG_DATA_ROOT is not set: unless a site's config names a data root, PACS is drawn as a STAND-IN"
-        yield warning("data", text)
+        text = "unless a site's config names a data root, PACS and vessels are drawn as a STAND-IN"
+        yield warning("data", f"FDG_DATA_ROOT is not set: {text}")
     elif not root.is_dir():
         yield problem("data", f"FDG_DATA_ROOT is {named!r}, but {root} is no folder")
     else:
@@ -91,7 +91,7 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
     check, folder = f"data, {spec.name}", root / spec.folder
     if is_stand_in(root, spec.folder):
         return warning(check, f"{folder} holds the STAND-IN, drawings")
-    if not isinstance(spec, ImageFolderSpec):
+    if isinstance(spec, RotatedSpec):
         if missing := [name for name in FILES if not (root / FOLDER / name).is_file()]:
             return problem(check, f"{root / FOLDER} lacks {', '.join(missing)}")
         return ok(check, f"{len(spec.domains)} domains, turned from {root / FOLDER}")
