@@ -114,7 +114,7 @@ def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_pat
     with pytest.raises(FDGError, match="names no sites"):
         source(str(tmp_path / "job"))
     meta.write_text("{}")
-    with pytest.raises(FDGError, match="deploy_map in meta.json is None"):
+    with pytest.raises(FDGError, match=r"deploy_map in meta\.json is None"):
         source(str(tmp_path / "job"))
 
 
