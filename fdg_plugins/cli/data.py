@@ -11,6 +11,7 @@ import typer
 
 from fdg_plugins.cli.console import OneLineErrors, say
 from fdg_plugins.cli.data_tables import counts_table, datasets_table, show, track, waiting
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def check(
         Path | None,
         typer.Option(help="A folder for contact sheets, a PNG file per domain: images beside themselves with masks."),
     ] = None,
+    plugin: PluginFiles = None,
 ) -> None:
     """Look into the images of a data set with masks: counts, unusable pairs, sizes, and the fraction of each class.
 
@@ -176,6 +178,7 @@ def check(
     from fdg_plugins.cli.data_check import check_masks
     from fdg_plugins.data.catalogue import SegmentationSpec
 
+    load_plugins(plugin)
     spec, root = _on_disk(name), _existing(_named(data_root)).resolve()
     if not isinstance(spec, SegmentationSpec):
         raise SettingsError(f"data set {name} has no masks; fdg data verify {name} --images decodes its images.")

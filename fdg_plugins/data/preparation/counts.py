@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, RotatedSpec, SegmentationSpec
+from fdg_plugins.data.data_lists import find_data_list
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.mnist import PARTS, read_part
 from fdg_plugins.data.origins import Release, origin_of
@@ -47,7 +48,7 @@ def count_images(root: Path, spec: KnownSpec) -> Counts:
     if isinstance(spec, RotatedSpec):
         labels = {part: read_part(root, part, spec.size)[1].tolist() for part in PARTS}
         return {part: _by_class([spec.classes[label] for label in labels[part]], spec.classes) for part in PARTS}
-    present = [domain for domain in spec.domains if (root / spec.folder / domain).exists()]
+    present = [domain for domain in spec.domains if _is_there(root, spec, domain)]
     if not present:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
     return {domain: _count_domain(root, spec, domain) for domain in present}
@@ -60,6 +61,13 @@ def judge(counts: Counts, spec: KnownSpec) -> Verdict:
         return Verdict(None, ())
     verdicts = [Verdict(release, tuple(_differences(counts, spec, release))) for release in releases]
     return min(verdicts, key=lambda verdict: len(verdict.differences))
+
+
+def _is_there(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str) -> bool:
+    """Return whether a domain has a folder, or a data list beside the folders."""
+    if (root / spec.folder / domain).exists():
+        return True
+    return isinstance(spec, SegmentationSpec) and find_data_list(root, spec, domain) is not None
 
 
 def _count_domain(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str) -> dict[str, int]:
