@@ -2,6 +2,7 @@
 """A federation on one machine: provisioned, mutually authenticated, one process tree per participant.
 
     python poc/federation.py start --folder /srv/fdg-poc --data-root /data
+    python poc/federation.py start --folder /srv/fdg-vessels --dataset vessels
     python poc/federation.py status --folder /srv/fdg-poc
     python poc/federation.py stop --folder /srv/fdg-poc
 
@@ -20,7 +21,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -53,7 +55,7 @@ Folder = Annotated[Path, typer.Option(help="Folder of the federation; made if it
 
 app = typer.Typer(
     cls=OneLineErrors,
-    help="A federation on this machine: a server, four sites, three people, with certificates of their own.",
+    help="A federation on this machine: a server, a site per domain, three people, with certificates of their own.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -74,9 +76,11 @@ class Project(NamedTuple):
         return int(self.server["fed_learn_port"]), int(self.server["admin_port"])
 
 
-def read_project(port: int | None = None, admin_port: int | None = None) -> Project:
-    """Return ``project.yml``, with other ports where they are given."""
+def read_project(port: int | None = None, admin_port: int | None = None, sites: Sequence[str] | None = None) -> Project:
+    """Return ``project.yml``, with other ports and sites where they are given."""
     content = yaml.safe_load(PROJECT_FILE.read_text(encoding="utf-8"))
+    if sites is not None:
+        content["participants"] = _with_sites(content["participants"], sites)
     members: dict[str, list[dict[str, Any]]] = {"server": [], "client": [], "admin": []}
     for participant in content["participants"]:
         members[participant["type"]].append(participant)
@@ -87,13 +91,30 @@ def read_project(port: int | None = None, admin_port: int | None = None) -> Proj
     return Project(content, server, names["client"], names["admin"])
 
 
+def _with_sites(participants: Sequence[dict[str, Any]], sites: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the participants with other sites, which belong to the organisations of those in the file, in turn."""
+    organisations = cycle([member["org"] for member in participants if member["type"] == "client"])
+    clients = [{"name": site, "type": "client", "org": org} for site, org in zip(sites, organisations, strict=False)]
+    return [*(member for member in participants if member["type"] != "client"), *clients]
+
+
+def sites_of(dataset: str) -> tuple[str, ...]:
+    """Return the domains of a data set, each of which has a site of its name; raise ``SettingsError`` if unknown."""
+    from fdg_plugins.data import dataset_spec
+
+    return dataset_spec(dataset).domains
+
+
 @app.command()
 def start(
     folder: Folder,
     port: Annotated[int | None, typer.Option(help="Port of the server for the sites; default 8002.")] = None,
     admin_port: Annotated[int | None, typer.Option(help="Port of the server for people; default: port + 1.")] = None,
     data_root: Annotated[
-        Path | None, typer.Option(help="Data root of every site (pacs/<domain>/<class>/*); default: the stand-in.")
+        Path | None, typer.Option(help="Data root of every site, which holds the data sets; default: the stand-in.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set whose domains are the sites.", show_default="pacs")
     ] = None,
 ) -> None:
     """Provision into the folder unless that was done, start server and sites, and wait until all are ready.
@@ -106,7 +127,8 @@ def start(
     if data_root is not None and not data_root.is_dir():
         raise DataError(f"data root {data_root} is not there, expected a folder that holds the data sets.")
     provisioned = (folder / STATE_FILE).exists()
-    project = _known_project(folder, port, admin_port) if provisioned else read_project(port, admin_port)
+    sites = None if dataset is None else sites_of(dataset)
+    project = _known_project(folder, port, admin_port, sites) if provisioned else read_project(port, admin_port, sites)
     for number in project.ports:
         check_port(number)
     if not provisioned:
@@ -198,7 +220,7 @@ def provision(project: Project, folder: Path) -> None:
     for kit in sorted(kits.iterdir()):
         shutil.move(kit, folder / kit.name)
     kits.rmdir()
-    _write_state(folder, {"version": 1, "ports": project.ports, "pids": {}})
+    _write_state(folder, {"version": 1, "ports": project.ports, "sites": project.sites, "pids": {}})
 
 
 def configure(project: Project, folder: Path, data_root: Path | None) -> None:
@@ -400,18 +422,27 @@ def _write_state(folder: Path, state: Mapping[str, Any]) -> None:
     temporary.replace(folder / STATE_FILE)
 
 
-def _known_project(folder: Path, port: int | None = None, admin_port: int | None = None) -> Project:
-    """Return the project that was provisioned into ``folder``; raise an error for other ports than it has."""
+def _known_project(
+    folder: Path, port: int | None = None, admin_port: int | None = None, sites: Sequence[str] | None = None
+) -> Project:
+    """Return the project that was provisioned into ``folder``; raise an error for other ports or sites than it has."""
     if not (folder / STATE_FILE).exists():
         raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
-    ports = _read_state(folder)["ports"]
+    state = _read_state(folder)
+    ports = state["ports"]
     for wanted, fixed in ((port, ports[0]), (admin_port, ports[1])):
         if wanted not in (None, fixed):
             raise SettingsError(
                 f"port {wanted} was asked for, but {folder} was provisioned for {ports[0]} and {ports[1]}; "
                 "other ports need another folder."
             )
-    return read_project(*ports)
+    project = read_project(*ports, state.get("sites"))  # folders of version 0.1.0 have no entry
+    if sites is not None and sorted(sites) != sorted(project.sites):
+        raise SettingsError(
+            f"sites {', '.join(sites)} were asked for (--dataset), but {folder} was provisioned for "
+            f"{', '.join(project.sites)}; other sites need another folder."
+        )
+    return project
 
 
 if __name__ == "__main__":

@@ -11,10 +11,12 @@ import typer
 
 from fdg_plugins.cli.console import OneLineErrors, say
 from fdg_plugins.cli.data_tables import counts_table, datasets_table, show, track, waiting
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data import Damaged, ImageFolderSpec, RotatedSpec
+    from fdg_plugins.data import Damaged
+    from fdg_plugins.data.catalogue import KnownSpec
     from fdg_plugins.data.preparation import Changes, Manifest, Prepared, Source, Verdict
 
 HUB = "hf"
@@ -154,35 +156,82 @@ def verify(
         _check_images(spec, root, list(counts))
 
 
+@data_app.command()
+def check(
+    name: Name,
+    data_root: DataRoot = None,
+    sheets: Annotated[
+        Path | None,
+        typer.Option(help="A folder for contact sheets, a PNG file per domain: images beside themselves with masks."),
+    ] = None,
+    plugin: PluginFiles = None,
+) -> None:
+    """Look into the images of a data set with masks: counts, unusable pairs, sizes, and the fraction of each class.
+
+    With --sheets, some pairs of each domain are drawn, so that a mask of another image is seen. The sheets show the
+    images, so they belong where the images may be. Exit codes: 0 every pair can be used, 2 some cannot.
+
+    Examples:
+
+      fdg data check vessels --data-root /data --sheets /tmp/sheets
+    """
+    from fdg_plugins.cli.data_check import check_masks
+    from fdg_plugins.data.catalogue import SegmentationSpec
+
+    load_plugins(plugin)
+    spec, root = _on_disk(name), _existing(_named(data_root)).resolve()
+    if not isinstance(spec, SegmentationSpec):
+        raise SettingsError(f"data set {name} has no masks; fdg data verify {name} --images decodes its images.")
+    check_masks(spec, root, sheets)
+
+
 @data_app.command("stand-in")
 def stand_in(
     to: Annotated[Path, typer.Option(help="A folder that is not there yet, or empty.", show_default=False)],
-    dataset: Annotated[str, typer.Option(help="The data set whose layout the drawings have; only pacs is drawn.")] = (
-        "pacs"
-    ),
+    dataset: Annotated[
+        str, typer.Option(help="The data set whose layout the drawings have: pacs or vessels.")
+    ] = "pacs",
     images_per_class: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Drawings of each class in each domain.")
-    ] = 30,
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Drawings of each class in each domain (default 30); of vessels, pairs in each domain (default 32).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Draw the STAND-IN for PACS into a folder of its own, in the layout of the data set.
+    """Draw the STAND-IN for PACS or for the retinal vessels into a folder of its own, in the layout of the data set.
 
-    These are drawings by this package, not PACS: a file STAND-IN.json next to and in pacs/ says so, and every run on
-    them is marked STAND-IN in everything that it prints and records. Use them to try data roots and site configs.
+    These are drawings by this package, not the data set: a file STAND-IN.json next to and in pacs/ or vessels/ says
+    so, and every run on them is marked STAND-IN in everything that it prints and records. Use them to try data roots
+    and site configs.
 
     Examples:
 
       fdg data stand-in --to /tmp/stand-in
-    """
-    from fdg_plugins.data.stand_in import DATASET, MARKER, is_stand_in, write_stand_in
 
-    if dataset != DATASET:
-        raise SettingsError(f"data set {dataset!r} is not drawn; expected --dataset {DATASET}.")
+      fdg data stand-in --dataset vessels --to /tmp/stand-in-vessels
+    """
+    from fdg_plugins.data import stand_in as pacs
+    from fdg_plugins.data import stand_in_vessels as vessels
+    from fdg_plugins.data.stand_in_files import MARKER, is_stand_in
+
+    if dataset not in (pacs.DATASET, vessels.DATASET):
+        raise SettingsError(
+            f"data set {dataset!r} is not drawn; expected --dataset {pacs.DATASET} or {vessels.DATASET}."
+        )
     if is_stand_in(to):
         say(f"{to}: the STAND-IN is there already; nothing was drawn")
         return
     with waiting("drawing"):
-        write_stand_in(to, images_per_class=images_per_class)
-    say(f"{to}: STAND-IN for PACS, drawings in pacs/<domain>/<class>/; {MARKER} marks them as such")
+        if dataset == pacs.DATASET:
+            pacs.write_stand_in(to, images_per_class=images_per_class or pacs.IMAGES_PER_CLASS)
+        else:
+            vessels.write_vessels(to, images=images_per_class or vessels.IMAGES_PER_DOMAIN)
+    spec = _on_disk(dataset)
+    layout = f"{spec.folder}/<domain>/{'<class>' if dataset == pacs.DATASET else 'images and masks'}/"
+    say(f"{to}: STAND-IN for {spec.title}, drawings in {layout}; {MARKER} marks them as such")
     say(f"every run with FDG_DATA_ROOT={to} calls itself STAND-IN")
 
 
@@ -192,7 +241,7 @@ def _opened(name: str, source: str) -> "Source":
     return HubSource(name) if source == HUB else open_source(Path(source).expanduser())
 
 
-def _on_disk(name: str) -> "ImageFolderSpec | RotatedSpec | SegmentationSpec":
+def _on_disk(name: str) -> "KnownSpec":
     from fdg_plugins.data import dataset_spec
 
     spec = dataset_spec(name)
@@ -213,7 +262,7 @@ def _existing(data_root: Path) -> Path:
     return data_root
 
 
-def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path) -> None:
+def _report(spec: "KnownSpec", done: "Prepared", root: Path) -> None:
     """Report what was done; raise DataError if the counts were not accepted."""
     from fdg_plugins.data.origins import origin_of
     from fdg_plugins.data.preparation import MANIFEST
@@ -233,7 +282,7 @@ def _report(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared", root: Path)
     say(terms)
 
 
-def _report_copy(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared") -> None:
+def _report_copy(spec: "KnownSpec", done: "Prepared") -> None:
     say(f"{spec.name}: {done.copied.written:,} files written, {done.copied.kept:,} were there already")
     for remark in done.plan.remarks:
         say(f"  {remark}")
@@ -241,7 +290,7 @@ def _report_copy(spec: "ImageFolderSpec | RotatedSpec", done: "Prepared") -> Non
         say(f"  {len(left_out):,} files of the source are no part of the data set, such as {left_out[0]}")
 
 
-def _check_is_there(spec: "ImageFolderSpec | RotatedSpec", root: Path) -> None:
+def _check_is_there(spec: "KnownSpec", root: Path) -> None:
     """Raise DataError if the data root holds the stand-in, or no folder of the data set."""
     from fdg_plugins.data.stand_in import is_stand_in
 
@@ -251,7 +300,7 @@ def _check_is_there(spec: "ImageFolderSpec | RotatedSpec", root: Path) -> None:
         raise DataError(f"folder {root / spec.folder} is not there; fdg data prepare {spec.name} makes it.")
 
 
-def _compare(spec: "ImageFolderSpec | RotatedSpec", root: Path, manifest: "Manifest") -> None:
+def _compare(spec: "KnownSpec", root: Path, manifest: "Manifest") -> None:
     """Compare the data set with its manifest; name the differences and raise DataError if there are any."""
     from fdg_plugins.data.preparation import find_changes
 
@@ -264,7 +313,7 @@ def _compare(spec: "ImageFolderSpec | RotatedSpec", root: Path, manifest: "Manif
     say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
 
 
-def _accept_counts(spec: "ImageFolderSpec | RotatedSpec", root: Path, verdict: "Verdict") -> None:
+def _accept_counts(spec: "KnownSpec", root: Path, verdict: "Verdict") -> None:
     """Say that only the images of a data set without manifest were counted; raise DataError for wrong counts."""
     counted = f"no manifest, so only the images were counted; fdg data prepare {spec.name} --from {root} writes one"
     say(f"{spec.name}: {counted}")
@@ -272,11 +321,11 @@ def _accept_counts(spec: "ImageFolderSpec | RotatedSpec", root: Path, verdict: "
         raise DataError(f"data set {spec.name} in {root}: {'; '.join(verdict.differences)}.")
 
 
-def _check_images(spec: "ImageFolderSpec | RotatedSpec", root: Path, domains: list[str]) -> None:
+def _check_images(spec: "KnownSpec", root: Path, domains: list[str]) -> None:
     """Decode every image of the domains and name all unusable ones; raise DataError, with their number, if any."""
-    from fdg_plugins.data import ImageFolderSpec, find_damaged, open_domain
+    from fdg_plugins.data import RotatedSpec, find_damaged, open_domain
 
-    if not isinstance(spec, ImageFolderSpec):
+    if isinstance(spec, RotatedSpec):
         return  # read as a whole when the images were counted
     unusable = looked_at = 0
     for domain in track(domains, "decoding", len(domains)):
@@ -294,6 +343,8 @@ def _show_damaged(damaged: "Damaged") -> None:
     for word, files in (("unreadable", damaged.unreadable), ("too large", damaged.too_large)):
         for file in files:
             say(f"{word:12}{file}")
+    for file, reason in damaged.masks.items():
+        say(f"{'mask':12}{file}: its mask has {reason}")
 
 
 def _show_changes(changes: "Changes") -> None:

@@ -70,11 +70,13 @@ def datasets_table(data_root: Path | None) -> Table:
 def counts_table(counts: "Counts", verdict: "Verdict") -> Table:
     """Return the table of the counted images, next to the counts of the release."""
     release = verdict.release
-    table = _table("domain", "images", "expected", "fewest in a class", "most in a class")
+    has_classes = any(len(by_class) > 1 for by_class in counts.values())
+    table = _table("domain", "images", "expected", *(("fewest in a class", "most in a class") if has_classes else ()))
     if release is not None:
         certain = "" if release.certain else ", not certain"
         table.title = f"expected: {release.name} ({release.source}{certain})"
         table.title_justify = "left"
+        table.min_width = len(table.title)
     for domain, by_class in counts.items():
         _add_counts(table, domain, by_class, release)
     return table
@@ -84,15 +86,20 @@ def _add_counts(table: Table, domain: str, by_class: Mapping[str, int], release:
     """Add the row of one domain, in colour if the release has another number of images."""
     total = sum(by_class.values())
     expected = None if release is None else release.images[domain]
-    fewest, most = min(by_class, key=by_class.__getitem__), max(by_class, key=by_class.__getitem__)
     table.add_row(
         domain,
         f"{total:,}",
         NOT_KNOWN if expected is None else f"{expected:,}",
-        f"{by_class[fewest]:,} ({fewest})",
-        f"{by_class[most]:,} ({most})",
+        *(f"{by_class[name]:,} ({name})" for name in _extremes(by_class)),
         style="" if expected in (None, total) else "yellow",
     )
+
+
+def _extremes(by_class: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the classes with the fewest and the most images, nothing unless there are several."""
+    if len(by_class) < 2:
+        return ()
+    return min(by_class, key=by_class.__getitem__), max(by_class, key=by_class.__getitem__)
 
 
 def _table(*heads: str) -> Table:

@@ -9,6 +9,7 @@ import typer
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
 from fdg_plugins.cli.plot_options import Selection, SelectionOption
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
 
 
@@ -16,6 +17,7 @@ def export_bundle(
     run: Annotated[Path, typer.Argument(help="The folder of one finished run, or its results.json.")],
     to: Annotated[Path, typer.Option(help="The new folder of the bundle.")],
     selection: SelectionOption = Selection.SOURCE_VALIDATION,
+    plugin: PluginFiles = None,
 ) -> None:
     """Write a MONAI bundle for inference: metadata.json, inference.json and the weights.
 
@@ -30,6 +32,7 @@ def export_bundle(
     """
     from fdg_plugins.analysis.bundle import write_bundle
 
+    load_plugins(plugin)
     runs = runs_below([run])
     if len(runs) > 1:
         raise SettingsError(f"there are {len(runs)} finished runs below {run}, expected the folder of one.")

@@ -4,7 +4,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
@@ -300,17 +300,20 @@ VESSELS = SegmentationSpec(
     mask_values=((0,), (255,)),
 )
 
+KnownSpec: TypeAlias = ImageFolderSpec | RotatedSpec | SegmentationSpec
+"""Every kind of data set that this package reads from files."""
+
 DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
 """All data sets by name: those above and those of plug-ins."""
 
 
-def dataset_spec(name: str) -> ImageFolderSpec | RotatedSpec | SegmentationSpec:
+def dataset_spec(name: str) -> KnownSpec:
     """Return the data set called ``name``; raise SettingsError, listing the known names, if there is none.
 
     A plug-in can supply an :class:`ImageFolderSpec`, a :class:`SegmentationSpec`, or a :class:`RotatedSpec` with a
     source of this package.
     """
     spec = DATASETS.get(name)
-    if not isinstance(spec, ImageFolderSpec | RotatedSpec | SegmentationSpec):
+    if not isinstance(spec, KnownSpec):
         raise SettingsError(f"data set {name!r} is a {type(spec).__name__}, expected an ImageFolderSpec.", public=True)
     return spec

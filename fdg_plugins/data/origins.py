@@ -174,6 +174,24 @@ _DIGITS = Origin(
     ),
 )
 
+
+def _vessels(name: str, drive: int) -> Release:
+    images = {"chase_db1": 28, "drive": drive, "hrf": 45, "stare": 20}
+    return Release(name=name, source="the four publications", images=images)
+
+
+_VESSELS = Origin(
+    page="https://drive.grand-challenge.org (DRIVE); https://cecas.clemson.edu/~ahoover/stare (STARE); "
+    "https://researchdata.kingston.ac.uk/96 (CHASE_DB1); https://www5.cs.fau.de/research/data/fundus-images (HRF)",
+    obtain="training.zip and test.zip of DRIVE, stare-images.tar and labels-ah.tar of STARE, CHASEDB1.zip, and all.zip "
+    "of HRF, all in one folder; masks of the first observers are used",
+    licence="CC BY 4.0 (HRF), else none known",
+    terms="DRIVE: no licence text seen, the download needs an account; STARE: publicly available, no licence text "
+    "seen; CHASE_DB1: public reference data set of Kingston University, no licence text seen; HRF: CC BY 4.0, free for "
+    "research",
+    releases=(_vessels("with DRIVE's test labels", 40), _vessels("without them", 20)),
+)
+
 _BY_PLUGIN = "see the plug-in that brings it"
 _NOT_SAID = "not said by the plug-in"
 
@@ -187,6 +205,7 @@ _ORIGINS: Mapping[str, Origin] = {
     "rotatedmnist": _MNIST,
     "rotatedmnist_7k": _MNIST,
     "rotateddigits": _DIGITS,
+    "vessels": _VESSELS,
 }
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from fdg_plugins.data.catalogue import DatasetSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
+from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
+from fdg_plugins.data.stand_in_vessels import ensure_vessels
 from fdg_plugins.errors import DataError
 
 
@@ -20,8 +22,9 @@ class DataRoot(NamedTuple):
 def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> DataRoot:
     """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
 
-    The stand-in of PACS is drawn below ``cache`` (default: this user's cache of the package). That of RotatedMNIST is
-    RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is not a stand-in.
+    The stand-ins of PACS and of the vessels are drawn below ``cache`` (default: this user's cache of the package). That
+    of RotatedMNIST is RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is not a
+    stand-in.
 
     Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), and for a
     missing root if the data set has no stand-in. Raises SettingsError for an unknown data set.
@@ -33,9 +36,21 @@ def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> 
         _refuse_missing(data_root)
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
     if not isinstance(spec, RotatedSpec):
-        _refuse_undrawn(spec)
-        return DataRoot(ensure_stand_in(cache), stand_in=True)
+        return DataRoot(_drawn(spec, cache), stand_in=True)
     return DataRoot(None, stand_in=True)
+
+
+def _drawn(spec: DatasetSpec, cache: Path | None) -> Path:
+    """Draw the stand-in of a data set and return its root; raise DataError for one that has none."""
+    if spec.name == VESSELS_DRAWN:
+        return ensure_vessels(cache)
+    if spec.name == DATASET:
+        return ensure_stand_in(cache)
+    raise DataError(
+        f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to name the "
+        f"folder that holds {spec.folder}/, which fdg data prepare {spec.name} fills.",
+        public=True,
+    )
 
 
 def _refuse_missing(data_root: Path) -> None:
@@ -43,14 +58,4 @@ def _refuse_missing(data_root: Path) -> None:
         raise DataError(
             f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
             public="its data root is not a folder.",
-        )
-
-
-def _refuse_undrawn(spec: DatasetSpec) -> None:
-    """Raise DataError for a data set without a stand-in, which needs a data root."""
-    if spec.name != DATASET:
-        raise DataError(
-            f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to "
-            f"name the folder that holds {spec.folder}/, which fdg data prepare {spec.name} fills.",
-            public=True,
         )

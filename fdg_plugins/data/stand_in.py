@@ -5,37 +5,41 @@ The pictures are drawn on first use into the user's cache, within seconds, and a
 on them show that the software works; they say nothing about PACS.
 """
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import platformdirs
 from PIL import Image
 
 from fdg_plugins.data.catalogue import PACS
-from fdg_plugins.data.folders import is_file
+from fdg_plugins.data.stand_in_files import MARKER, cache_folder, is_stand_in, write_drawings, write_markers
 from fdg_plugins.data.stand_in_paint import CANVAS
 from fdg_plugins.data.stand_in_shapes import SHAPES, pose
 from fdg_plugins.data.stand_in_styles import EXAGGERATION, STYLES
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
-from fdg_plugins.storage import write_json
 from fdg_plugins.values import shorten
+
+__all__ = [
+    "DATASET",
+    "IMAGES_PER_CLASS",
+    "MARKER",
+    "MOST_PER_CLASS",
+    "STAND_IN_VERSION",
+    "draw",
+    "ensure_stand_in",
+    "is_stand_in",
+    "stand_in_root",
+    "write_stand_in",
+]
 
 STAND_IN_VERSION: int = 1
 """Incremented whenever a picture changes, so that an old cache is never mistaken for the new data."""
 
 DATASET: str = PACS.name
-"""The data set that is drawn; no other data set has a stand-in of pictures."""
+"""The data set that is drawn."""
 
 IMAGES_PER_CLASS: int = 30
 MOST_PER_CLASS: int = 10_000
-MARKER: str = "STAND-IN.json"
-"""The file that marks a folder as STAND-IN, and every run on it: in the data root, and in ``pacs/`` itself."""
 
-_NO_PLACE = "it has no data root, and the STAND-IN cannot be written to its cache."
 _NOTE = "These pictures are drawings made by fdg_plugins, not the PACS data set; no result on them is a result on PACS."
 
 
@@ -44,14 +48,8 @@ def stand_in_root(cache: Path | None = None, *, images_per_class: int = IMAGES_P
 
     A non-default number of images has its own folder.
     """
-    base = platformdirs.user_cache_path("fdg_plugins") if cache is None else Path(cache)
     suffix = "" if images_per_class == IMAGES_PER_CLASS else f"-{images_per_class}-per-class"
-    return base / f"stand-in-v{STAND_IN_VERSION}{suffix}"
-
-
-def is_stand_in(data_root: Path, folder: str = "") -> bool:
-    """Return whether ``data_root``, or ``folder`` in it, holds drawings of this module rather than the user's data."""
-    return any(is_file(place / MARKER) for place in (Path(data_root), Path(data_root) / folder))
+    return cache_folder(cache) / f"stand-in-v{STAND_IN_VERSION}{suffix}"
 
 
 def ensure_stand_in(cache: Path | None = None, *, images_per_class: int = IMAGES_PER_CLASS) -> Path:
@@ -74,19 +72,7 @@ def write_stand_in(root: Path, *, images_per_class: int = IMAGES_PER_CLASS) -> P
             f"images_per_class is {shorten(images_per_class)}; the stand-in needs at least one per class, and at most "
             f"{MOST_PER_CLASS:,}."
         )
-    with _translated(f"folder {root.parent} cannot hold the stand-in data"):
-        if is_stand_in(root):
-            return root
-        _refuse_occupied(root)
-        root.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
-    try:
-        with _translated(f"folder {root} cannot be filled with the stand-in data"):
-            _build(temporary, images_per_class)
-            _publish(temporary, root)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return root
+    return write_drawings(root, lambda folder: _build(folder, images_per_class))
 
 
 def draw(domain: str, class_name: str, index: int) -> Image.Image:
@@ -100,23 +86,6 @@ def draw(domain: str, class_name: str, index: int) -> Image.Image:
     return STYLES[domain](parts, class_name, generator).reduce(2)
 
 
-@contextmanager
-def _translated(problem: str) -> Iterator[None]:
-    """Turn an OSError into a DataError of one sentence that begins with ``problem``."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{problem}: {error.strerror}.", public=_NO_PLACE) from error
-
-
-def _refuse_occupied(root: Path) -> None:
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise DataError(
-            f"{root} is in the way and is not the stand-in data; expected a new or an empty folder.",
-            public=_NO_PLACE,
-        )
-
-
 def _build(folder: Path, images_per_class: int) -> None:
     """Draw the whole data set into ``folder``, the marker last."""
     for domain in STYLES:
@@ -125,20 +94,5 @@ def _build(folder: Path, images_per_class: int) -> None:
             target.mkdir(parents=True)
             for index in range(images_per_class):
                 draw(domain, class_name, index).save(target / f"{index:03d}.png")
-    marker = {"stand_in": True, "version": STAND_IN_VERSION, "images_per_class": images_per_class, "note": _NOTE}
-    write_json(folder / PACS.folder / MARKER, marker)  # pacs/ stays marked if it is moved
-    write_json(folder / MARKER, marker)
-
-
-def _publish(temporary: Path, root: Path) -> None:
-    """Rename the finished folder to its final name, unless another process has already published its own."""
-    temporary.chmod(0o755)  # mkdtemp makes the folder readable by its owner only
-    try:
-        temporary.rename(root)
-    except OSError as error:
-        if not is_stand_in(root):
-            if not root.exists():
-                raise
-            raise DataError(
-                f"{root} is in the way and is not the stand-in data: {error.strerror}.", public=_NO_PLACE
-            ) from error
+    facts = {"version": STAND_IN_VERSION, "images_per_class": images_per_class, "note": _NOTE}
+    write_markers(folder, PACS.folder, facts)

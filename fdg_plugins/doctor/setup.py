@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS
-from fdg_plugins.data import DATASETS, DatasetSpec, ImageFolderSpec, dataset_spec
+from fdg_plugins.data import DATASETS, DatasetSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
@@ -79,8 +79,8 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
     named = environment.get("FDG_DATA_ROOT", "").strip()
     root = user_path(named, environment)
     if not named:
-        text = "FDG_DATA_ROOT is not set: unless a site's config names a data root, PACS is drawn as a STAND-IN"
-        yield warning("data", text)
+        text = "unless a site's config names a data root, PACS and vessels are drawn as a STAND-IN"
+        yield warning("data", f"FDG_DATA_ROOT is not set: {text}")
     elif not root.is_dir():
         yield problem("data", f"FDG_DATA_ROOT is {named!r}, but {root} is no folder")
     else:
@@ -99,9 +99,9 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
     check, folder = f"data, {spec.name}", root / spec.folder
     if is_stand_in(root, spec.folder):
         return warning(check, f"{folder} holds the STAND-IN, drawings")
-    if isinstance(spec, ImageFolderSpec):
-        return _check_domains(check, folder, spec.domains)
-    return _check_mnist(check, root / FOLDER, spec.domains)
+    if isinstance(spec, RotatedSpec):
+        return _check_mnist(check, root / FOLDER, spec.domains)
+    return _check_domains(check, folder, spec.domains)
 
 
 def _check_domains(check: str, folder: Path, domains: Sequence[str]) -> Finding:

@@ -38,7 +38,7 @@ def headline(prepared: Prepared) -> str:
 def title_of_data(dataset: str, *, stand_in: bool) -> str:
     """Return what runs on this data set are told to be on; the stand-in is named as such."""
     title = dataset_spec(dataset).title
-    return f"the STAND-IN for {title} (no data root is named)" if stand_in else title
+    return f"the STAND-IN for {title} (not the data itself)" if stand_in else title
 
 
 def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:

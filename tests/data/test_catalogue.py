@@ -4,7 +4,7 @@
 import pytest
 from nvflare.apis.utils.format_check import name_check
 
-from fdg_plugins.data import DATASETS, DOMAINNET, DOMAINNET_10, ImageFolderSpec, dataset_spec
+from fdg_plugins.data import DATASETS, DOMAINNET, DOMAINNET_10, ImageFolderSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.mnist import PARTS
 from fdg_plugins.data.origins import origin_of
 from fdg_plugins.errors import SettingsError
@@ -88,7 +88,7 @@ def test_every_data_set_says_where_it_is_from_and_on_what_terms(name: str) -> No
 def test_the_numbers_of_a_release_are_of_its_domains_and_add_up(name: str) -> None:
     spec = dataset_spec(name)
     for release in origin_of(name).releases:
-        assert set(release.images) == (set(spec.domains) if isinstance(spec, ImageFolderSpec) else set(PARTS))
+        assert set(release.images) == set(PARTS if isinstance(spec, RotatedSpec) else spec.domains)
         assert release.source
         for domain, numbers in release.by_class.items():
             assert len(numbers) == len(spec.classes)

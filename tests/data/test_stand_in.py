@@ -13,7 +13,7 @@ import platformdirs
 import pytest
 from PIL import Image, ImageStat
 
-from fdg_plugins.data import stand_in
+from fdg_plugins.data import stand_in, stand_in_files
 from fdg_plugins.data.stand_in import (
     STAND_IN_VERSION,
     draw,
@@ -262,7 +262,7 @@ def test_a_cache_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     def refuse(data_root: Path) -> bool:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(stand_in, "is_stand_in", refuse)
+    monkeypatch.setattr(stand_in_files, "is_stand_in", refuse)
     with pytest.raises(DataError, match=f"{re.escape(str(tmp_path))} .*Permission denied"):
         _make_one_per_class(tmp_path)
 

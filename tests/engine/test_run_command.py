@@ -194,7 +194,7 @@ def test_a_real_run_on_the_stand_in_is_kept_and_reported(tmp_path: Path) -> None
     done = subprocess.run([FDG, "run", "fedomg", *given], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     first, line, last, *_ = done.stdout.splitlines()
-    assert first.startswith("FedOMG on the STAND-IN for PACS (no data root is named), held out art_painting, 1 round, ")
+    assert first.startswith("FedOMG on the STAND-IN for PACS (not the data itself), held out art_painting, 1 round, ")
     assert line.startswith("round 1/1 | sites 3/3 | train loss ")
     assert last.startswith("model after round 1: source val ")
     (folder,) = Path("runs").iterdir()

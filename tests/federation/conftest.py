@@ -20,10 +20,10 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.data import dataset_spec
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "poc" / "federation.py"
@@ -75,12 +75,18 @@ class Job:
 class Federation:
     """The folder of a federation, and what its people do with it."""
 
-    def __init__(self, folder: Path, ports: tuple[int, int], data_root: Path, plugin: Path | None = None) -> None:
-        self.folder, self.ports, self.data_root = folder, ports, data_root
+    def __init__(
+        self,
+        folder: Path,
+        ports: tuple[int, int],
+        data_root: Path,
+        plugin: Path | None = None,
+        dataset: str | None = None,
+    ) -> None:
+        self.folder, self.ports, self.data_root, self.dataset = folder, ports, data_root, dataset
         self.plugins = {} if plugin is None else {"PYTHONPATH": str(plugin)}
-        project = yaml.safe_load((SCRIPT.parent / "project.yml").read_text(encoding="utf-8"))
         self._sessions: dict[str, Session] = {}
-        self.sites = [member["name"] for member in project["participants"] if member["type"] == "client"]
+        self.sites = list(dataset_spec(dataset or "pacs").domains)
 
     def control(self, command: str, *arguments: object) -> Done:
         """Run ``poc/federation.py`` as a user does."""
@@ -90,7 +96,8 @@ class Federation:
     def start(self) -> Done:
         """Start it, on its ports and with its data."""
         ports = ["--port", self.ports[0], "--admin-port", self.ports[1]]
-        return self.control("start", *ports, "--data-root", self.data_root)
+        dataset = [] if self.dataset is None else ["--dataset", self.dataset]
+        return self.control("start", *ports, *dataset, "--data-root", self.data_root)
 
     def nvflare(self, person: str, *arguments: str) -> Done:
         """Run ``nvflare job ...`` as ``person`` does, with the kit that was provisioned for them."""
@@ -194,12 +201,14 @@ def free_ports() -> tuple[int, int]:
 
 
 @contextmanager
-def running_federation(folder: Path, data_root: Path, plugin: Path | None = None) -> Iterator[Federation]:
-    """Start a federation of the domains of PACS in ``folder``; in the end it is stopped, and no process is left.
+def running_federation(
+    folder: Path, data_root: Path, plugin: Path | None = None, dataset: str | None = None
+) -> Iterator[Federation]:
+    """Start a federation of the domains of a data set in ``folder``; in the end it is stopped, and no process is left.
 
-    ``plugin``: a folder in which a plug-in is installed for every participant.
+    ``plugin``: a folder in which a plug-in is installed for every participant. ``dataset``: its name, default PACS.
     """
-    found = Federation(folder, free_ports(), data_root, plugin)
+    found = Federation(folder, free_ports(), data_root, plugin, dataset)
     try:
         started = found.start()
         assert started.returncode == 0, started.output

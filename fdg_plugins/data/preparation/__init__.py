@@ -5,15 +5,17 @@
     prepared = prepare(dataset_spec("pacs"), source, Path("/data"))
     prepared.verdict.differences  # empty if the images match the known counts of the data set
 
-``sources`` and ``archives`` read the download, ``hub`` downloads, ``layouts`` and ``camera_traps`` map source files to
-target files, ``copying`` copies them, ``counts`` and ``manifest`` check them.
+``sources`` and ``archives`` read the download, ``hub`` downloads, ``layouts``, ``camera_traps`` and ``mask_layouts``
+map source files to target files, ``copying`` copies them (``pictures`` converts), ``counts`` and ``manifest``
+check them.
 """
 
 from fdg_plugins.data.preparation.archives import open_source
 from fdg_plugins.data.preparation.copying import Copied, Track, untracked
 from fdg_plugins.data.preparation.counts import Counts, Verdict, count_images, judge
 from fdg_plugins.data.preparation.hub import HubSource
-from fdg_plugins.data.preparation.layouts import Item, Plan, make_plan
+from fdg_plugins.data.preparation.items import Item
+from fdg_plugins.data.preparation.layouts import Plan, make_plan
 from fdg_plugins.data.preparation.manifest import (
     MANIFEST,
     Changes,

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from fdg_plugins.data.folders import refuse_outside
-from fdg_plugins.data.preparation.layouts import Item, Plan
+from fdg_plugins.data.preparation.items import Item
+from fdg_plugins.data.preparation.layouts import Plan
 from fdg_plugins.data.preparation.sources import Source, read_bounded
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import locked
@@ -72,7 +73,7 @@ def _copied(left: Mapping[str, list[Item]], source: Source, target: Path, track:
     """Copy the items, keyed by their file in the source; yield for each whether it was written rather than kept."""
     for file, content in track(source.read(left.keys()), "copying", len(left)):
         for item in left[file]:
-            yield _replace(target / item.target, _unpacked(content, file, source) if item.packed else content)
+            yield _replace(target / item.target, _content(item, content, source))
 
 
 @contextmanager
@@ -102,13 +103,13 @@ def _is_same_file(item: Item, source: Source, target: Path) -> bool:
     """Return whether the source's file is the target itself, or a hard link to it."""
     path = source.path_of(item.source)
     place = target / item.target
-    return path is not None and place.exists() and path.samefile(place) and not item.packed
+    return path is not None and place.exists() and path.samefile(place) and item.is_copied
 
 
 def _linked(item: Item, source: Source, target: Path) -> bool:
     """Make the target a hard link to the source's file; return False if that is impossible."""
     path = source.path_of(item.source)
-    if path is None or item.packed:
+    if path is None or not item.is_copied:
         return False
     part = _part(target / item.target)
     try:
@@ -152,6 +153,13 @@ def _has_size(place: Path, size: int) -> bool:
 def _part(place: Path) -> Path:
     """Return the hidden name of an incomplete file."""
     return place.with_name(f".{place.name}.part")
+
+
+def _content(item: Item, content: bytes, source: Source) -> bytes:
+    """Return the content of the target of ``item``."""
+    if item.packed:
+        content = _unpacked(content, item.source, source)
+    return item.convert(content, f"{item.source} in {source.name}") if item.convert else content
 
 
 def _unpacked(content: bytes, file: str, source: Source) -> bytes:

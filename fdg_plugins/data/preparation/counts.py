@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, RotatedSpec, SegmentationSpec
+from fdg_plugins.data.data_lists import find_data_list
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.mnist import PARTS, read_part
 from fdg_plugins.data.origins import Release, origin_of
+from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.errors import DataError
 
 Counts = Mapping[str, Mapping[str, int]]
-"""Images by domain (MNIST: by part) and class."""
+"""Images by domain (MNIST: by part) and class; with masks, pairs by domain under ``PAIRS``."""
+
+PAIRS = "pairs"
 
 
 @dataclass(frozen=True)
@@ -34,28 +38,23 @@ class Verdict:
         return self.release.name if self.release and not self.differences else None
 
 
-def count_images(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Counts:
+def count_images(root: Path, spec: KnownSpec) -> Counts:
     """Count the images of the domains below the data root; a site may have only one of them.
 
     Known bad files are counted. Raises DataError if no domain exists, and, as opening a domain does, for class folders
-    that are missing, empty or unexpected, for links out of the root, and for broken files of MNIST.
+    that are missing, empty or unexpected, for images or masks without the other, for unusable data lists, for links out
+    of the root, and for broken files of MNIST.
     """
     if isinstance(spec, RotatedSpec):
         labels = {part: read_part(root, part, spec.size)[1].tolist() for part in PARTS}
         return {part: _by_class([spec.classes[label] for label in labels[part]], spec.classes) for part in PARTS}
-    present = [domain for domain in spec.domains if (root / spec.folder / domain).exists()]
+    present = [domain for domain in spec.domains if _is_there(root, spec, domain)]
     if not present:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
     return {domain: _count_domain(root, spec, domain) for domain in present}
 
 
-def _count_domain(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, int]:
-    samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain)
-    files = [*(sample.file for sample in samples), *skipped]
-    return _by_class([file.split("/")[1] for file in files], spec.classes)
-
-
-def judge(counts: Counts, spec: ImageFolderSpec | RotatedSpec) -> Verdict:
+def judge(counts: Counts, spec: KnownSpec) -> Verdict:
     """Compare the counts with the release of the data set that has the fewest differing domains."""
     releases = origin_of(spec.name).releases
     if not releases:
@@ -64,12 +63,27 @@ def judge(counts: Counts, spec: ImageFolderSpec | RotatedSpec) -> Verdict:
     return min(verdicts, key=lambda verdict: len(verdict.differences))
 
 
+def _is_there(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str) -> bool:
+    """Return whether a domain has a folder, or a data list beside the folders."""
+    if (root / spec.folder / domain).exists():
+        return True
+    return isinstance(spec, SegmentationSpec) and find_data_list(root, spec, domain) is not None
+
+
+def _count_domain(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str) -> dict[str, int]:
+    if isinstance(spec, SegmentationSpec):
+        return {PAIRS: len(list_pairs(root, spec, domain)[1].all)}
+    samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain)
+    files = [*(sample.file for sample in samples), *skipped]
+    return _by_class([file.split("/")[1] for file in files], spec.classes)
+
+
 def _by_class(names: list[str], classes: tuple[str, ...]) -> dict[str, int]:
     found = Counter(names)
     return {name: found[name] for name in classes}
 
 
-def _differences(counts: Counts, spec: ImageFolderSpec | RotatedSpec, release: Release) -> Iterator[str]:
+def _differences(counts: Counts, spec: KnownSpec, release: Release) -> Iterator[str]:
     """Yield one sentence for each domain whose total, or whose counts by class, differ from the release."""
     for domain, by_class in counts.items():
         total, expected = sum(by_class.values()), release.images[domain]

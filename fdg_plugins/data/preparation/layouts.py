@@ -2,7 +2,7 @@
 """Map the files of a source to the files of a data set: from the published layouts to this package's own.
 
 Published archives hold ``<any folders>/<domain>/<class>/<image>`` with their own domain names; VLCS also comes as
-``<domain>/<train, crossval or test>/<class number>/<image>``.
+``<domain>/<train, crossval or test>/<class number>/<image>``. Images with masks are in ``mask_layouts``.
 """
 
 import re
@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, RotatedSpec, SegmentationSpec
 from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
 from fdg_plugins.data.preparation.camera_traps import annotated_files
+from fdg_plugins.data.preparation.items import Item
+from fdg_plugins.data.preparation.mask_layouts import expected_pairs, mask_items
 from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.errors import DataError
@@ -37,15 +39,6 @@ _MNIST_NAME = re.compile(r"(train|t10k)-(images|labels)[-.](idx\d-ubyte)(\.gz)?"
 
 
 @dataclass(frozen=True)
-class Item:
-    """One file to create: ``target`` is its path below the data set's folder; if ``packed``, it is gunzipped."""
-
-    source: str
-    target: str
-    packed: bool = False
-
-
-@dataclass(frozen=True)
 class Plan:
     """The files to write, each target once, and the files of the source that do not belong to the data set."""
 
@@ -54,7 +47,7 @@ class Plan:
     remarks: tuple[str, ...] = ()
 
 
-def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path) -> Plan:
+def make_plan(spec: KnownSpec, source: Source, target: Path) -> Plan:
     """Return the plan that copies ``source`` to ``target``, the data set's folder.
 
     Raises DataError if the source holds nothing of the data set, holds drawings of the stand-in, has two files for
@@ -71,10 +64,12 @@ def make_plan(spec: ImageFolderSpec | RotatedSpec, source: Source, target: Path)
     return Plan(kept, tuple(file for file in source.files if file not in used), remarks)
 
 
-def expected_layout(spec: ImageFolderSpec | RotatedSpec) -> str:
+def expected_layout(spec: KnownSpec) -> str:
     """Return the expected layout of a source of the data set, for an error message."""
     if isinstance(spec, RotatedSpec):
         return f"the files {', '.join(MNIST_FILES)}, with or without .gz"
+    if isinstance(spec, SegmentationSpec):
+        return expected_pairs(spec)
     names = ", ".join(published[0] for published in _published(spec).values())
     annotations = ", or images and the annotations of the camera traps (*.json)"
     return (
@@ -97,17 +92,19 @@ def _of_name(name: str, source: Source) -> list[str]:
     return [file for file in source.files if PurePosixPath(file).name == name]
 
 
-def _refuse_drawings(spec: ImageFolderSpec | RotatedSpec, source: Source) -> None:
+def _refuse_drawings(spec: KnownSpec, source: Source) -> None:
     if markers := _of_name(MARKER, source):
         raise DataError(
             f"source {source.name} holds {markers[0]}: it is the STAND-IN; expected images of {spec.title}."
         )
 
 
-def _found(spec: ImageFolderSpec | RotatedSpec, source: Source) -> tuple[list[Item], tuple[str, ...]]:
+def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...]]:
     """Return what the source holds of the data set, without the official split lists, and remarks."""
     if isinstance(spec, RotatedSpec):
         return list(_mnist(source)), ()
+    if isinstance(spec, SegmentationSpec):
+        return mask_items(spec, source)
     images, remarks = _all_images(spec, source)
     kept, more = _only_listed(spec, source, images)
     return kept, remarks + more

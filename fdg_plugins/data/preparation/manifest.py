@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pydantic
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.catalogue import KnownSpec, RotatedSpec
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
@@ -59,9 +59,7 @@ class Changes:
         return bool(self.missing or self.extra or self.changed)
 
 
-def write_manifest(
-    root: Path, spec: ImageFolderSpec | RotatedSpec, release: str | None, *, track: Track = untracked
-) -> Manifest:
+def write_manifest(root: Path, spec: KnownSpec, release: str | None, *, track: Track = untracked) -> Manifest:
     """Hash every file of the data set below the resolved data root; write and return the manifest."""
     paths = sorted(_paths(root, spec))
     files = {path: _record(root, spec, path) for path in track(paths, "hashing", len(paths))}
@@ -70,7 +68,7 @@ def write_manifest(
     return manifest
 
 
-def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest | None:
+def read_manifest(root: Path, spec: KnownSpec) -> Manifest | None:
     """Return a data set's manifest, None if it has none; raise DataError if it is damaged or for another data set."""
     path = root / spec.folder / MANIFEST
     if not path.exists():
@@ -87,7 +85,7 @@ def read_manifest(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Manifest |
     return manifest
 
 
-def _check_manifest(manifest: Manifest, path: Path, spec: ImageFolderSpec | RotatedSpec) -> None:
+def _check_manifest(manifest: Manifest, path: Path, spec: KnownSpec) -> None:
     if manifest.format != 1:
         raise DataError(f"manifest {path} has format {manifest.format}; expected 1.")
     if manifest.folder != spec.folder:
@@ -96,9 +94,7 @@ def _check_manifest(manifest: Manifest, path: Path, spec: ImageFolderSpec | Rota
         raise DataError(f"manifest {path} does not have its own digest; expected it as fdg data prepare wrote it.")
 
 
-def find_changes(
-    root: Path, spec: ImageFolderSpec | RotatedSpec, manifest: Manifest, *, track: Track = untracked
-) -> Changes:
+def find_changes(root: Path, spec: KnownSpec, manifest: Manifest, *, track: Track = untracked) -> Changes:
     """Hash the files below the resolved data root again and return the differences from the manifest."""
     present = set(_paths(root, spec))
     common = sorted(present & manifest.files.keys())
@@ -118,7 +114,7 @@ def digest(files: Mapping[str, FileRecord]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _record(root: Path, spec: ImageFolderSpec | RotatedSpec, path: str) -> FileRecord:
+def _record(root: Path, spec: KnownSpec, path: str) -> FileRecord:
     place = root / spec.folder / path
     refuse_outside(root, place)
     digest_of_content = hashlib.sha256()
@@ -133,7 +129,7 @@ def _record(root: Path, spec: ImageFolderSpec | RotatedSpec, path: str) -> FileR
     return FileRecord(bytes=size, sha256=digest_of_content.hexdigest())
 
 
-def _paths(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Iterator[str]:
+def _paths(root: Path, spec: KnownSpec) -> Iterator[str]:
     """Yield the existing files of the data set."""
     base = root / spec.folder
     for place in _places(root, spec):
@@ -142,7 +138,7 @@ def _paths(root: Path, spec: ImageFolderSpec | RotatedSpec) -> Iterator[str]:
             yield path.as_posix()
 
 
-def _places(root: Path, spec: ImageFolderSpec | RotatedSpec) -> list[Path]:
+def _places(root: Path, spec: KnownSpec) -> list[Path]:
     """Return where files of the data set are or may be."""
     if isinstance(spec, RotatedSpec):
         return [root / MNIST_FOLDER / name for name in MNIST_FILES]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a source to a data set below a data root: plan, copy, count, and write the manifest last."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec
+from fdg_plugins.data.catalogue import KnownSpec, SegmentationSpec
 from fdg_plugins.data.folders import refuse_outside
+from fdg_plugins.data.mask_facts import read_pair
+from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.preparation.copying import Copied, Track, copy_files, only_one, untracked
 from fdg_plugins.data.preparation.counts import Counts, Verdict, count_images, judge
 from fdg_plugins.data.preparation.layouts import Plan, make_plan
@@ -27,7 +30,7 @@ class Prepared:
 
 
 def prepare(
-    spec: ImageFolderSpec | RotatedSpec,
+    spec: KnownSpec,
     source: Source,
     data_root: Path,
     *,
@@ -39,7 +42,8 @@ def prepare(
 
     After an interruption, calling it again resumes; previously prepared domains are kept. A difference from certain
     numbers leaves the data set without a manifest, unless ``any_counts``. Raises DataError for anything that prevents
-    ``open_domain`` from reading the data set; the files copied so far remain.
+    ``open_domain`` from reading the data set, and with masks for a pair that cannot be used; the files copied so far
+    remain.
     """
     root, target = _checked_places(spec, data_root)
     plan = make_plan(spec, source, target)
@@ -47,6 +51,7 @@ def prepare(
         (target / MANIFEST).unlink(missing_ok=True)  # from here on, it no longer describes the files
         copied = copy_files(plan, source, target, link=link, track=track)
         counts = count_images(root, spec)
+        _check_pairs(root, spec, counts, track)
         verdict = judge(counts, spec)
         manifest = None
         if any_counts or not verdict.is_wrong:
@@ -54,7 +59,16 @@ def prepare(
     return Prepared(plan, copied, counts, verdict, manifest)
 
 
-def _checked_places(spec: ImageFolderSpec | RotatedSpec, data_root: Path) -> tuple[Path, Path]:
+def _check_pairs(root: Path, spec: KnownSpec, domains: Iterable[str], track: Track) -> None:
+    """Decode all images with masks; raise DataError for the first pair that cannot be used."""
+    if not isinstance(spec, SegmentationSpec):
+        return
+    pairs = [pair for domain in domains for pair in list_pairs(root, spec, domain)[1].all]
+    for pair in track(pairs, "decoding", len(pairs)):
+        read_pair(root, spec, pair)
+
+
+def _checked_places(spec: KnownSpec, data_root: Path) -> tuple[Path, Path]:
     """Return the resolved data root and the data set's folder in it; raise DataError if they must not be written."""
     if is_stand_in(data_root, spec.folder):
         raise DataError(f"data root {data_root} holds the STAND-IN; expected another one for images of {spec.title}.")

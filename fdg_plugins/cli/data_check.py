@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg data check``: look into the images of a data set with masks, in numbers and in pictures."""
+
+import io
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.data_tables import show, track
+from fdg_plugins.errors import DataError
+from fdg_plugins.storage import write_bytes
+
+if TYPE_CHECKING:
+    from fdg_plugins.data.catalogue import PairSample, SegmentationSpec
+    from fdg_plugins.data.mask_facts import MaskFacts
+
+ON_A_SHEET = 6
+
+
+def check_masks(spec: "SegmentationSpec", root: Path, sheets: Path | None) -> None:
+    """Print the facts of every domain below the resolved data root, and write a sheet of each into ``sheets``.
+
+    Raises DataError, after all domains, if some pairs cannot be used.
+    """
+    from fdg_plugins.data.mask_facts import mask_facts
+    from fdg_plugins.data.pairs import list_pairs
+    from fdg_plugins.data.preparation import count_images
+
+    facts: dict[str, MaskFacts] = {}
+    for domain in count_images(root, spec):
+        pairs = list_pairs(root, spec, domain)[1].all
+        facts[domain] = mask_facts(root, spec, track(pairs, f"decoding {domain}", len(pairs)))
+        if sheets is not None:
+            sound = [pair for pair in pairs if pair not in facts[domain].damaged]
+            _write_sheet(sheets / f"{domain}.png", spec, root, sound)
+    show(_facts_table(spec, facts))
+    _refuse_damaged(facts.values(), f"data set {spec.name} in {root}")
+
+
+def _refuse_damaged(facts: "Collection[MaskFacts]", where: str) -> None:
+    """Print why pairs cannot be used; raise DataError, with their number, if there are any."""
+    damaged = [error for found in facts for error in found.damaged.values()]
+    for error in damaged:
+        say(f"unusable    {error}")
+    if damaged:
+        total = sum(found.pairs for found in facts)
+        raise DataError(f"of {total:,} pairs of {where}, {len(damaged):,} cannot be used.")
+
+
+def _facts_table(spec: "SegmentationSpec", facts: "dict[str, MaskFacts]") -> Table:
+    """Return a row per domain: pairs, sizes, and mean, smallest and largest fraction of each class but the first."""
+    table = Table(show_edge=False, pad_edge=False)
+    for head in ("domain", "pairs", "unusable"):
+        table.add_column(head, justify="left" if head == "domain" else "right")
+    for head in ("height x width" if spec.dims == 2 else "size", *(f"fraction of {name}" for name in spec.classes[1:])):
+        table.add_column(head)
+    for domain, found in facts.items():
+        table.add_row(domain, f"{found.pairs:,}", f"{len(found.damaged):,}", _sizes(found), *_fractions(found))
+    return table
+
+
+def _sizes(found: "MaskFacts") -> str:
+    sizes = sorted(set(found.sizes))
+    return " to ".join(" x ".join(map(str, size)) for size in dict.fromkeys(sizes[:1] + sizes[-1:]))
+
+
+def _fractions(found: "MaskFacts") -> Iterator[str]:
+    for shares in found.shares.T[1:]:
+        yield f"{shares.mean():.3f} ({shares.min():.3f} to {shares.max():.3f})" if len(shares) else ""
+
+
+def _write_sheet(path: Path, spec: "SegmentationSpec", root: Path, pairs: "list[PairSample]") -> None:
+    """Draw up to ``ON_A_SHEET`` pairs, evenly chosen in the order of their names."""
+    from fdg_plugins.data.contact_sheets import Entry, Picture, draw_sheet
+    from fdg_plugins.data.mask_facts import class_shares, read_pair
+    from fdg_plugins.data.pair_names import stem_of
+
+    if not pairs:
+        return
+    count = min(ON_A_SHEET, len(pairs))
+    entries = []
+    for pair in (pairs[number * len(pairs) // count] for number in range(count)):
+        image, labels = read_pair(root, spec, pair)
+        shares = class_shares(labels, len(spec.classes))[1:]
+        texts = [f"{name} {share:.3f}" for name, share in zip(spec.classes[1:], shares, strict=True)]
+        entries.append(Entry(Picture.of(image, labels), f"{stem_of(Path(pair.file).name)}: {', '.join(texts)}"))
+    stream = io.BytesIO()
+    title = f"{spec.title}, {path.stem}: {count} of {len(pairs)} pairs"
+    draw_sheet(entries, title, spec.classes).save(stream, "PNG")
+    write_bytes(path, stream.getvalue())
+    say(f"{path}: {count} of {len(pairs):,} pairs")

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about the masks of a domain: how many pairs can be used, their sizes, and how much each class covers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fdg_plugins.data.catalogue import PairSample, SegmentationSpec
+from fdg_plugins.data.decoding import MOST_PIXELS
+from fdg_plugins.data.pair_reading import PairForm
+from fdg_plugins.errors import DataError
+
+
+@dataclass(frozen=True)
+class MaskFacts:
+    """What the pairs of a domain are like.
+
+    ``sizes`` has the spatial size S of each usable image, in the order of its axes, and ``shares`` ``[N, Y]`` the
+    fraction of its pixels in each class; ``damaged`` says of every other pair why it cannot be used.
+    """
+
+    sizes: tuple[tuple[int, ...], ...]
+    shares: np.ndarray
+    damaged: Mapping[PairSample, DataError]
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs, damaged ones included."""
+        return len(self.sizes) + len(self.damaged)
+
+
+def mask_facts(root: Path, spec: SegmentationSpec, pairs: Iterable[PairSample]) -> MaskFacts:
+    """Decode the pairs below the resolved data root, and return their facts."""
+    sizes: list[tuple[int, ...]] = []
+    shares: list[np.ndarray] = []
+    damaged: dict[PairSample, DataError] = {}
+    for pair in pairs:
+        try:
+            _, labels = read_pair(root, spec, pair)
+        except DataError as error:
+            damaged[pair] = error
+            continue
+        sizes.append(labels.shape)
+        shares.append(class_shares(labels, len(spec.classes)))
+    return MaskFacts(tuple(sizes), np.array(shares).reshape(-1, len(spec.classes)), damaged)
+
+
+def read_pair(root: Path, spec: SegmentationSpec, pair: PairSample) -> tuple[np.ndarray, np.ndarray]:
+    """Return an image ``[C, *S]`` below the resolved data root, and its class numbers ``[*S]``.
+
+    Volumes are turned to the orientation RAS. Raises as :meth:`PairForm.read` does.
+    """
+    form = PairForm.of(spec, oriented=True, max_pixels=MOST_PIXELS)
+    image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
+    return image, labels[0]
+
+
+def class_shares(labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return the fraction of the pixels in each class, ``[Y]``."""
+    return np.bincount(labels.ravel(), minlength=classes) / labels.size

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg data`` with images and masks: what prepare, verify and check print, and the sheets that check draws."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.data import data_app
+
+pytestmark = pytest.mark.usefixtures("no_fdg_variables")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(data_app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data root with four pairs in each of two domains; a tenth of each mask is vessel."""
+    generator = np.random.default_rng(0)
+    for domain in ("drive", "stare"):
+        folder = tmp_path / "root" / "vessels" / domain
+        for part in ("images", "masks"):
+            (folder / part).mkdir(parents=True)
+        for number in range(4):
+            pixels = generator.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "images" / f"{number}.png")
+            mask = np.zeros((20, 30), dtype=np.uint8)
+            mask[2 * number : 2 * number + 2] = 255
+            Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
+    return tmp_path / "root"
+
+
+def test_what_is_prepared_can_be_verified_with_its_images(root: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    done = run("prepare", "vessels", "--from", root, "--any-counts", "--data-root", target)
+    assert done.exit_code == 0, done.output
+    assert "vessels: 16 files written, 0 were there already" in done.stdout
+    assert "not in the source: chase_db1 (CHASEDB1.zip), hrf (all.zip)" in done.stdout
+    assert "note: drive has 4 images, expected 40" in done.stdout
+    assert "HRF: CC BY 4.0" in done.stdout
+    verified = run("verify", "vessels", "--images", "--data-root", target)
+    assert verified.exit_code == 0, verified.output
+    assert "vessels: all 8 images can be decoded" in verified.stdout
+    assert "fewest in a class" not in verified.stdout
+    (target / "vessels" / "drive" / "masks" / "1.png").write_bytes(b"no image")
+    changed = run("verify", "vessels", "--data-root", target)
+    assert changed.exit_code == 2
+    assert "changed drive/masks/1.png" in changed.stdout
+
+
+def test_check_prints_the_facts_of_each_domain_and_draws_its_sheet(root: Path, tmp_path: Path) -> None:
+    result = run("check", "vessels", "--data-root", root, "--sheets", tmp_path / "sheets")
+    assert result.exit_code == 0, result.output
+    rows = [
+        line.replace("│", " ").split() for line in result.stdout.splitlines() if line.startswith(("drive ", "stare "))
+    ]
+    assert [row[:3] for row in rows] == [["drive", "4", "0"], ["stare", "4", "0"]]
+    assert "20 x 30" in result.stdout
+    assert "0.100 (0.100 to 0.100)" in result.stdout
+    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["drive.png", "stare.png"]
+    with Image.open(tmp_path / "sheets" / "drive.png") as sheet:
+        assert min(sheet.size) > 600
+
+
+def test_check_names_the_pairs_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
+    (root / "vessels" / "stare" / "masks" / "2.png").write_bytes(b"no image")
+    result = run("check", "vessels", "--data-root", root, "--sheets", tmp_path / "sheets")
+    assert result.exit_code == 2
+    assert "masks/2.png cannot be read" in result.stdout
+    assert "of 8 pairs of data set vessels in" in result.stderr
+    assert "1 cannot be used" in result.stderr
+    assert (tmp_path / "sheets" / "stare.png").is_file()
+
+
+def test_check_without_sheets_writes_nothing(root: Path) -> None:
+    before = sorted(root.rglob("*"))
+    assert run("check", "vessels", "--data-root", root).exit_code == 0
+    assert sorted(root.rglob("*")) == before
+
+
+def test_check_of_a_data_set_without_masks_is_refused(root: Path) -> None:
+    result = run("check", "pacs", "--data-root", root)
+    assert result.exit_code == 2
+    assert "data set pacs has no masks; fdg data verify pacs --images decodes its images" in result.stderr
+
+
+def test_the_stand_in_for_vessels_is_drawn_and_cannot_be_taken_for_retinas(tmp_path: Path) -> None:
+    to = tmp_path / "drawn"
+    done = run("stand-in", "--dataset", "vessels", "--images-per-class", 2, "--to", to)
+    assert done.exit_code == 0, done.output
+    assert "STAND-IN for Retinal vessels, drawings in vessels/<domain>/images and masks/" in done.stdout
+    assert run("check", "vessels", "--data-root", to).exit_code == 0
+    assert run("verify", "vessels", "--data-root", to).exit_code == 2
+    assert "STAND-IN" in run("list", "--data-root", to).stdout
+    assert "nothing was drawn" in run("stand-in", "--dataset", "vessels", "--to", to).stdout
+    refused = run("stand-in", "--dataset", "vlcs", "--to", tmp_path / "other")
+    assert "data set 'vlcs' is not drawn; expected --dataset pacs or vessels" in refused.stderr

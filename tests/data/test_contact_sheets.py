@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contact sheets and facts of masks: what is coloured, and what is counted."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from published import write_files
+from published_vessels import annotation, photograph
+
+from fdg_plugins.data.catalogue import VESSELS
+from fdg_plugins.data.contact_sheets import COLOURS, TILE, Entry, Picture, draw_sheet, lay_over
+from fdg_plugins.data.mask_facts import mask_facts
+from fdg_plugins.data.pairs import list_pairs
+
+CLASSES = ("background", "one", "two")
+
+
+def halves(size: tuple[int, int] = (64, 32)) -> Picture:
+    """Return a grey image whose left half is background and whose right half is the classes 1 and 2."""
+    labels = np.zeros((size[1], size[0]), dtype=np.int64)
+    labels[: size[1] // 2, size[0] // 2 :] = 1
+    labels[size[1] // 2 :, size[0] // 2 :] = 2
+    return Picture(Image.new("RGB", size, (100, 100, 100)), labels)
+
+
+def test_only_classes_after_the_first_are_coloured_and_each_in_its_own_colour() -> None:
+    picture = halves()
+    pixels = np.asarray(lay_over(picture.image, picture.labels, strength=1))
+    height, width, _ = pixels.shape
+    assert (width, height) == (TILE, TILE // 2)
+    assert pixels[5, 5].tolist() == pixels[-5, 5].tolist() == [100, 100, 100]
+    assert tuple(pixels[5, -5].tolist()) == COLOURS[0]
+    assert tuple(pixels[-5, -5].tolist()) == COLOURS[1]
+
+
+def test_a_translucent_mask_lets_the_image_through() -> None:
+    picture = halves()
+    pixels = np.asarray(lay_over(picture.image, picture.labels, strength=0.5))
+    assert pixels[5, -5].tolist() == [(100 + value) // 2 for value in COLOURS[0]]
+
+
+def test_a_line_of_one_pixel_is_seen_in_an_image_of_many() -> None:
+    labels = np.zeros((3200, 3200), dtype=np.int64)
+    labels[1603] = 1
+    pixels = np.asarray(lay_over(Image.new("RGB", (3200, 3200)), labels, strength=1)).astype(int)
+    row = pixels[:, 50].sum(axis=-1)
+    assert row.argmax() == 160
+    assert row[160] > 0.15 * sum(COLOURS[0])
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_a_sheet_has_room_for_all_entries(number: int) -> None:
+    sheet = draw_sheet([Entry(halves(), "a caption with ümläuts")] * number, "a title", CLASSES)
+    assert sheet.width > 2 * TILE * min(number, 2)
+    assert sheet.height > TILE * -(-number // 2)
+    colours = {colour for _, colour in sheet.getcolors(2**24)}
+    assert {COLOURS[0], COLOURS[1], (100, 100, 100)} <= colours
+
+
+def test_facts_count_sizes_and_fractions_and_keep_the_damaged_apart(tmp_path: Path) -> None:
+    files = {
+        "a": (photograph(1, "PNG"), annotation(1, "PNG")),
+        "b": (photograph(2, "PNG", (10, 10)), annotation(2, "PNG", size=(10, 10))),
+        "c": (photograph(3, "PNG")[:60], annotation(3, "PNG")),
+        "d": (photograph(3, "PNG"), annotation(3, "PNG", size=(10, 10))),
+        "e": (photograph(3, "PNG"), photograph(4, "PNG")),
+    }
+    for stem, (image, mask) in files.items():
+        write_files(tmp_path, {f"vessels/hrf/images/{stem}.png": image, f"vessels/hrf/masks/{stem}.png": mask})
+    facts = mask_facts(tmp_path, VESSELS, list_pairs(tmp_path, VESSELS, "hrf")[1].all)
+    assert facts.pairs == 5
+    assert facts.sizes == ((20, 24), (10, 10))
+    np.testing.assert_allclose(facts.shares, [[0.95, 0.05], [0.9, 0.1]])
+    assert {pair.file: str(error).split(" ")[0] for pair, error in facts.damaged.items()} == {
+        "hrf/images/c.png": "image",
+        "hrf/images/d.png": "mask",
+        "hrf/images/e.png": "mask",
+    }
+
+
+def test_grey_images_and_volumes_become_pictures_of_their_middle() -> None:
+    volume = np.zeros((1, 4, 6, 5), dtype=np.float32)
+    volume[0, 3, 5, 2] = 1000.0
+    labels = np.zeros((4, 6, 5), dtype=np.int16)
+    labels[3, 5, 2] = 1
+    picture = Picture.of(volume, labels)
+    pixels = np.asarray(picture.image)
+    assert pixels.shape == (6, 4, 3)
+    assert pixels[0, 3].tolist() == [255, 255, 255]
+    np.testing.assert_array_equal(picture.labels == 1, pixels[..., 0] == 255)
+    plain = np.full((1, 2, 3), 7.0, dtype=np.float32)
+    assert np.asarray(Picture.of(plain, labels[:2, :3, 0]).image).tolist() == np.full((2, 3, 3), 7).tolist()

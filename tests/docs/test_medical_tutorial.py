@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tutorial on medical images: every command on it is executed, and what stands below one is what it prints."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fdg_plugins.record.run_record import RunRecord
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "medical-tutorial.md"
+PLUGIN = "hospitals.py"
+SECONDS = 600
+
+
+class Block(NamedTuple):
+    """A block of a page: its language, and its text."""
+
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [Block(*one) for one in found]
+
+
+def without_numbers(text: str) -> list[str]:
+    """Return the words of a text; numbers, and the lines whose length depends on them, are only known to be some."""
+    return re.sub(r"[-━]{2,}", "-", re.sub(r"\d+(\.\d+)?", "#", text)).split()
+
+
+def run(commands: str, folder: Path) -> str:
+    """Execute the commands of a block in a shell, and return what they print on standard output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "FDG_THREADS": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_fdg_variables")
+def test_the_tutorial_runs_from_its_first_command_to_its_last(tmp_path: Path) -> None:
+    printed = ""
+    for block in blocks():
+        match block.language:
+            case "python":
+                (tmp_path / PLUGIN).write_text(block.text, encoding="utf-8")
+            case "bash":
+                printed = run(block.text, tmp_path)
+            case "text":
+                assert " ".join(without_numbers(block.text)) in " ".join(without_numbers(printed))
+    for method in ("fedavg", "fedomg"):
+        results = (tmp_path / "runs" / method / "results.json").read_bytes()
+        record = RunRecord.model_validate_json(results)
+        assert (record.status, record.stand_in, record.held_out) == ("finished", True, ("hospital_d",))
+        first, last = (record.evaluations[place].sites["hospital_d"].value("dice") for place in (0, -1))
+        assert last > first + 0.05, "four rounds are better than none"
+    mask = np.asarray(Image.open(tmp_path / "bundle" / "masks" / "000_mask.png"))
+    assert (mask.shape, set(np.unique(mask))) == ((128, 128), {0, 255})
+    assert list((tmp_path / "figures").glob("overlays*.csv"))
+
+
+def test_the_page_has_what_the_test_executes() -> None:
+    languages = [block.language for block in blocks()]
+    assert languages.count("python") == 1
+    assert languages.count("bash") >= 5
+    for place, block in enumerate(blocks()):
+        if block.language == "text":
+            assert languages[place - 1] == "bash", block.text[:80]

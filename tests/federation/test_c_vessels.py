@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segmentation in a provisioned federation with a site per camera, each with its own folder of drawn images."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fdg_plugins.data.stand_in_vessels import write_vessels
+
+from .conftest import ROOT, Federation, change_protocol, edit_json, running_federation
+
+CAMERAS = ("chase_db1", "drive", "hrf", "stare")
+FDG = Path(sys.executable).with_name("fdg")
+TINY = {"rounds": 1, "local_epochs": 1, "image_size": 32}
+
+
+@pytest.fixture(scope="module")
+def cameras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A federation whose sites are the four cameras; each site has a data root of its own with its camera only."""
+    drawn = write_vessels(tmp_path_factory.mktemp("vessels") / "all", images=4)
+    with running_federation(tmp_path_factory.mktemp("poc") / "cameras", drawn, dataset="vessels") as found:
+        for camera in CAMERAS:
+            own = tmp_path_factory.mktemp(camera)
+            (own / "vessels").mkdir()
+            (drawn / "vessels" / camera).rename(own / "vessels" / camera)
+            site = found.folder / camera / "local" / "fdg_site.json"
+            edit_json(site, lambda config, camera=camera, own=own: config[camera].update(data_root=str(own)))
+        yield found
+
+
+def exported(name: str, to: Path) -> Path:
+    """Return a job of the project, exported as a lead does it, with a protocol small enough for two cores."""
+    subprocess.run([FDG, "export-job", ROOT / "jobs" / name, "--to", to], check=True, timeout=60)
+    assert not list(to.rglob("custom")), "config only"
+    change_protocol(to / name, **TINY)
+    return to / name
+
+
+def test_the_sites_of_a_folder_are_fixed(cameras: Federation) -> None:
+    done = cameras.control("status")
+    assert [line.split()[0] for line in done.output.splitlines()] == ["server", *CAMERAS]
+
+
+def test_a_job_on_the_vessels_ends_with_dice_of_every_camera(cameras: Federation, tmp_path: Path) -> None:
+    allowed = subprocess.run(
+        [FDG, "allow-list", "--kit", cameras.folder / "hrf"], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert "left as it was" in allowed.stdout, "start has written what the operator's command writes"
+    job = cameras.session("lead").submit_job(str(exported("vessels_fedavg", tmp_path)))
+    record = cameras.record_of(job, tmp_path / "results")
+    assert (record.status, record.protocol.task) == ("finished", "segmentation")
+    assert (record.held_out, record.sources) == (("chase_db1",), ("drive", "hrf", "stare"))
+    last = record.evaluations[-1].sites
+    assert set(last) == set(CAMERAS)
+    for camera, found in last.items():
+        dice = found.sums["dice"]
+        assert dice.count == (4 if camera == "chase_db1" else 1), "over all images, or the validation split"
+        assert 0 <= dice.sum <= dice.count
+        assert found.sums["true_positives_1"].count == dice.count * 32 * 32
+    assert str(tmp_path.parent) not in cameras.log(job=job), "no path of a site is told to the server"
+
+
+def test_a_site_that_forbids_class_means_ends_feddim_at_the_census(cameras: Federation, tmp_path: Path) -> None:
+    site = cameras.folder / "hrf" / "local" / "fdg_site.json"
+    before = site.read_bytes()
+    edit_json(site, lambda config: config["hrf"].update(allowed_reports=[]))
+    try:
+        ended = cameras.wait_for(cameras.session("lead").submit_job(str(exported("vessels_feddim", tmp_path))))
+    finally:
+        site.write_bytes(before)
+    assert ended.status != "FINISHED:COMPLETED"
+    assert "site hrf forbids the report 'class_means' (allowed_reports), which objective 'dim' needs." in ended.log
+    assert "| round 1/" not in ended.log
+    assert "epoch" not in cameras.log("hrf", ended.id)
