@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Segmentation in a provisioned federation with a site per camera, each with its own folder of drawn images."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from fdg_plugins.data.stand_in_vessels import write_vessels
 
-from .conftest import ROOT, Federation, change_protocol, edit_json, running_federation
+from .conftest import ROOT, Federation, change_protocol, edit_json, free_ports, running_federation
 
 CAMERAS = ("chase_db1", "drive", "hrf", "stare")
 FDG = Path(sys.executable).with_name("fdg")
@@ -39,7 +40,7 @@ def exported(name: str, to: Path) -> Path:
     return to / name
 
 
-def test_the_sites_of_a_folder_are_fixed(cameras: Federation) -> None:
+def test_the_sites_are_the_cameras(cameras: Federation) -> None:
     done = cameras.control("status")
     assert [line.split()[0] for line in done.output.splitlines()] == ["server", *CAMERAS]
 
@@ -75,3 +76,17 @@ def test_a_site_that_forbids_class_means_ends_feddim_at_the_census(cameras: Fede
     assert "site hrf forbids the report 'class_means' (allowed_reports), which objective 'dim' needs." in ended.log
     assert "| round 1/" not in ended.log
     assert "epoch" not in cameras.log("hrf", ended.id)
+
+
+def test_a_folder_keeps_the_sites_with_which_it_was_provisioned(tmp_path: Path) -> None:
+    folder = tmp_path / "pacs"
+    folder.mkdir()
+    state = {"version": 1, "ports": list(free_ports()), "pids": {}}  # as version 0.1.0 wrote it
+    (folder / "federation.json").write_text(json.dumps(state), encoding="utf-8")
+    other = Federation(folder, tuple(state["ports"]), tmp_path, dataset="vessels")
+    refused = other.start()
+    assert refused.returncode == 2
+    assert "other sites need another folder" in " ".join(refused.output.split())
+    unknown = other.control("start", "--dataset", "nope")
+    assert unknown.returncode == 2
+    assert "'nope'" in unknown.output
