@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 POC := poc/workspace
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help install demo poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs bench clean
+.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs bench clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
 	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg"
+	@echo "make demo-medical     install with MONAI, then: nvflare simulator jobs/vessels_fedomg -t 4"
 	@echo "make poc              install, then provision and start a federation on this machine, in poc/workspace"
 	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
 	@echo "make test             install, then the tests (under 5 minutes on 2 cores)"
@@ -32,6 +33,10 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	$(INSTALL) --editable .
 	@touch $@
 
+$(VENV)/.installed-medical: $(VENV)/.installed
+	$(INSTALL) --editable '.[medical]'
+	@touch $@
+
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) --editable '.[dev]'
 	@touch $@
@@ -40,6 +45,9 @@ install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	. $(BIN)/activate && nvflare simulator jobs/pacs_fedomg
+
+demo-medical: $(VENV)/.installed-medical
+	. $(BIN)/activate && nvflare simulator jobs/vessels_fedomg -t 4
 
 poc: $(VENV)/.installed
 	$(BIN)/python poc/federation.py start --folder $(POC) $(POC_OPTIONS)
