@@ -7,7 +7,7 @@ are in ``index.md``, ``recipes.md`` and the README. Run it after changing a reco
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes import JOBS
 from fdg_plugins.recipes.by_record import own_settings
+from fdg_plugins.settings.families import FAMILIES
 from fdg_plugins.settings.protocol import Protocol
 
 METRIC_DEFAULT = inspect.signature(GapReportFilter).parameters["metric"].default
@@ -131,9 +132,18 @@ def default_cell(record: Method, name: str, kind: str) -> str:
     entries = [entry for entry in record.defaults if name in getattr(entry, kind)]
     general = {entry.on for entry in entries if entry.beside is None}
     everywhere = ANY_DATASET in general or all(general & set(spec.families) for spec in DATASETS.own().values())
-    lines = [] if everywhere else [f"`{_value(_of_class(record, name, kind))}`"]
+    lines = [] if everywhere else [*_of_others(record, name, kind, general)]
     lines += [_said(record, entry, getattr(entry, kind)[name], kind) for entry in entries]
     return "<br>".join(lines)
+
+
+def _of_others(record: Method, name: str, kind: str, said: Collection[str]) -> Iterator[str]:
+    """Yield what a job has where the record says nothing: the class's value, and those of the families' protocols."""
+    value = _of_class(record, name, kind)
+    yield f"`{_value(value)}`"
+    for family, protocol in FAMILIES.items() if kind == "protocol" else ():
+        if family not in said and protocol.protocol.get(name, value) != value:
+            yield f"`{_value(protocol.protocol[name])}` on {family}"
 
 
 def _said(record: Method, entry: Default, value: Any, kind: str) -> str:

@@ -70,7 +70,9 @@ def test_its_protocols_and_aggregator_settings_hold(job: Path) -> None:
     assert isinstance(controller, FederationController)
     aggregator = make_aggregator(controller.aggregator)
     plans = make_plans(controller.protocol or {}, controller.stand_in_protocol or {}, {}, aggregator.setting_names())
-    assert plans.real.protocol.image_size == {"pacs": 224, "rotatedmnist": 28}[plans.real.protocol.dataset]
+    assert (
+        plans.real.protocol.image_size == {"pacs": 224, "rotatedmnist": 28, "vessels": 192}[plans.real.protocol.dataset]
+    )
     assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
     aggregator.configure(plans.stand_in.aggregator)
 
@@ -141,5 +143,5 @@ def test_a_job_differs_from_its_neighbour_only_in_what_names_the_method() -> Non
             assert arguments["protocol"].pop("gap_split") == "train"
         common = {name: value for name, value in server.items() if "filters" not in name}
         groups.setdefault(job.name.partition("_")[0], []).append(common)
-    assert {name: len(group) for name, group in groups.items()} == {"pacs": 30, "rotatedmnist": 4}
+    assert {name: len(group) for name, group in groups.items()} == {"pacs": 30, "rotatedmnist": 4, "vessels": 6}
     assert all(common == group[0] for group in groups.values() for common in group)

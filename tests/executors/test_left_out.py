@@ -73,7 +73,7 @@ def test_later_tasks_find_the_same_split_and_decode_nothing_for_it(
     def look(*_: object) -> None:
         raise AssertionError("an image was looked at again")
 
-    monkeypatch.setattr("fdg_plugins.data.soundness.check_image", look)
+    monkeypatch.setattr("fdg_plugins.data.image_files.check_image", look)
     trained = do(TASK_TRAIN, config, folder)
     assert (trained.kind, trained.reason) == ("ok", "")
     assert trained.value["samples"] == 26 - 7

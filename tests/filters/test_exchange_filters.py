@@ -129,7 +129,7 @@ def test_what_the_server_writes_into_the_meta_is_not_taken_for_what_came_beside_
 
 def test_a_tensor_that_is_not_contiguous_can_be_sent(exchange: Exchange) -> None:
     # FLARE's receiver would ask for it for ever.
-    exchange.down = lambda: {"insight": torch.ones(3, 4).t()}  # type: ignore[method-assign]
+    exchange.broadcast = lambda: {"insight": torch.ones(3, 4).t()}  # type: ignore[method-assign]
     packed = ExchangeSendFilter().process(task_data(), server(exchange))
     tensors = from_shareable(packed).data[PART_TENSORS].data
     assert tensors["insight"].is_contiguous()

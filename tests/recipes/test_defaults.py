@@ -36,7 +36,8 @@ def record(request: pytest.FixtureRequest) -> Method:
 
 def is_refused(method: str, dataset: str) -> bool:
     """Return whether a method does not fit a data set's task, or the optimizer of its protocol."""
-    parsed, protocol = parse_method(method), dataset_protocol(dataset).protocol
+    parsed = parse_method(method)
+    protocol = {**dataset_protocol(dataset).protocol, **method_defaults(parsed, dataset).protocol}
     objective = OBJECTIVES[parsed.objective]
     reads_steps = objective.reads_step_lengths or AGGREGATORS[parsed.aggregator].reads_effective_steps
     task = TASKS.get(protocol.get("task", "classification"))
@@ -66,7 +67,7 @@ def runs(method: str, dataset: str) -> dict[str, Any]:
         weighting = {**constructor(RECORDS.get(made.method.weighting).weighting), **weighting}
     metric = {} if made.gap_metric is None else {METRIC: made.gap_metric}
     objective = {name: value for name, value in made.objective.settings().items() if name != "name"}
-    protocol = {"gap_split": "validation", "momentum": 0.9, **made.protocol}
+    protocol = {"gap_split": "validation", "momentum": 0.9, "optimizer": "sgd", **made.protocol}
     return {**protocol, **weighting, **aggregator, **objective, **metric}
 
 

@@ -17,7 +17,7 @@ from fdg_plugins.recipes import FedOMGRecipe
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLAGS = ["--export", "--export-dir", "elsewhere", "--mine"]
 
-# A sweep is made of recipes; the command that starts one imports it when it runs.
+# Sweeps and engines are made of recipes; the command that starts one imports it when it runs.
 REST_OF_THE_PACKAGE = """
 import importlib, json, sys
 from pathlib import Path
@@ -25,7 +25,7 @@ import fdg_plugins
 package = Path(fdg_plugins.__file__).parent
 for path in sorted(package.rglob("*.py")):
     parts = path.relative_to(package.parent).with_suffix("").parts
-    if parts[1] not in ("recipes", "sweep"):
+    if parts[1] not in ("recipes", "sweep", "engine"):
         importlib.import_module(".".join(parts).removesuffix(".__init__"))
 print(json.dumps([sys.argv[1:], "nvflare.recipe" in sys.modules]))
 """
