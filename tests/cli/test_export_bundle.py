@@ -130,7 +130,8 @@ def drawn(height: int, width: int) -> np.ndarray:
     return (noise + (rows * 3 + columns)[..., None] % 190).astype(np.uint8)
 
 
-@pytest.mark.parametrize("network", ["monai_unet", pytest.param("monai_dynunet", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["monai_unet", "monai_dynunet"])
 def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Path, network: str) -> None:
     model = finished_run(tmp_path / "run", model=network)
     result = export(tmp_path / "run", tmp_path / "bundle")

@@ -33,6 +33,7 @@ def hashes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     torch.__version__.partition("+")[0] != KEPT["torch"], reason="the hashes were kept with another version of torch"
 )

@@ -59,6 +59,7 @@ def test_the_bare_command_does_not_bury_its_lines_under_warnings(bare: Simulatio
     assert "Traceback" not in bare.log
 
 
+@pytest.mark.slow
 def test_the_record_tells_the_whole_run(threaded: Simulation) -> None:
     assert threaded.returncode == 0, threaded.log
     record = threaded.record()
@@ -79,6 +80,7 @@ def test_the_record_tells_the_whole_run(threaded: Simulation) -> None:
     assert {reply.split for reply in record.census.values()} == {"pacs/90-10@0"}
 
 
+@pytest.mark.slow
 def test_the_models_left_behind_load_into_the_network_they_name(threaded: Simulation) -> None:
     record = threaded.record()
     files = {choice.rule: choice.file for choice in record.choices}
@@ -94,6 +96,7 @@ def test_the_models_left_behind_load_into_the_network_they_name(threaded: Simula
             assert int(file.metadata()["after_round"]) == choice.after_round
 
 
+@pytest.mark.slow
 def test_tensorboard_has_the_run_through_flares_own_receiver(threaded: Simulation) -> None:
     folders = [path.parent for path in (threaded.folder / "tb_events").rglob("events.out.tfevents.*")]
     tags: dict[str, int] = {}

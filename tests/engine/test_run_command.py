@@ -163,6 +163,7 @@ def test_a_plug_in_file_is_for_a_method_and_named_in_the_next_commands(use_fake:
     assert "--plugin is for a method by name" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_by_a_signal_it_leaves_no_process_and_the_record(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "run"
