@@ -281,8 +281,9 @@ def test_a_data_worker_that_dies_costs_one_task(process: TrainingProcess, config
     with_workers = config.model_copy(update={"workers": 1})
     outcome = process.do_work(order(protocol=LONG), with_workers, folder, kill_data_workers, heard.append)
     assert outcome.kind == "failed"
-    # torch raises it from a signal handler, wherever the process is: outside of the task it ends the process.
-    assert "DataLoader worker" in outcome.reason or "the training process ended" in outcome.reason
+    # A data worker dies in its own time: the loader, its queue, or a signal handler outside of the task may see it first.
+    seen = ("DataLoader worker", "the training process ended", "Connection reset", "EOFError")
+    assert any(words in outcome.reason for words in seen)
     assert process.pid is None, "after an error that nobody foresaw, the next task gets a new process"
 
 
