@@ -22,9 +22,9 @@ from fdg_plugins.data.presets import Preset, preset_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models.monai_networks import monai_definition
 from fdg_plugins.storage import write_json
+from fdg_plugins.tasks.segmentation import OVERLAP
 
 NETWORK, HEAD = "extractor.network.", "classifier."
-OVERLAP = 0.25
 PACKAGES = ("monai", "torch", "numpy")
 
 

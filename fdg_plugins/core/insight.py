@@ -138,8 +138,8 @@ def class_shares(labels: torch.Tensor) -> torch.Tensor:
     >>> class_shares(torch.tensor([2, 2, 2, 2, 0])).tolist()
     [0.125, 0.125, 0.125, 0.125, 0.5]
     """
-    _, places, counts = labels.unique(return_inverse=True, return_counts=True)
-    return (len(counts) * counts).double().reciprocal()[places]
+    counts = torch.bincount(labels)
+    return ((counts > 0).sum() * counts).double().reciprocal()[labels]
 
 
 def insight_penalty(

@@ -57,7 +57,7 @@ METHOD = Method(
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
         Default(
             on="segmentation",
-            protocol={"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9},
+            protocol={"optimizer": "sgd", "learning_rate": 0.05},
             source="ours: SGD where others use Adam; the rate was not tuned",
         ),
     ),
