@@ -4,9 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 POC := poc/workspace
+LOWEST := .venv-lowest
+# Not what needs an extra or pip, nor what counts how often torch compiles, which older versions do less often.
+WITHOUT_EXTRAS := $(addprefix tests/,core aggregators objectives controllers filters recipes cli engine) \
+	$(addprefix --ignore tests/,core/test_accounting.py cli/test_export_bundle.py controllers/test_plugins_in_rounds.py \
+	objectives/test_compiled_training.py)
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation lint docs-tables export-jobs docs bench clean
+.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest lint docs-tables export-jobs docs bench clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
@@ -14,9 +21,10 @@ help:
 	@echo "make demo-medical     install with MONAI, then: nvflare simulator jobs/vessels_fedomg -t 4"
 	@echo "make poc              install, then provision and start a federation on this machine, in poc/workspace"
 	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
-	@echo "make test             install, then the tests (5 to 6 minutes on 2 cores)"
+	@echo "make test             install, then the tests (about 5 minutes on 2 cores)"
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
+	@echo "make test-lowest      the tests that need no extra, in an environment with the lowest versions of all packages"
 	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
 	@echo "make docs             install, then build the documentation as a site, in build/site"
 	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
@@ -50,10 +58,10 @@ demo-medical: $(VENV)/.installed-medical
 	. $(BIN)/activate && nvflare simulator jobs/vessels_fedomg -t 4
 
 poc: $(VENV)/.installed
-	$(BIN)/python poc/federation.py start --folder $(POC) $(POC_OPTIONS)
+	$(BIN)/fdg poc start --folder $(POC) $(POC_OPTIONS)
 
 poc-stop: $(VENV)/.installed
-	$(BIN)/python poc/federation.py stop --folder $(POC)
+	$(BIN)/fdg poc stop --folder $(POC)
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not federation"
@@ -63,6 +71,13 @@ test-slow: $(VENV)/.installed-dev
 
 test-federation: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m federation
+
+test-lowest: $(VENV)/.installed
+	$(INSTALL) uv
+	$(BIN)/uv venv --quiet --clear $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct \
+		--editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
+	$(LOWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation" $(WITHOUT_EXTRAS)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/bench.py $(BENCH_OPTIONS)

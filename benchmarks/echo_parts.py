@@ -23,7 +23,7 @@ from nvflare.fuel.utils import fobs
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.executors import SiteConfig, SiteExecutor
-from fdg_plugins.executors.work import Say, SiteTask, TaskResult
+from fdg_plugins.executors.work import Say, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import (
     META_UPDATE_BYTES,
     TASK_CENSUS,
@@ -103,7 +103,7 @@ class Echo(Executor):
 class InstantSite(SiteExecutor):
     """This package's executor with nothing to do: reads each task, answers it at once, notes what leaves the site."""
 
-    def _worker(self, site: str, *, isolate: bool) -> "InstantWork":
+    def _worker(self, site: str, shared: SiteWork | None, *, isolate: bool) -> "InstantWork":
         return InstantWork()
 
 

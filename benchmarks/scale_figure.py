@@ -4,7 +4,7 @@
     python benchmarks/scale_figure.py            # docs/benchmarks/scale.svg, from scale.csv beside it
     python benchmarks/scale_figure.py --measure  # measures first (minutes), and writes scale.csv anew
 
-Measured as by ``bench.py --only scale``; Linux only, for the memory. Needs matplotlib.
+Measured as by ``bench.py --only scale``; Linux only, for the memory.
 """
 
 import argparse

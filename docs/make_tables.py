@@ -60,6 +60,42 @@ the held-out domain. The model goes down whole; updates hold what is shared. A s
 its state of the run, when the run has finished. FedDIM, FedIIR and FedCSA need the whole head to travel; SCAFFOLD,
 MoFedSAM and HarmoFL need everything to. A job that asks for something else ends before any site is asked.
 
+## BatchNorm's running statistics
+
+A BatchNorm layer normalises by the batch while it trains and by its running statistics when it is judged. In a
+federation the two drift apart: parameters are averaged or moved by a method's direction, statistics lag behind.
+`batch_norm` is the rule:
+
+| `batch_norm` | at a site | the global model has |
+|---|---|---|
+| `average` | received, updated by the site's batches, sent with the update | the weighted mean of the sites' |
+| `frozen` | never changed, and used in training too | those of the initial model |
+| `local` | the site's own, kept for the run; they are sent too | the weighted mean of the sites' |
+| `reestimate` | as `average`, but measured anew for the site's own model | those of all training images |
+
+For networks without BatchNorm (`normalization` `group`, for instance), all four are the same. Scale and shift are
+ordinary parameters under each.
+
+**`reestimate`** replaces the global model's statistics before each round and before the last evaluation, so they belong
+to the model that is sent, probed, judged and saved. A site's own model has its statistics replaced after training and
+before it is judged. The price is two forward passes without augmentation over the training images of a round: one in
+the task `statistics`, one after training. In such a pass, layers normalise by the batch, of 64 images in a fixed random
+order. A site answers with sums, sums of squares and counts in float64, and the server adds them in the order of the
+sites' names. So mean and (unbiased) variance are those of all images together: exactly for the first layer, while later
+ones see inputs that were normalised batch by batch. A site that fails, or whose numbers cannot be right, is left out;
+with fewer than `min_sites`, the averaged statistics stay. A round's record names the sites (`statistics`). The held-out
+site measures nothing. Layers whose statistics are personal or frozen by `travels` keep them, and so do, in the site's
+own model, those that an objective holds in evaluation mode. Differential privacy refuses the report; a site's
+`allowed_reports`, if set, must contain `normalization_statistics`.
+
+**`local`**: the held-out site never trains, so it uses the mean of the sources' statistics, as does a source before its
+first training. To send no statistics at all, make them personal by `travels`
+(`{{"personal": ["*.running_mean", "*.running_var", "*.num_batches_tracked"]}}`). The held-out site then uses those of
+the initial model, which mean nothing unless it was pretrained. FedBN keeps scale and shift at the site as well: add
+their names to the patterns.
+
+[FedDG-GA](methods/fedga.md) and [FedIIR](methods/fediir.md) have defaults of their own, and their pages say why.
+
 ## Other variables
 
 {others}

@@ -4,18 +4,18 @@
     python examples/rect4.py --to rect4    # rect4/rect4_fl.svg, rect4_fdg.svg, and both as PNG
 
 In the FL setting all four sites train and are judged; in the FDG setting A, B and C train, and D is held out.
-Takes seconds; needs matplotlib, no data and no FLARE. What the domains are: rect4_rounds.py.
+Takes seconds; needs no data and no FLARE. What the domains are: rect4_rounds.py.
 """
 
 import argparse
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
+from rect4_figure import save_round
 from rect4_rounds import make_domains, play_round
 from rect4_tables import held_out_table, round_table
 
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError
 
 SETTINGS = {
     "fl": ("FL: four sites train, and are judged", "ABCD", "ABCD"),
@@ -25,10 +25,6 @@ SETTINGS = {
 
 def report(folder: Path) -> str:
     """Write the figures to ``folder`` and return the tables."""
-    if find_spec("matplotlib") is None:
-        raise SettingsError("figures need matplotlib, which is not installed; pip install 'fdg-plugins[plot]'.")
-    from rect4_figure import save_round
-
     domains, parts = make_domains(), []
     for name, (title, sources, judged) in SETTINGS.items():
         result = play_round(domains, sources, judged)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round on Rect-4 as a figure: the domains, and in the plane of the network's parameters the steps from its start.
-
-Needs matplotlib, which the rest of the toy does without.
-"""
+"""A round on Rect-4 as a figure: the domains, and in the plane of the network's parameters the steps from its start."""
 
 import io
 from collections.abc import Mapping

@@ -2,12 +2,15 @@
 """Packages of an optional extra, imported when they are used: importing some of them takes seconds."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 from fdg_plugins.errors import SettingsError
 
+MEDICAL = "medical"
 
-def load_extra(module: str, whose: str, extra: str = "medical") -> ModuleType:
+
+def load_extra(module: str, whose: str, extra: str = MEDICAL) -> ModuleType:
     """Return ``module``, a module of a package that the extra ``extra`` installs.
 
     Raises SettingsError, naming ``whose`` use it is and how to install it, if the package is missing.
@@ -18,7 +21,17 @@ def load_extra(module: str, whose: str, extra: str = "medical") -> ModuleType:
         package = module.partition(".")[0]
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise SettingsError(
-            f"{whose} needs the package {package}, which is not installed: pip install 'fdg-plugins[{extra}]'.",
-            public=True,
-        ) from error
+        raise _missing(package, whose, extra) from error
+
+
+def check_extra(package: str, whose: str, extra: str = MEDICAL) -> None:
+    """Raise SettingsError, as :func:`load_extra` does, if ``package`` is not installed; import nothing."""
+    if find_spec(package) is None:
+        raise _missing(package, whose, extra)
+
+
+def _missing(package: str, whose: str, extra: str) -> SettingsError:
+    return SettingsError(
+        f"{whose} needs the package {package}, which is not installed: pip install 'fdg-plugins[{extra}]'.",
+        public=True,
+    )

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import FDGError
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL as REPORT_LOCAL_MODEL
+from fdg_plugins.plugins.reports import REPORT_STATISTICS as REPORT_STATISTICS
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
 from fdg_plugins.values import LONGEST_QUOTE as LONGEST_QUOTE
 from fdg_plugins.values import LONGEST_REASON as LONGEST_REASON
@@ -24,6 +25,7 @@ from fdg_plugins.values import one_line as one_line
 from fdg_plugins.values import shorten as shorten
 
 TASK_CENSUS = "census"
+TASK_STATISTICS = "statistics"
 TASK_PROBE = "probe"
 TASK_TRAIN = "train"
 TASK_EVALUATE = "evaluate"

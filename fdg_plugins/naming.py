@@ -10,13 +10,15 @@ LONGEST_LIST = 100  # the most names in a message
 
 
 def nearest(name: Any, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Return at most ``most`` names in ``known`` that resemble ``name``, closest first.
+    """Return at most ``most`` names in ``known`` that resemble ``name``, closest first; case does not count.
 
     ``cutoff``: minimum similarity, in [0, 1].
     """
     if not isinstance(name, str):
         return []
-    return difflib.get_close_matches(name[:LONGEST_GUESS], list(known), n=most, cutoff=cutoff)
+    names = {other.casefold(): other for other in reversed(list(known))}
+    near = difflib.get_close_matches(name[:LONGEST_GUESS].casefold(), list(names), n=most, cutoff=cutoff)
+    return [names[one] for one in near]
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
@@ -24,6 +26,12 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else f"known are {_listed(names)}."
+
+
+def perhaps(name: Any, known: Iterable[str]) -> str:
+    """Return the end of a message that lists the known names already: the closest one, if any, and a full stop."""
+    near = nearest(name, known)
+    return f"; did you mean {near[0]!r}?" if near else "."
 
 
 def expected_one_of(name: Any, known: Iterable[str]) -> str:

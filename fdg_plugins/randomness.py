@@ -38,10 +38,16 @@ def numpy_generator(seed: int, *scope: str | int) -> np.random.Generator:
 
 
 @contextmanager
-def seeded(seed: int, *scope: str | int) -> Iterator[None]:
-    """Seed torch's global CPU generator within the block, for code that accepts no generator; restore it afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        # Only the CPU generator is forked, so only the CPU generator may be seeded: torch.manual_seed would also seed
-        # the accelerators, permanently.
+def seeded(seed: int, *scope: str | int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed torch's global CPU generator within the block, for code that accepts no generator; restore it afterwards.
+
+    ``device``: a device whose global generator is seeded and restored too, if it is an accelerator's.
+    """
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        # Only forked generators may be seeded: torch.manual_seed would also seed the other accelerators, permanently.
         torch.default_generator.manual_seed(derive_seed(seed, *scope))
+        for one in cuda:
+            with torch.cuda.device(one):
+                torch.cuda.manual_seed(derive_seed(seed, *scope))
         yield

@@ -2,7 +2,7 @@
 """Checks for the values of settings from any source, and how an error message shows an invalid value."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fdg_plugins.errors import SettingsError
@@ -154,14 +154,16 @@ def check_settings_known(whose: str, settings: Iterable[Any], known: Sequence[st
             raise SettingsError(f"{whose} has no setting {shorten(setting)}; it has {has}.")
 
 
-def read_like(name: str, value: Any, like: Any) -> Any:
+def read_like(name: str, value: Any, like: Any, names: Collection[str] = ()) -> Any:
     """Convert text, such as an environment variable, to the type of ``like``: a boolean, text, or otherwise a number.
 
-    A value that is not text is returned unchanged. If ``like`` is text or a mapping, the stripped text is returned.
-    Raises ``SettingsError`` for text that cannot be converted.
+    A value that is not text is returned unchanged, and so is one of ``names``, which stand for numbers. If ``like`` is
+    text or a mapping, the stripped text is returned. Raises ``SettingsError`` for text that cannot be converted.
     """
     if not isinstance(value, str):
         return value
+    if value.strip() in names:
+        return value.strip()
     if isinstance(like, str | Mapping):
         return value.strip()
     return _truth_in(name, value) if isinstance(like, bool) else _number_in(name, value)

@@ -2,6 +2,7 @@
 """The packages whose versions are recorded, declared once for audit, sites and server."""
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
 
 OF_AUDIT = ("fdg-plugins", "nvflare", "torch")
@@ -11,4 +12,10 @@ OF_SERVER = (*OF_SITE, "numpy", "cvxpy", "clarabel")
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     """Return the installed version of each package by name; all of them must be installed."""
-    return {name: version(name) for name in packages}
+    return {name: _version(name) for name in packages}
+
+
+@cache
+def _version(package: str) -> str:
+    """Return the version of a package, which is read from files once per process."""
+    return version(package)

@@ -41,6 +41,14 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_failure() -> Iterator[None]:
+    """Do not wait for the disk after every file: no test outlives a power failure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_files_at_hand() -> Iterator[None]:
     """No test finds the methods of a file that another has loaded."""

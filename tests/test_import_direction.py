@@ -30,7 +30,7 @@ ROWS = (
     ("privacy",),
     ("filters",),
     ("plans", "audit"),
-    ("executors", "controllers"),
+    ("executors", "controllers", "client"),
     ("server",),  # one class path for operators, nothing else
     ("recipes",),
     ("centralised",),
@@ -38,6 +38,7 @@ ROWS = (
     ("sweep",),
     ("engine",),
     ("analysis",),
+    ("poc",),
     ("doctor",),
     ("cli",),
 )

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 BENCHMARKS = Path(__file__).parents[1]
-FEDERATION = BENCHMARKS.parent / "poc" / "federation.py"
 LEAD = "lead@fdg.example"
 LONGEST_S = 1800  # of one command
 WORKSPACE = "workspace"
@@ -110,13 +109,13 @@ class Federation:
 
 @contextmanager
 def federation(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Federation]:
-    """Start ``poc/federation.py``'s federation in ``folder``; in the end it is stopped."""
+    """Start ``fdg poc``'s federation in ``folder``; in the end it is stopped."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))
         ports = ["--port", str(one.getsockname()[1]), "--admin-port", str(other.getsockname()[1])]
     folder.mkdir()
-    control = [sys.executable, str(FEDERATION)]
+    control = [str(Path(sys.executable).with_name("fdg")), "poc"]
     try:
         run_command([*control, "start", "--folder", str(folder), *ports], folder.parent, settings)
         session = new_secure_session(LEAD, str(folder / LEAD), timeout=60.0)

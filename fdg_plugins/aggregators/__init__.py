@@ -6,8 +6,8 @@ weights and updates into a step (*direction*), and treat buffers by a separate r
 controller and in FLARE's own FedAvg and ScatterAndGather workflows.
 
     >>> from fdg_plugins.aggregators import make_aggregator, make_weighting
-    >>> make_aggregator({"name": "fedomg", "kappa": 0.25, "weighting": "ga"}).settings()
-    {'kappa': 0.25, 'server_lr': 0.05, 'rescale': False, 'weighting': 'ga'}
+    >>> make_aggregator({"name": "fedavg", "server_lr": 0.5, "weighting": "ga"}).settings()
+    {'weighting': 'ga', 'server_lr': 0.5}
     >>> make_weighting({"name": "ga", "step_size": 0.1}).learns
     True
 

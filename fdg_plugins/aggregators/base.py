@@ -31,9 +31,10 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.app_common.app_event_type import AppEventType
 
-from fdg_plugins.aggregators.contributions import Contribution, read_contribution
+from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
+from fdg_plugins.aggregators.metrics import mean_metrics
 from fdg_plugins.aggregators.weightings import RoundOf, Weighting, make_weighting
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
@@ -41,9 +42,8 @@ from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
-from fdg_plugins.flare.peers import authenticated_site
-from fdg_plugins.messages import META_REPORT, META_SITE
-from fdg_plugins.values import LONGEST_QUOTE, check_number, check_settings_known, one_line, read_like
+from fdg_plugins.messages import META_REPORT
+from fdg_plugins.values import check_number, check_settings_known, read_like
 
 AGGREGATOR_STATE = 1
 
@@ -89,6 +89,7 @@ class UpdateAggregator(ModelAggregator):
     reads_effective_steps: ClassVar[bool] = False  # whether the direction uses the sites' effective steps
     needs_head: ClassVar[bool] = False  # whether the whole head must be shared
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files
+    named_values: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # by setting: names that stand for numbers
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
@@ -108,6 +109,7 @@ class UpdateAggregator(ModelAggregator):
         self._sites: frozenset[str] | None = None
         self._round_of: RoundOf | None = None
         self._known_gram: KnownGram | None = None
+        self._announced_rounds = 1
         self.reset_stats()
         self._validate()
 
@@ -158,7 +160,10 @@ class UpdateAggregator(ModelAggregator):
         """
         in_force = self.settings()
         check_settings_known(type(self).__name__, settings, list(in_force))
-        wanted = {name: read_like(name, value, in_force[name]) for name, value in settings.items()}
+        wanted = {
+            name: read_like(name, value, in_force[name], self.named_values.get(name, ()))
+            for name, value in settings.items()
+        }
         try:
             self._set(wanted)
         except SettingsError:
@@ -243,8 +248,8 @@ class UpdateAggregator(ModelAggregator):
     def aggregate_model(self) -> FLModel:
         """Return the step of the round as an update of the global model, with the report in its meta data.
 
-        Without an accepted contribution the update is empty, and the model stays as it is. The contributions are
-        dropped.
+        Its metrics are the means of the sites' (:mod:`fdg_plugins.aggregators.metrics`). Without an accepted
+        contribution the update is empty, and the model stays as it is. The contributions are dropped.
         """
         if not self._contributions:
             self.warning("No usable contribution in this round: the global model stays as it is.")
@@ -262,8 +267,9 @@ class UpdateAggregator(ModelAggregator):
         }
         arrays = all(contribution.arrays for contribution in contributions)
         params = {name: value.numpy() for name, value in step.items()} if arrays else step
+        metrics = mean_metrics(contributions)
         self.reset_stats()
-        return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_REPORT: report})
+        return FLModel(params_type=ParamsType.DIFF, params=params, metrics=metrics, meta={META_REPORT: report})
 
     def clip(self) -> dict[str, Any]:
         """Shorten long updates to ``clip_to_median`` medians of the round; return the factors ``[U]`` for the report.
@@ -344,13 +350,19 @@ class UpdateAggregator(ModelAggregator):
         """Return the trainable parameters of an update, which are the part that is matched, clipped and measured."""
         return {name: contribution.update[name] for name in self._round_layout.names(ParameterKind.TRAINABLE)}
 
-    # --- FLARE's Aggregator interface (ScatterAndGather) ---
+    # --- FLARE's own workflows ---
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Note the number of rounds, which FLARE's FedAvg announces at the start of its first round only."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == AppEventType.ROUND_STARTED:
+            self._announced_rounds = fl_ctx.get_prop(AppConstants.NUM_ROUNDS, self._announced_rounds)
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
         """Accept the contribution in ``shareable``; if it cannot be used, log the reason and return False."""
         self.fl_ctx = fl_ctx
         try:
-            self.accept_model(_read_model(shareable, fl_ctx))
+            self.accept_model(read_model(shareable, fl_ctx))
         except ContributionError as error:
             self.warning(f"Contribution refused: {error}")
             return False
@@ -359,37 +371,10 @@ class UpdateAggregator(ModelAggregator):
     def _round_in_context(self) -> RoundOf:
         """Return the round that a stock workflow of FLARE announces in its context."""
         number = self.fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0) if self.fl_ctx else 0
-        total = self.fl_ctx.get_prop(AppConstants.NUM_ROUNDS, number + 1) if self.fl_ctx else 1
-        return RoundOf(number, max(total, number + 1))
+        return RoundOf(number, max(self._announced_rounds, number + 1))
 
     def _reference(self) -> ModelLayout | None:
         """Return the layout of the global model in a stock workflow's context; without one, that of the round."""
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
         return ModelLayout.of(weights) if weights else self._round_layout or None
-
-
-def _read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
-    """Return a site's message as a model with the site's name in its meta data.
-
-    Raises ``ContributionError`` for anything but an update of the current round.
-    """
-    site = "without a name"
-    try:
-        site = authenticated_site(shareable, fl_ctx)
-        _check_round(site, shareable, fl_ctx)
-        model = FLModelUtils.from_shareable(shareable)
-    except ContributionError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        reason = one_line(str(error).rstrip("."), LONGEST_QUOTE)
-        raise ContributionError(f"site {site}: sent something that is not an update: {reason}.") from error
-    model.meta[META_SITE] = site
-    return model
-
-
-def _check_round(site: str, shareable: Shareable, fl_ctx: FLContext) -> None:
-    sent_for = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND, None)
-    current = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if fl_ctx else None
-    if sent_for is not None and current is not None and sent_for != current:
-        raise ContributionError(f"site {site}: sent an update for round {sent_for} in round {current}.")

@@ -13,21 +13,29 @@ from typing import Any
 
 import numpy as np
 import torch
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
+from fdg_plugins.aggregators.metrics import read_metrics
 from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.stored import Values
 from fdg_plugins.errors import ContributionError, DataError
+from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
 from fdg_plugins.messages import (
+    LONGEST_QUOTE,
     META_CHECKED_REPORTS,
     META_REPORT,
     META_SAMPLES,
     META_SITE,
     MOST_SAMPLES,
     TrainReport,
+    one_line,
     shorten,
 )
 
@@ -50,6 +58,7 @@ class Contribution:
         reports: what the server's filters have checked of the site's further reports.
         training: the site's account of its local training; None if its executor sends none.
         length: L2 length of the trainable parameters, accurate to about 1 %, for the detection of outliers.
+        metrics: finite numbers that the site sent as ``FLModel.metrics``; None if it sent none.
     """
 
     site: str
@@ -59,6 +68,7 @@ class Contribution:
     reports: Mapping[str, Any] = field(default_factory=dict)
     training: TrainReport | None = None
     length: float = 0.0
+    metrics: Mapping[str, float] | None = None
 
 
 def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool = False) -> Contribution:
@@ -88,7 +98,34 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
         reports=reports if isinstance(reports, Mapping) else {},
         training=_read_training(site, meta.get(META_REPORT)),
         length=length,
+        metrics=read_metrics(model.metrics),
     )
+
+
+def read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
+    """Return a site's message as a model with the site's name in its meta data.
+
+    Raises ``ContributionError`` for anything but an update of the current round.
+    """
+    site = "without a name"
+    try:
+        site = authenticated_site(shareable, fl_ctx)
+        _check_round(site, shareable, fl_ctx)
+        model = FLModelUtils.from_shareable(shareable)
+    except ContributionError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        reason = one_line(str(error).rstrip("."), LONGEST_QUOTE)
+        raise ContributionError(f"site {site}: sent something that is not an update: {reason}.") from error
+    model.meta[META_SITE] = site
+    return model
+
+
+def _check_round(site: str, shareable: Shareable, fl_ctx: FLContext) -> None:
+    sent_for = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND, None)
+    current = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if fl_ctx else None
+    if sent_for is not None and current is not None and sent_for != current:
+        raise ContributionError(f"site {site}: sent an update for round {sent_for} in round {current}.")
 
 
 def _sender(meta: Mapping[str, Any], model: FLModel) -> str:

@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, difference
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
@@ -70,15 +71,19 @@ class _Writer:
         self.compared = table.against is not None
         self.words = 1 + (len(table.rules) > 1) + self.compared
         results = [result for method in table.methods for result in method.results]
+        # A column without any result of ours is left out, and with it what papers print there.
+        self.columns = tuple(name for name in table.columns if any(name in result.cells for result in results))
+        self.columns = self.columns or table.columns
         self.counts = sorted({cell.count for result in results for cell in result.cells.values()})
         self.best = {(block, rule): self._best(block, rule) for block in (False, True) for rule in table.rules}
         self.marks: dict[str, str] = {}
+        self.has_differences = False
 
     # --- header, caption and footnotes ---
 
     def header(self) -> tuple[str, ...]:
         """Return the titles of the columns."""
-        return (*self._words("method", "selection", "whose"), *self.table.columns)
+        return (*self._words("method", "selection", "whose"), *self.columns)
 
     def caption(self) -> str:
         """Return the description of the numbers: the data, the training, the selection, and the number of seeds."""
@@ -101,11 +106,14 @@ class _Writer:
         notes = [f"[{mark}] {text}." for text, mark in self.marks.items()]
         if ORACLE in table.rules:
             notes.append("The oracle looks at the held-out domain to choose the model: it is not a result.")
-        if self.compared:
+        if left_out := [name for name in table.columns if name not in self.columns]:
+            notes.append(f"Left out, since no run has a score there: {', '.join(left_out)}.")
+        if self.has_differences:
             notes.append(
                 "Below a printed row: ours minus theirs, and whether that lies within two standard errors of the "
                 "difference, sqrt(s1²/n1 + s2²/n2); unknown where a deviation is not known or there is one seed."
             )
+        if self.compared:
             notes += self._notes_on_papers()
         return [*notes, *table.notes]
 
@@ -127,13 +135,23 @@ class _Writer:
             row for result in method.results for row in (self._ours(method, result), *self._derived(method, result))
         ]
         for printed in method.printed:
+            if not any(column in printed.cells for column in self.columns):
+                continue
             rows.append(self._theirs(method, printed))
-            rows += [self._differences(method, result, printed) for result in method.results]
+            if reasons := departures(self.table.facts, printed, is_reference=method.is_reference):
+                rows.append(self._not_comparable(method, reasons))
+            else:
+                rows += [self._differences(method, result, printed) for result in method.results]
         return rows
+
+    def _not_comparable(self, method: MethodRows, reasons: Sequence[str]) -> tuple[Cell, ...]:
+        """Return the row that stands in place of the differences."""
+        whose = f"not comparable: {', '.join(reasons)}"
+        return (*self._cells(method.label, "", whose), *(Cell(NOT_PRINTED) for _ in self.columns))
 
     def _ours(self, method: MethodRows, result: Result) -> tuple[Cell, ...]:
         cells, best = [], self.best[method.is_reference, result.rule]
-        for column in self.table.columns:
+        for column in self.columns:
             cell = result.cells.get(column)
             is_best = cell is not None and self._mean(cell) == best.get(column)
             cells.append(Cell(self._estimate(cell, counted=True) if cell else MISSING, is_best))
@@ -142,9 +160,7 @@ class _Writer:
     def _derived(self, method: MethodRows, result: Result) -> Iterator[tuple[Cell, ...]]:
         """Yield a row for each score that the task derives, without marks: the primary score is compared."""
         for kind, found in result.derived.items():
-            cells = [
-                Cell(self._estimate(found[name], True) if name in found else MISSING) for name in self.table.columns
-            ]
+            cells = [Cell(self._estimate(found[name], True) if name in found else MISSING) for name in self.columns]
             yield (*self._cells(f"{method.label}, {kind.title}", RULES[result.rule], "ours"), *cells)
 
     def _theirs(self, method: MethodRows, row: PrintedRow) -> tuple[Cell, ...]:
@@ -152,7 +168,7 @@ class _Writer:
         common = [note for note in first.notes if all(note in other.notes for other in others)]
         tables = f"table{'s' if len(row.tables) > 1 else ''} {', '.join(map(str, row.tables))}"
         whose = f"{row.paper.title} paper, {tables}, {row.backbone}{self._marked(common)}"
-        cells = [self._printed(row.cells.get(column), common) for column in self.table.columns]
+        cells = [self._printed(row.cells.get(column), common) for column in self.columns]
         return (*self._cells(method.label, "as printed", whose), *cells)
 
     def _printed(self, cell: Estimate | None, common: Sequence[str]) -> Cell:
@@ -163,7 +179,8 @@ class _Writer:
         return Cell(self._estimate(cell) + self._marked(own))
 
     def _differences(self, method: MethodRows, result: Result, row: PrintedRow) -> tuple[Cell, ...]:
-        cells = [self._difference(result.cells.get(column), row.cells.get(column)) for column in self.table.columns]
+        self.has_differences = True
+        cells = [self._difference(result.cells.get(column), row.cells.get(column)) for column in self.columns]
         whose = f"ours minus {row.paper.title} paper, within 2 SE"
         return (*self._cells(method.label, RULES[result.rule], whose), *cells)
 

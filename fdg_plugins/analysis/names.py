@@ -3,15 +3,13 @@
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fdg_plugins.aggregators import WEIGHTINGS
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.plugins.composition import Composition, find_method, published, title_of, weighting_parts
-from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.plugins.target import public_path
+from fdg_plugins.plugins.composition import find_method, published, title_of, weighting_parts
+from fdg_plugins.record.names import federated_name, named_part
 from fdg_plugins.record.run_record import Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 
@@ -25,20 +23,7 @@ def method_name(method: Method) -> str:
     for name, algorithm in ALGORITHMS.items():
         if method.aggregator == algorithm.__name__:
             return name
-    weighting, _ = _named(method.settings.get("weighting", ""))
-    objective, _ = _named(method.objective)
-    made = _of_aggregator(method.aggregator)
-    return replace(
-        made, weighting=weighting if weighting in weighting_parts() else made.weighting, objective=objective
-    ).name
-
-
-def _of_aggregator(class_name: str) -> Composition:
-    """Return the composition of an aggregator's method; an aggregator without a record is a direction of its own."""
-    for record in METHODS.all():
-        if record.aggregator is not None and public_path(record.aggregator).rpartition(".")[2] == class_name:
-            return published()[record.key]
-    return Composition(class_name)
+    return federated_name(method)
 
 
 def method_title(name: str) -> str:
@@ -67,12 +52,13 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     """Return all settings of a run's method as plain values, including those of weighting and objective.
 
     A setting of the objective that shares its name with one of the aggregator or the protocol is called
-    ``objective <name>``. Defaults of the weighting are included, so specifying them explicitly makes no difference.
+    ``objective <name>``. Defaults of aggregator and weighting are included, so neither specifying them explicitly nor a
+    record from before a setting was added makes a difference.
     """
-    settings = dict(record.method.settings)
+    settings = {**_aggregator_defaults(record.method.aggregator), **record.method.settings}
     if "weighting" in settings:
         settings |= _weighting_settings(settings.pop("weighting"))
-    _, own = _named(record.method.objective)
+    _, own = named_part(record.method.objective)
     taken = {*settings, *Protocol.model_fields}
     settings |= {f"objective {name}" if name in taken else name: value for name, value in own.items()}
     settings |= {name: getattr(record.protocol, name) for name in method_fields(record)}
@@ -96,27 +82,27 @@ def settings_label(name: str, own: Mapping[str, Any], siblings: Sequence[Mapping
     return method_title(name) + (f" ({words})" if words else "")
 
 
-def _named(spec: Any) -> tuple[str, dict[str, Any]]:
-    """Return name and settings of a part given as a name or as an object with a name."""
-    if not isinstance(spec, dict):
-        return str(spec), {}
-    return str(spec.get("name", "")), {name: value for name, value in spec.items() if name != "name"}
-
-
 def _weighting_settings(spec: Any) -> dict[str, Any]:
     """Return a weighting's settings, and its name unless the method is named after it."""
-    name, own = _named(spec)
+    name, own = named_part(spec)
     rule = {} if name in weighting_parts() else {"weighting": name}
     return {**rule, **_weighting_defaults(name), **own}
 
 
+def _aggregator_defaults(name: str) -> dict[str, Any]:
+    """Return the defaults of the aggregator whose class has that name; none if this package does not know it."""
+    known = (AGGREGATORS[key] for key in AGGREGATORS)
+    return next((_defaults(each) for each in known if each.__name__ == name), {})
+
+
 def _weighting_defaults(name: str) -> dict[str, Any]:
-    parameters = inspect.signature(WEIGHTINGS[name]).parameters if name in WEIGHTINGS else {}
-    return {
-        parameter: value.default
-        for parameter, value in parameters.items()
-        if value.default is not inspect.Signature.empty
-    }
+    return _defaults(WEIGHTINGS[name]) if name in WEIGHTINGS else {}
+
+
+def _defaults(made: Callable[..., Any]) -> dict[str, Any]:
+    """Return the default of each argument that has one."""
+    parameters = inspect.signature(made).parameters
+    return {name: value.default for name, value in parameters.items() if value.default is not inspect.Signature.empty}
 
 
 def _plain(value: Any) -> Any:

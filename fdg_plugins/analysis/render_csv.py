@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, difference
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.table import MethodRows, Table
@@ -14,6 +15,7 @@ from fdg_plugins.analysis.table import MethodRows, Table
 OURS = "ours"
 PRINTED = "printed"
 DIFFERENCE = "difference"
+NOT_COMPARABLE = "not comparable"
 
 FIELDS = (
     "kind",
@@ -102,9 +104,12 @@ def _theirs(row: PrintedRow) -> Iterator[dict[str, Any]]:
 
 def _differences(table: Table, method: MethodRows, printed: PrintedRow) -> Iterator[dict[str, Any]]:
     """Yield the differences between a result and the printed number of the same column."""
+    reasons = departures(table.facts, printed, is_reference=method.is_reference)
     for result, column in product(method.results, table.columns):
         if column in result.cells and column in printed.cells:
             found = _difference(result.cells[column], printed.cells[column])
+            if reasons:
+                found |= {"within_two_standard_errors": NOT_COMPARABLE, "note": ", ".join(reasons)}
             yield {"kind": DIFFERENCE, "selection": result.rule, "target": column, **found}
 
 

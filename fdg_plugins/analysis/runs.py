@@ -10,6 +10,7 @@ from typing import TypeVar
 from fdg_plugins.analysis.names import method_name
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import shorten
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
@@ -40,8 +41,8 @@ class Run:
         return self.record.protocol.seed
 
     @property
-    def dataset(self) -> str:
-        """The name of the data set."""
+    def dataset(self) -> DatasetRef:
+        """The data set: its name, or the description of one's own."""
         return self.record.protocol.dataset
 
 

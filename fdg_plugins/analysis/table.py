@@ -16,6 +16,7 @@ from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
 
@@ -23,7 +24,8 @@ from fdg_plugins.tasks import ScoreKind
 class Facts:
     """The facts that all runs of a table share and a reader needs; ``sources`` are the numbers of source sites.
 
-    ``rounds`` are those of the federated runs, ``steps`` those of the centralised ones; None if there are no such runs.
+    ``rounds`` and ``protocol`` are those of the federated runs, ``steps`` those of the centralised ones; None if there
+    are no such runs. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
     """
 
     dataset: str
@@ -39,6 +41,7 @@ class Facts:
     seeds: tuple[int, ...]
     versions: tuple[str, ...]
     score: ScoreKind
+    protocol: Protocol | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -115,22 +118,23 @@ def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,)
 
 def _facts(runs: Sequence[Run]) -> Facts:
     record = runs[0].record
-    federated = (run.record.protocol.rounds for run in runs if not is_centralised(run.method))
+    federated = next((run.record.protocol for run in runs if not is_centralised(run.method)), None)
     centralised = (run.record.method.settings.get("steps") for run in runs if is_centralised(run.method))
     return Facts(
-        dataset=record.protocol.dataset,
+        dataset=str(record.protocol.dataset),
         data=record.data,
         stand_in=record.stand_in,
         initial_weights=record.initial_weights.label,
         model=record.protocol.model,
         image_size=record.protocol.image_size,
-        rounds=next(federated, None),
+        rounds=None if federated is None else federated.rounds,
         steps=next(centralised, None),
         max_samples=record.protocol.max_samples_per_domain,
         sources=_distinct(len(run.record.sources) for run in runs),
         seeds=_distinct(run.seed for run in runs),
         versions=_distinct(run.record.versions.get("fdg-plugins", "unknown") for run in runs),
         score=record.score,
+        protocol=federated,
     )
 
 

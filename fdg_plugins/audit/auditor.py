@@ -25,6 +25,7 @@ from fdg_plugins.audit.contents import contents_of
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line, json_values
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.filter_chain import class_path, result_filters
+from fdg_plugins.flare.local_parties import in_one_process
 from fdg_plugins.messages import HEADER_REASON
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.versions import OF_AUDIT, installed_versions
@@ -38,7 +39,7 @@ def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Share
     try:
         number = secrets.token_hex(ID_BYTES)
         line = audit_line(answer, fl_ctx, "returned", number)
-        append_line(audit_path(fl_ctx), line.model_copy(update={"task": task_name, "filters": ()}))
+        _append(line.model_copy(update={"task": task_name, "filters": ()}), fl_ctx)
         pair = (fl_ctx.get_prop(FLContextKey.TASK_ID), number)
         fl_ctx.set_prop(_PAIR, pair, private=True, sticky=False)
     except Exception as error:  # noqa: BLE001 - an answer that was not recorded must not leave
@@ -57,7 +58,7 @@ def audit_event(event_type: str, fl_ctx: FLContext) -> None:
     if not isinstance(answer, Shareable):
         return  # not a site's answer
     try:
-        append_line(audit_path(fl_ctx), audit_line(answer, fl_ctx, "sent", _paired(fl_ctx)))
+        _append(audit_line(answer, fl_ctx, "sent", _paired(fl_ctx)), fl_ctx)
     except Exception as error:  # noqa: BLE001 - FLARE would only log the error and send the answer
         reply = _withheld(error, fl_ctx)
         answer.clear()
@@ -81,6 +82,11 @@ def _withheld(error: Exception, fl_ctx: FLContext) -> Shareable:
     )
     told = f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason.told}"
     return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
+
+
+def _append(line: AuditLine, fl_ctx: FLContext) -> None:
+    """Append a line to the site's audit file, on disk at once where the answer leaves the process."""
+    append_line(audit_path(fl_ctx), line, durable=not in_one_process(fl_ctx))
 
 
 def audit_path(fl_ctx: FLContext) -> Path:

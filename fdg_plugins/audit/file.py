@@ -97,26 +97,28 @@ class PartSum(NamedTuple):
     norm: float
 
 
-def append_line(path: Path, line: AuditLine) -> None:
+def append_line(path: Path, line: AuditLine, *, durable: bool = True) -> None:
     """Append ``line`` to the file, which is readable by its owner only; when this returns, the line is on disk.
 
-    Raises ``DataError`` if that fails; a partly written line is then removed if possible.
+    A line that need not be ``durable`` may be lost if the machine fails. Raises ``DataError`` if writing fails; a
+    partly written line is then removed if possible.
     """
     try:
         # The folder is the site's own workspace. A missing file is created, a missing folder is not.
         with locked(path, private=True) as handle:  # two jobs of one site write to the same file
-            _append(handle, line.model_dump_json().encode())
+            _append(handle, line.model_dump_json().encode(), durable=durable)
     except OSError as error:
         reason = f"cannot be written: {error.strerror}."
         raise DataError(f"audit file {path} {reason}", public=f"the audit {reason}") from error
 
 
-def _append(handle: int, content: bytes) -> None:
+def _append(handle: int, content: bytes, *, durable: bool) -> None:
     size = os.fstat(handle).st_size
     torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash in the middle of the last line
     try:
         write_all(handle, (b"\n" if torn else b"") + content + b"\n")
-        os.fsync(handle)
+        if durable:
+            os.fsync(handle)
     except OSError:
         with suppress(OSError):
             os.ftruncate(handle, size)

@@ -24,10 +24,11 @@ from fdg_plugins.centralised.schedule import (
 )
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.naming import did_you_mean
+from fdg_plugins.naming import did_you_mean, perhaps
 from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.families import dataset_protocol
-from fdg_plugins.settings.named_protocols import PAPER, PROTOCOLS, QUICK, protocol_settings
+from fdg_plugins.settings.named_protocols import PAPER, QUICK, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS
 
@@ -82,7 +83,7 @@ def setting_names(algorithm: str) -> tuple[str, ...]:
 
 def make_plan(
     algorithm: str,
-    dataset: str,
+    dataset: DatasetRef,
     target: str,
     seed: int,
     given: Mapping[str, Any] | None = None,
@@ -114,22 +115,25 @@ def make_plan(
     made = make_algorithm(algorithm, _only(values, own))
     fixed: dict[str, Any] = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
     fixed |= {"optimizer": schedule.optimizer, "task": dataset_spec(dataset).task}
-    where = {"dataset": dataset, "target": target, "seed": seed}
+    where = {"dataset": plain_dataset(dataset), "target": target, "seed": seed}
     checked = make_plans({**where, **fixed, **_only(values, _SETTINGS)}, {}, {}, []).real.protocol
     _check(made, schedule, checked)
     return Plan(made, schedule, checked)
 
 
-def _check_names(protocol: str, dataset: str, target: str) -> None:
+def _check_names(protocol: str, dataset: DatasetRef, target: str) -> None:
     """Raise ``SettingsError`` for a protocol, a data set or a domain of it that is unknown."""
-    if protocol not in PROTOCOLS:
-        raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(PROTOCOLS)}.")
+    if protocol not in (known := (PAPER, QUICK)):
+        raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(known)}.")
     spec = dataset_spec(dataset)
     if target not in spec.domains:
-        raise SettingsError(f"target is {target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}.")
+        raise SettingsError(
+            f"target is {target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}"
+            f"{perhaps(target, spec.domains)}"
+        )
 
 
-def _defaults(dataset: str, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
+def _defaults(dataset: DatasetRef, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
     """Return the default settings of a run; later layers override earlier ones.
 
     The layers are DomainBed's values (for SGD only its batch size), those shared with the federated protocol, the short
@@ -147,7 +151,7 @@ def _kept_of(optimizer: Any) -> _Kept:
     return _KEPT_BY_SGD if optimizer == SGD else _KEPT_BY_ADAM
 
 
-def _of_short_run(dataset: str, kept: _Kept, *, quick: bool, stand_in: bool) -> dict[str, Any]:
+def _of_short_run(dataset: DatasetRef, kept: _Kept, *, quick: bool, stand_in: bool) -> dict[str, Any]:
     """Return what a run of few steps has otherwise, the quick protocol's values last."""
     values = _only(_SHORT, kept.short)
     if stand_in:

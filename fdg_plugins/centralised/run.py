@@ -22,6 +22,7 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import Federation, take_census
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
@@ -132,12 +133,12 @@ class _Run:
         self._started = time.perf_counter()
         first = sessions[record.sources[0]]
         self._model: ExtractorClassifier = first.load(start.model.state)
-        workers, device = first.config.workers, first.policy.device
+        workers, self._device = first.config.workers, first.policy.device
         self._training = PooledTraining(
             self._model,
             plan.algorithm,
             [
-                endless_batches(sessions[name].data, plan.protocol, workers=workers, device=device)
+                endless_batches(sessions[name].data, plan.protocol, workers=workers, device=self._device)
                 for name in record.sources
             ],
             self._make_optimizer,
@@ -179,7 +180,8 @@ class _Run:
     def _train(self, checkpoint: int) -> RoundRecord:
         """Take the steps up to ``checkpoint`` (counted from 1); return their record, in which all traffic is zero."""
         began, steps = time.perf_counter(), self._plan.schedule.steps_of(checkpoint)
-        risks = self._training.train(steps, self._should_stop, self._watcher.stepped)
+        with seeded(self._plan.protocol.seed, "pooled", checkpoint, "layers", device=self._device):  # dropout
+            risks = self._training.train(steps, self._should_stop, self._watcher.stepped)
         seconds = time.perf_counter() - began
         local = {
             name: LocalRecord(

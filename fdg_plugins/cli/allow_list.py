@@ -70,12 +70,17 @@ def _show(merge: "Merge", kit: Path, verbs: tuple[str, str]) -> None:
 
 def _warn(merge: "Merge") -> None:
     """Warn of what the list permits in addition to the components of this package."""
-    from fdg_plugins.flare.allow_list import by_group
+    from fdg_plugins.flare.allow_list import LOG_STREAMER, STREAMING, by_group
 
     for entry in merge.too_wide:
         _say_warning(
             f"entry {entry!r} of class_allow_list allows every callable that can be reached below it, "
             "not only components; exact class paths are enough."
+        )
+    if merge.streams:
+        _say_warning(
+            f"FLARE sends this site's logs, which name its files, to the server; the list allows {LOG_STREAMER}, which "
+            f"FLARE adds to every job for that, until {STREAMING} is false in {merge.kit.target.name}."
         )
     if merge.defaults:
         _say_warning(f"the list holds {len(merge.defaults)} of FLARE's defaults that no job of this package needs:")

@@ -2,20 +2,24 @@
 """``fdg centralised``: one reference run on the pooled source data, for the block below the federated methods."""
 
 import os
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fdg_plugins.cli.console import say
-from fdg_plugins.cli.sweep import INTERRUPTED, ProtocolName
+from fdg_plugins.cli.console import LastingConsole, say
+from fdg_plugins.cli.own_data import DataOption, choose_data
+from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
+from fdg_plugins.cli.sweep import INTERRUPTED
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fdg_plugins.centralised.plan import Plan
+    from fdg_plugins.plugins.own_dataset import DatasetRef
     from fdg_plugins.record.run_record import RunRecord
 
 
@@ -26,21 +30,32 @@ def centralised(
     ],
     target: Annotated[str, typer.Option(help="The domain to hold out; all others are pooled.", show_default=False)],
     to: Annotated[Path, typer.Option(help="A new folder, for record and models.", show_default=False)],
-    dataset: Annotated[str, typer.Option(help="Data set, by name.")] = "pacs",
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set, by name, or a file that describes yours.", show_default="pacs")
+    ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, help="Seed of splits, initial weights, order and augmentation.")
+        int,
+        typer.Option(
+            min=0, max=2**31 - 1, metavar="N", help="Seed of splits, initial weights, order and augmentation."
+        ),
     ] = 0,
     data_root: Annotated[
         Path | None,
         typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
     ] = None,
+    data: DataOption = None,
     protocol: Annotated[
-        ProtocolName, typer.Option(help="paper: DomainBed's steps; quick: minutes on a CPU. --set beats both.")
-    ] = ProtocolName.PAPER,
+        str,
+        typer.Option(
+            metavar="[paper|quick]", help="paper: DomainBed's steps; quick: minutes on a CPU. --set beats both."
+        ),
+    ] = "paper",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting. May be repeated.", show_default=False),
     ] = None,
+    model: ModelOption = None,
+    plugin: PluginFiles = None,
 ) -> None:
     """Train on the pooled source domains, in one process without FLARE, and evaluate as federated runs are.
 
@@ -73,33 +88,37 @@ def centralised(
 
     for name in ignored_settings(os.environ):
         say(f"Warning: {name} is not used: the settings of a run come from --set.", "yellow", on_stderr=True)
-    environment = machine_environment(os.environ, data_root)
-    plan = _plan(algorithm, dataset, target, seed, read_values(settings or []), protocol, environment)
+    load_plugins(plugin)
+    chosen = choose_data(data, dataset, data_root)
+    environment = machine_environment(os.environ, chosen.root) | chosen.variables
     try:
-        record = _carry_out(plan, environment, to)
+        with chosen_model(model) as own:
+            values = own.added_to(read_values(settings or []))
+            plan = _plan(algorithm, chosen.dataset or "pacs", target, seed, values, protocol, environment)
+            record = _carry_out(plan, environment, to)
     except Stopped as stopped:
         file = to / RESULTS_FILE
         say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)
         raise typer.Exit(INTERRUPTED) from stopped
     say(final_table(record))
     say(f"record and models: {to}")
-    say(f"next: fdg report {to}, with the folders of the federated runs that it is to stand beside")
+    say(f"next: fdg report {shlex.quote(str(to))}, with the folders of the federated runs that it is to stand beside")
 
 
 def _plan(
     algorithm: str,
-    dataset: str,
+    dataset: "DatasetRef",
     target: str,
     seed: int,
     settings: dict[str, Any],
-    protocol: ProtocolName,
+    protocol: str,
     environment: "Mapping[str, str]",
 ) -> "Plan":
     """Return the plan for the data in the environment, or for the stand-in if the environment names none."""
     from fdg_plugins.centralised.plan import make_plan
     from fdg_plugins.data import find_data_root
 
-    wanted = partial(make_plan, algorithm, dataset, target, seed, settings, protocol=protocol.value)
+    wanted = partial(make_plan, algorithm, dataset, target, seed, settings, protocol=protocol)
     wanted()  # reject invalid settings before a stand-in is drawn
     found = find_data_root(dataset, _path("FDG_DATA_ROOT", environment), _path("FDG_CACHE", environment))
     return wanted(stand_in=found.stand_in)
@@ -108,7 +127,6 @@ def _plan(
 def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
     """Execute the plan on the device in the environment; Ctrl-C and SIGTERM stop it within a step."""
     import torch
-    from rich.console import Console
 
     from fdg_plugins.centralised.progress import RunDisplay
     from fdg_plugins.centralised.run import run_centralised
@@ -119,7 +137,7 @@ def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "Run
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     cache = _path("FDG_CACHE", environment)
-    with listening() as order, RunDisplay(plan, Console(highlight=False)) as watcher:
+    with listening() as order, RunDisplay(plan, LastingConsole(highlight=False)) as watcher:
         return run_centralised(plan, config, cache, to, watcher, lambda: order.signal is not None)
 
 

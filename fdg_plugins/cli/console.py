@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of the commands: results on stdout, a user error as one red line on stderr with exit code 2."""
 
+import re
+from contextlib import suppress
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -14,13 +17,29 @@ from fdg_plugins.values import visible
 USER_MISTAKE = 2
 
 
+class LastingConsole(Console):
+    """A console whose reader may leave, as ``head`` does: the command goes on, and what it prints then is lost."""
+
+    def on_broken_pipe(self) -> None:
+        """Print to nowhere from now on."""
+        with suppress(SystemExit):  # rich ends the process
+            super().on_broken_pipe()
+
+
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
     """Print one line verbatim: without interpreting markup or wrapping at the terminal's width."""
-    Console(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(text, style=style))
+    LastingConsole(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(text, style=style))
 
 
 class OneLineErrors(TyperGroup):
-    """A group of commands that shows this package's errors as one sentence for the user."""
+    """A group of commands that shows this package's errors as one sentence for the user, and fills its help's lines."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for command in self.commands.values():
+            # Typer joins the lines of the first paragraph alone; the others would break where their source does. Rich
+            # would take the name of an extra in brackets for markup, and leave it out.
+            command.help = escape(re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or ""))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an ``FDGError`` ends it with exit code 2."""

@@ -15,12 +15,11 @@ from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data import Damaged
-    from fdg_plugins.data.catalogue import KnownSpec
-    from fdg_plugins.data.preparation import Changes, Manifest, Prepared, Source, Verdict
+    from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, SegmentationSpec
+    from fdg_plugins.data.own_files import FileRules
+    from fdg_plugins.data.preparation import Prepared, Source
 
 HUB = "hf"
-SHOWN = 5
 INTERRUPTED = 130
 
 Name = Annotated[str, typer.Argument(help="A name from fdg data list, such as pacs.", show_default=False)]
@@ -123,10 +122,18 @@ def prepare(
 
 @data_app.command()
 def verify(
-    name: Name,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|DIR|FILE.toml", help="A name from fdg data list, or your own images.", show_default=False
+        ),
+    ],
     data_root: DataRoot = None,
     images: Annotated[
         bool, typer.Option("--images", help="Decode every image too, and name those that cannot be used.")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the manifest of your own images, which later calls compare with.")
     ] = False,
 ) -> None:
     """Compare a data set with its manifest, file by file; without a manifest, count its images.
@@ -139,50 +146,61 @@ def verify(
       fdg data verify pacs --data-root /data
 
       fdg data verify pacs --data-root /data --images
-    """
-    from fdg_plugins.data.preparation import count_images, judge, read_manifest
 
-    spec, root = _on_disk(name), _existing(_named(data_root)).resolve()
-    _check_is_there(spec, root)
-    manifest = read_manifest(root, spec)
-    if manifest is not None:
-        _compare(spec, root, manifest)
-    counts = count_images(root, spec)
-    verdict = judge(counts, spec)
-    show(counts_table(counts, verdict))
-    if manifest is None:
-        _accept_counts(spec, root, verdict)
-    if images:
-        _check_images(spec, root, list(counts))
+      fdg data verify photos --write
+    """
+    from fdg_plugins.cli.data_verify import verify_data_set, verify_own
+    from fdg_plugins.cli.own_data import is_own
+
+    if is_own(name):
+        verify_own(name, data_root, images=images, write=write)
+    elif write:
+        raise SettingsError(f"--write is for images of your own; fdg data prepare {name} writes a manifest.")
+    else:
+        verify_data_set(_on_disk(name), _existing(_named(data_root)).resolve(), images=images)
 
 
 @data_app.command()
 def check(
-    name: Name,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|DIR|FILE.toml",
+            help="A name from fdg data list, a folder of your own images, or the file that describes them.",
+            show_default=False,
+        ),
+    ],
     data_root: DataRoot = None,
     sheets: Annotated[
         Path | None,
-        typer.Option(help="A folder for contact sheets, a PNG file per domain: images beside themselves with masks."),
+        typer.Option(help="A folder for a contact sheet: a PNG with a row per domain; with masks, one per domain."),
     ] = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Look into the images of a data set with masks: counts, unusable pairs, sizes, and the fraction of each class.
+    """Look into the images of a data set: what is there, damaged and duplicate files, sizes, and a picture of them.
 
-    With --sheets, some pairs of each domain are drawn, so that a mask of another image is seen. The sheets show the
-    images, so they belong where the images may be. Exit codes: 0 every pair can be used, 2 some cannot.
+    Of labelled images, the counts by class are shown, and files with the same bytes are named: an image in two
+    domains is in training and in the test. Of images with masks, the fraction of each class is shown. A sheet shows
+    the images, so it belongs where they may be. Exit codes: 0 every image can be used, 2 some cannot.
 
     Examples:
+
+      fdg data check photos --sheets /tmp/sheets
+
+      fdg data check pacs --data-root /data
 
       fdg data check vessels --data-root /data --sheets /tmp/sheets
     """
     from fdg_plugins.cli.data_check import check_masks
+    from fdg_plugins.cli.image_check import check_images
     from fdg_plugins.data.catalogue import SegmentationSpec
 
     load_plugins(plugin)
-    spec, root = _on_disk(name), _existing(_named(data_root)).resolve()
-    if not isinstance(spec, SegmentationSpec):
-        raise SettingsError(f"data set {name} has no masks; fdg data verify {name} --images decodes its images.")
-    check_masks(spec, root, sheets)
+    spec, root, rules = _files_of(place, data_root)
+    if isinstance(spec, SegmentationSpec):
+        check_masks(spec, root, sheets)
+    else:
+        check_images(spec, root, rules, sheets)
 
 
 @data_app.command("stand-in")
@@ -250,6 +268,21 @@ def _on_disk(name: str) -> "KnownSpec":
     return spec
 
 
+def _files_of(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | SegmentationSpec, Path, FileRules]":
+    """Return the record of a data set of files, its resolved data root, and what its own file says about them."""
+    from fdg_plugins.cli.data_verify import find_own
+    from fdg_plugins.cli.own_data import is_own
+    from fdg_plugins.data import RotatedSpec
+    from fdg_plugins.data.own_files import NO_RULES
+
+    if is_own(place):
+        return find_own(place, data_root)
+    spec, root = _on_disk(place), _existing(_named(data_root)).resolve()
+    if isinstance(spec, RotatedSpec):
+        raise SettingsError(f"data set {place} has no files of images; fdg data verify {place} reads its four files.")
+    return spec, root, NO_RULES
+
+
 def _named(data_root: Path | None) -> Path:
     if data_root is None:
         raise SettingsError("no data root is named; expected --data-root DIR or the variable FDG_DATA_ROOT.")
@@ -288,69 +321,3 @@ def _report_copy(spec: "KnownSpec", done: "Prepared") -> None:
         say(f"  {remark}")
     if left_out := done.plan.left_out:
         say(f"  {len(left_out):,} files of the source are no part of the data set, such as {left_out[0]}")
-
-
-def _check_is_there(spec: "KnownSpec", root: Path) -> None:
-    """Raise DataError if the data root holds the stand-in, or no folder of the data set."""
-    from fdg_plugins.data.stand_in import is_stand_in
-
-    if is_stand_in(root, spec.folder):
-        raise DataError(f"data root {root} holds the STAND-IN, drawings; expected images of {spec.title}.")
-    if not (root / spec.folder).is_dir():
-        raise DataError(f"folder {root / spec.folder} is not there; fdg data prepare {spec.name} makes it.")
-
-
-def _compare(spec: "KnownSpec", root: Path, manifest: "Manifest") -> None:
-    """Compare the data set with its manifest; name the differences and raise DataError if there are any."""
-    from fdg_plugins.data.preparation import find_changes
-
-    if changes := find_changes(root, spec, manifest, track=track):
-        _show_changes(changes)
-        raise DataError(
-            f"data set {spec.name} in {root} is not as its manifest says; files missing: {len(changes.missing):,}, "
-            f"extra: {len(changes.extra):,}, changed: {len(changes.changed):,}."
-        )
-    say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
-
-
-def _accept_counts(spec: "KnownSpec", root: Path, verdict: "Verdict") -> None:
-    """Say that only the images of a data set without manifest were counted; raise DataError for wrong counts."""
-    counted = f"no manifest, so only the images were counted; fdg data prepare {spec.name} --from {root} writes one"
-    say(f"{spec.name}: {counted}")
-    if verdict.is_wrong:
-        raise DataError(f"data set {spec.name} in {root}: {'; '.join(verdict.differences)}.")
-
-
-def _check_images(spec: "KnownSpec", root: Path, domains: list[str]) -> None:
-    """Decode every image of the domains and name all unusable ones; raise DataError, with their number, if any."""
-    from fdg_plugins.data import RotatedSpec, find_damaged, open_domain
-
-    if isinstance(spec, RotatedSpec):
-        return  # read as a whole when the images were counted
-    unusable = looked_at = 0
-    for domain in track(domains, "decoding", len(domains)):
-        data = open_domain(root, spec.name, domain, seed=0)
-        damaged = find_damaged(data)
-        looked_at += len({sample.file for sample in (*data.train, *data.validation, *data.test)})
-        unusable += len(damaged.files)
-        _show_damaged(damaged)
-    if unusable:
-        raise DataError(f"of {looked_at:,} images of data set {spec.name} in {root}, {unusable:,} cannot be used.")
-    say(f"{spec.name}: all {looked_at:,} images can be decoded")
-
-
-def _show_damaged(damaged: "Damaged") -> None:
-    for word, files in (("unreadable", damaged.unreadable), ("too large", damaged.too_large)):
-        for file in files:
-            say(f"{word:12}{file}")
-    for file, reason in damaged.masks.items():
-        say(f"{'mask':12}{file}: its mask has {reason}")
-
-
-def _show_changes(changes: "Changes") -> None:
-    for word in ("missing", "extra", "changed"):
-        files = getattr(changes, word)
-        for file in files[:SHOWN]:
-            say(f"{word:8}{file}")
-        if len(files) > SHOWN:
-            say(f"{word:8}... and {len(files) - SHOWN:,} more")

@@ -12,7 +12,6 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from fdg_plugins.data import DatasetSpec
-    from fdg_plugins.data.origins import Release
     from fdg_plugins.data.preparation import Counts, Verdict
 
 WIDTH = 160
@@ -67,29 +66,29 @@ def datasets_table(data_root: Path | None) -> Table:
     return table
 
 
-def counts_table(counts: "Counts", verdict: "Verdict") -> Table:
-    """Return the table of the counted images, next to the counts of the release."""
-    release = verdict.release
+def counts_table(counts: "Counts", verdict: "Verdict | None" = None) -> Table:
+    """Return the table of the counted images, next to the counts of the release; without ``verdict``, none exists."""
+    release = None if verdict is None else verdict.release
     has_classes = any(len(by_class) > 1 for by_class in counts.values())
-    table = _table("domain", "images", "expected", *(("fewest in a class", "most in a class") if has_classes else ()))
+    expected = () if verdict is None else ("expected",)
+    table = _table("domain", "images", *expected, *(("fewest in a class", "most in a class") if has_classes else ()))
     if release is not None:
         certain = "" if release.certain else ", not certain"
         table.title = f"expected: {release.name} ({release.source}{certain})"
         table.title_justify = "left"
         table.min_width = len(table.title)
     for domain, by_class in counts.items():
-        _add_counts(table, domain, by_class, release)
+        _add_counts(table, domain, by_class, None if release is None else release.images[domain], bool(expected))
     return table
 
 
-def _add_counts(table: Table, domain: str, by_class: Mapping[str, int], release: "Release | None") -> None:
-    """Add the row of one domain, in colour if the release has another number of images."""
+def _add_counts(table: Table, domain: str, by_class: Mapping[str, int], expected: int | None, told: bool) -> None:
+    """Add the row of one domain, in colour if another number of images is ``expected``; ``told``: with that number."""
     total = sum(by_class.values())
-    expected = None if release is None else release.images[domain]
     table.add_row(
         domain,
         f"{total:,}",
-        NOT_KNOWN if expected is None else f"{expected:,}",
+        *((NOT_KNOWN if expected is None else f"{expected:,}",) if told else ()),
         *(f"{by_class[name]:,} ({name})" for name in _extremes(by_class)),
         style="" if expected in (None, total) else "yellow",
     )

@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.values import visible
 
@@ -19,14 +20,20 @@ if TYPE_CHECKING:
     from fdg_plugins.doctor.finding import Finding
 
 PROBLEM = 1
-SITES_OF_PACS = 4
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def doctor(
     sites: Annotated[
-        int, typer.Option(min=1, help="Sites of the job that is to run; those of PACS are its domains.")
-    ] = SITES_OF_PACS,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Sites of the job that is to run; default: the domains of --data, or the 4 of PACS.",
+            show_default=False,
+        ),
+    ] = None,
+    data: DataOption = None,
     kit: Annotated[
         Path | None, typer.Option(help="Look at this startup kit of a server or site instead, not at the machine.")
     ] = None,
@@ -48,6 +55,8 @@ def doctor(
 
       FDG_DATA_ROOT=/data fdg doctor --json
 
+      fdg doctor --data photos
+
       fdg doctor --kit /srv/flare/photo
     """
     from fdg_plugins.doctor.examination import examine
@@ -58,7 +67,7 @@ def doctor(
     if kit is not None:
         findings = examine_kit(kit)
     else:
-        examination = examine(os.environ, sites)
+        examination = examine(os.environ, sites, data)
         findings = examination.findings
     status = worst(findings)
     if as_json:

@@ -2,13 +2,17 @@
 """``fdg export-job``: write a job folder for ``nvflare job submit``, from an existing one or for a method by name."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.plugins import PluginFiles
+from fdg_plugins.cli.own_data import DataOption, choose_data
+from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
 from fdg_plugins.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fdg_plugins.plugins.own_dataset import DatasetRef
 
 
 def export_job(
@@ -25,13 +29,25 @@ def export_job(
     dataset: Annotated[
         str | None, typer.Option(help="The data set of a job that is made.", show_default="pacs")
     ] = None,
+    data: DataOption = None,
+    model: ModelOption = None,
+    sites: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Sites of a job that is made, if they are not called as their domains; fdg site-config tells each "
+            "its domain.",
+            show_default=False,
+        ),
+    ] = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Write a config-only copy of a job, without custom/ folders; or, with --method, the job of a method by name.
 
     FLARE's simulator needs these folders, although they contain no code. A federation treats them, even if empty, as
-    code from the submitter, and requires a right that an operator should not have to grant. With --plugin, the job
-    does bring code: a copy of each file, in custom/.
+    code from the submitter, and requires a right that an operator should not have to grant. With --plugin, and with
+    --model MODULE:FACTORY, the job does bring code: a copy of each file, in custom/. A job on images of your own
+    (--data) brings their description, the names of domains and classes, and no code.
 
     Examples:
 
@@ -39,29 +55,48 @@ def export_job(
 
       nvflare job submit -j /tmp/jobs/pacs_fedomg --startup-kit /srv/flare/lead@example.org
 
+      fdg export-job --method fedomg --data photos --to /tmp/jobs
+
       fdg export-job --method clipped_fedavg --plugin custom/clipped_fedavg.py --to /tmp/jobs
+
+      fdg export-job --method fedomg --model my_net.py:build --to /tmp/jobs
+
+      fdg export-job --method fedomg --sites site-1,site-2,site-3,site-4 --to /tmp/jobs
     """
     if (job is None) == (method is None):
         raise SettingsError("fdg export-job needs either a job folder or --method, expected one of them.")
     if job is None:
-        say(_made(str(method), dataset, to, name, plugin or []))
+        load_plugins(plugin)
+        named = {} if sites is None else {"sites": [site.strip() for site in sites.split(",")]}
+        with chosen_model(model) as own:
+            files, settings = [*(plugin or []), *own.files], own.added_to(named)
+            say(_made(str(method), choose_data(data, dataset, None).dataset, to, name, files, settings))
     else:
-        say(_copied(job, dataset, to, name, plugin))
+        say(_copied(job, dataset or data or model or sites, to, name, plugin))
 
 
-def _made(method: str, dataset: str | None, to: Path, name: str | None, plugins: list[Path]) -> str:
+def _made(
+    method: str,
+    dataset: "DatasetRef | None",
+    to: Path,
+    name: str | None,
+    plugins: list[Path],
+    settings: dict[str, Any],
+) -> str:
     """Write the job of a method, and return a description of the result."""
     from fdg_plugins.cli.jobs import export_method
 
-    target, files = export_method(method, dataset or "pacs", to, name, plugins)
+    target, files = export_method(method, dataset or "pacs", to, name, plugins, settings)
     brings = f"the code of {', '.join(files)}" if files else "no code"
     return f"{target}: written; it brings {brings}"
 
 
-def _copied(job: Path, dataset: str | None, to: Path, name: str | None, plugins: list[Path] | None) -> str:
+def _copied(job: Path, made: str | Path | None, to: Path, name: str | None, plugins: list[Path] | None) -> str:
     """Write a copy of a job folder, and return a description; refuse options of a job that is made."""
     from fdg_plugins.cli.jobs import export
 
-    if plugins or dataset:
-        raise SettingsError("--plugin and --dataset are for a job that is made, expected --method with them.")
+    if plugins or made:
+        raise SettingsError(
+            "--plugin, --dataset, --data, --model and --sites are for a job that is made, expected --method with them."
+        )
     return f"{export(job, to, name)}: written; it brings no code"

@@ -8,13 +8,14 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import shorten
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.storage import read_json, write_json
 
 META = "meta.json"
@@ -59,15 +60,21 @@ def export(job: Path, to: Path, name: str | None = None) -> Path:
 
 
 def export_method(
-    method: str, dataset: str, to: Path, name: str | None = None, plugins: Sequence[Path] = ()
+    method: str,
+    dataset: DatasetRef,
+    to: Path,
+    name: str | None = None,
+    plugins: Sequence[Path] = (),
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Path, list[str]]:
     """Write the job of a method to ``to``; return its folder, and the names of the code files that it brings.
 
+    ``settings`` are those of the recipe.
     Raises ``SettingsError`` for settings that the recipe rejects, ``DataError`` for an existing target.
     """
     with own_arguments():
         from fdg_plugins.recipes import make_recipe
-    recipe = make_recipe(method, dataset, plugins=plugins, name=name)
+    recipe = make_recipe(method, dataset, plugins=plugins, name=name, **settings)
     return _free_target(to, recipe.name), recipe.export_for_submission(to)
 
 
@@ -81,22 +88,15 @@ def _free_target(to: Path, name: str) -> Path:
 
 def check_job(job: Path) -> dict[str, Any]:
     """Return the meta of the job in ``job``; raise an error if it is not a job, brings code or has unsafe keys."""
-    if not (job / META).is_file():
-        raise DataError(f"folder {job} is no job: it has no {META}.")
+    from fdg_plugins.flare.local_apps import apps_of, check_is_job
+
+    check_is_job(job)
     meta = read_json(job / META)
-    for app in _apps_of(job, meta):
+    for app in apps_of(job, meta):
         _check_app(job, app)
     for path in sorted(job.rglob("*")):
         _check_path(job, path)
     return dict(meta)
-
-
-def _apps_of(job: Path, meta: Any) -> list[str]:
-    """Return the names of the apps in a job's meta; raise ``SettingsError`` if there are none."""
-    apps = meta.get("deploy_map") if isinstance(meta, dict) else None
-    if not isinstance(apps, dict) or not apps:
-        raise SettingsError(f"job {job}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
-    return list(apps)
 
 
 def _check_app(job: Path, app: str) -> None:

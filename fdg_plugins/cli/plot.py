@@ -4,12 +4,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
+from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.plot_options import (
     DataRootOption,
     KindArgument,
@@ -22,9 +22,10 @@ from fdg_plugins.cli.plot_options import (
     SitesOption,
     TitleOption,
     ToOption,
+    WidthOption,
 )
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError
 
 if TYPE_CHECKING:
     from fdg_plugins.analysis import Run
@@ -40,16 +41,18 @@ def plot(
     selection: SelectionOption = Selection.SOURCE_VALIDATION,
     setting: SettingOption = None,
     data_root: DataRootOption = None,
+    data: DataOption = None,
     sites: SitesOption = None,
     points: PointsOption = 15,
     samples: SamplesOption = None,
     title: TitleOption = None,
+    width: WidthOption = 3.3,
     plugin: PluginFiles = None,
 ) -> None:
     """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.
 
     Reads every results.json below the paths; features, overlays and surface show one run, and need its
-    models and its data. Needs matplotlib: pip install matplotlib.
+    models and its data.
 
     Examples:
 
@@ -59,21 +62,23 @@ def plot(
 
       fdg plot surface simulator_workspace --data-root /data --points 25
 
+      fdg plot features runs/fedomg-photos --data photos
+
       fdg plot overlays runs/fedavg-drive --data-root /data
 
       fdg plot all simulator_workspace --data-root /data
     """
-    if find_spec("matplotlib") is None:
-        raise SettingsError("figures need matplotlib, which is not installed; pip install matplotlib does it.")
     from fdg_plugins.analysis.figures import Request, kinds_of
     from fdg_plugins.cli.data_tables import track
 
     load_plugins(plugin)
+    root, file = _place_of(data, data_root)
     kinds = kinds_of(kind)
     request = Request(
         selection=selection.value,
         setting=setting,
-        data_root=data_root,
+        data_root=root,
+        dataset_file=file,
         cache=_cache_folder(),
         sites=tuple(name.strip() for name in sites.split(",")) if sites is not None else None,
         points=points,
@@ -81,9 +86,22 @@ def plot(
         track=track,
     )
     runs = runs_below(paths)
-    made = [_make(name, runs, request, to, title, spare=len(kinds) > 1) for name in kinds]
+    made = [_make(name, runs, request, _Output(to, title, width), spare=len(kinds) > 1) for name in kinds]
     if not any(made):
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")
+
+
+def _place_of(data: Path | None, data_root: Path | None) -> tuple[Path | None, Path | None]:
+    """Return the data root, and the file about the images if it is elsewhere; ``--data`` wins over FDG_DATA_ROOT."""
+    from fdg_plugins.storage import user_path
+
+    if data is None:
+        named = os.environ.get("FDG_DATASET_FILE", "").strip()
+        return data_root, user_path(named, os.environ) if named else None
+    from fdg_plugins.data.own_folder import own_data
+
+    own = own_data(data)
+    return own.root, own.file
 
 
 def _cache_folder() -> Path | None:
@@ -94,37 +112,47 @@ def _cache_folder() -> Path | None:
     return user_path(named, os.environ) if named else None
 
 
-def _make(kind: str, runs: "Sequence[Run]", request: "Request", to: Path, title: str | None, *, spare: bool) -> bool:
-    """Make the figures of one kind; return whether there is one. ``spare``: report an impossible kind, do not raise."""
-    pictures = _pictures(kind, runs, request, spare=spare)
-    for note in dict.fromkeys(note for picture in pictures for note in picture.notes):
-        say(f"Note: {note}", style="yellow", on_stderr=True)
-    for picture in pictures:
-        _write(replace(picture, title=title) if title is not None else picture, to)
-    return bool(pictures)
+class _Output(NamedTuple):
+    """The folder of the files; the headline that replaces that of the figure, if any; the width in inches."""
+
+    to: Path
+    title: str | None
+    width: float
 
 
-def _pictures(kind: str, runs: "Sequence[Run]", request: "Request", *, spare: bool) -> "Sequence[Picture]":
-    from fdg_plugins.analysis.figures import make_pictures
+def _make(kind: str, runs: "Sequence[Run]", request: "Request", output: _Output, *, spare: bool) -> bool:
+    """Make the figures of one kind; return whether that went well. ``spare``: report an impossible kind, do not raise.
+
+    It also went well if a sentence says all that a figure would show.
+    """
+    from fdg_plugins.analysis.figures import NothingToDrawError, make_pictures
 
     try:
-        return make_pictures(kind, runs, request)
+        pictures = make_pictures(kind, runs, request)
+    except NothingToDrawError as reason:
+        say(f"Note: {reason}", style="yellow", on_stderr=True)
+        return True
     except FDGError as error:
         if not spare:
             raise
         say(f"{kind} is left out: {' '.join(str(error).split())}", style="yellow", on_stderr=True)
-        return ()
+        return False
+    for note in dict.fromkeys(note for picture in pictures for note in picture.notes):
+        say(f"Note: {note}", style="yellow", on_stderr=True)
+    for picture in pictures:
+        _write(picture if output.title is None else replace(picture, title=output.title), output)
+    return True
 
 
-def _write(picture: "Picture", to: Path) -> None:
+def _write(picture: "Picture", output: _Output) -> None:
     """Write one figure in every format, and its numbers."""
     from fdg_plugins.analysis.figures import render_csv
     from fdg_plugins.analysis.figures.drawing import FORMATS, draw, render
     from fdg_plugins.storage import write_bytes
 
-    figure = draw(picture)
+    figure = draw(picture, output.width)
     contents = {form: render(figure, picture, form) for form in FORMATS} | {NUMBERS: render_csv(picture).encode()}
     for suffix, content in contents.items():
-        file = to / f"{picture.name}.{suffix}"
+        file = output.to / f"{picture.name}.{suffix}"
         write_bytes(file, content)
         say(f"{file}: written")

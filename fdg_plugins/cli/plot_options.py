@@ -35,7 +35,12 @@ PathsArgument = Annotated[
 ]
 ToOption = Annotated[Path, typer.Option(help="Folder for the files.")]
 SelectionOption = Annotated[
-    Selection, typer.Option(help="Which model of a run is shown (sensitivity, features, overlays).")
+    Selection,
+    typer.Option(
+        metavar="RULE",
+        help="Which model of a run is shown (sensitivity, features, overlays): last, source_validation, "
+        "source_worst, oracle.",
+    ),
 ]
 SettingOption = Annotated[
     str | None,
@@ -53,13 +58,20 @@ SitesOption = Annotated[
     str | None,
     typer.Option(help="Three sites, such as a,b,c (surface).", show_default="the first three by name"),
 ]
-PointsOption = Annotated[int, typer.Option(min=3, max=201, help="Models along each side of the grid (surface).")]
+PointsOption = Annotated[
+    int, typer.Option(min=3, max=201, metavar="N", help="Models along each side of the grid (surface).")
+]
 SamplesOption = Annotated[
     int | None,
     typer.Option(
         min=1,
+        metavar="N",
         help="Images of the held-out domain (surface), or of each domain (features).",
         show_default="200, or 100",
     ),
 ]
 TitleOption = Annotated[str | None, typer.Option(help="A headline of your own; the caption stays.")]
+WidthOption = Annotated[
+    float,
+    typer.Option(min=2.5, max=20.0, metavar="W", help="Width in inches: 3.3 is a paper's column, 6.9 both columns."),
+]

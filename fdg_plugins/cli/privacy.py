@@ -52,7 +52,8 @@ def privacy(
         float | None, typer.Option(help="The wanted epsilon; the noise that it needs is printed.", show_default=False)
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, max=10**6, help="Rounds in which the site trains: one release each.")
+        int | None,
+        typer.Option(min=1, max=10**6, metavar="N", help="Rounds in which the site trains: one release each."),
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help=f"In (0, 1), at which epsilon is computed; default: {DELTA:g}.")

@@ -57,17 +57,32 @@ def report(
         ),
     ],
     selection: Annotated[
-        Selection, typer.Option(help="Which model of a run is reported; all: every rule, side by side.")
+        Selection,
+        typer.Option(
+            metavar="RULE",
+            help="Which model of a run is reported: last, source_validation, source_worst, oracle; all: every rule, "
+            "side by side.",
+        ),
     ] = Selection.SOURCE_VALIDATION,
     against: Annotated[
-        Against | None, typer.Option(help="Put the numbers of a paper beside ours; paper: of all four.")
+        Against | None,
+        typer.Option(
+            metavar="PAPER",
+            help="Put the numbers of a paper beside ours: fedomg, feddg-ga, feddim, fediir; paper: of all four.",
+        ),
     ] = None,
     table_format: Annotated[
         Format | None,
-        typer.Option("--format", help="How to write it; default: as the suffix of --to says, else terminal."),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="How to write it: terminal, markdown, csv, latex; default: as the suffix of --to says, else terminal.",
+        ),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
-    digits: Annotated[int, typer.Option(min=0, max=4, help="Decimals of the percentages (not in CSV).")] = 1,
+    digits: Annotated[
+        int, typer.Option(min=0, max=4, metavar="N", help="Decimals of the percentages (not in CSV).")
+    ] = 1,
     plugin: PluginFiles = None,
 ) -> None:
     """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg resume``: resume a run, after its server or sites died, in another job."""
+"""``fdg resume``: resume a run of this machine in its folder, or a run of a federation in another job."""
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -9,31 +10,82 @@ from typing import Annotated
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.errors import DataError
+from fdg_plugins.cli.follow import follow, sum_up
+from fdg_plugins.cli.run_options import DataRootOption, ThreadsOption
+from fdg_plugins.cli.sweep_options import WorkersOption, at_once
+from fdg_plugins.errors import DataError, SettingsError
 
 SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a submitted job in place
 
-Kit = Annotated[Path, typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")]
-ServerTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds that a server which is away is waited for.")]
+_KIT = typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")
+Kit = Annotated[Path, _KIT]
+ServerTimeout = Annotated[
+    float, typer.Option(min=1.0, metavar="S", help="Seconds that a server which is away is waited for.")
+]
 
 
 def resume(
-    job: Annotated[Path, typer.Argument(help="The job folder that the run was started with.", show_default=False)],
-    kit: Kit,
-    run: Annotated[str, typer.Option(help="Id of the job that started the run.")],
-    name: Annotated[str | None, typer.Option(help="Another name for the new job; default: the job's own.")] = None,
+    what: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUNFOLDER|JOBFOLDER",
+            help="The folder of a run of fdg run; with --kit, the job folder that the run was started with.",
+            show_default=False,
+        ),
+    ],
+    data_root: DataRootOption = None,
+    threads: ThreadsOption = None,
+    workers: WorkersOption = None,
+    kit: Annotated[Path | None, _KIT] = None,
+    run: Annotated[str | None, typer.Option(help="With --kit: id of the job that started the run.")] = None,
+    name: Annotated[str | None, typer.Option(help="With --kit: another name for the new job.")] = None,
     server_timeout: ServerTimeout = 15.0,
 ) -> None:
-    """Resume a run whose job broke off, after its last complete round.
+    """Resume a run that was stopped or broke off, after its last complete round.
 
-    The server keeps model, record and the method's state of every complete round. This command submits the job again,
-    set to resume from there: the run then ends as if it had not been interrupted. If the job differs from the one that
-    started the run, the server rejects it, with one sentence in its log.
+    A run of fdg run goes on in its folder, on the same data, and ends with the
+    same bits as if it had never been stopped.
+
+    In a real federation (--kit, --run), the server keeps model, record and the
+    method's state of every complete round. The job is submitted again, set to
+    go on from there. If it differs from the one that started the run, the
+    server rejects it, with one sentence in its log.
 
     Examples:
 
+      fdg resume runs/fedomg-pacs-sketch-seed0-20300102-030405 --data-root /data
+
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
+    if kit is None and run is None:
+        raise typer.Exit(_resume_here(what, data_root, at_once(threads, workers)))
+    if kit is None or run is None:
+        raise SettingsError("--kit and --run belong together: expected both for a federation, none for a run here.")
+    _resume_there(what, kit, run, name, server_timeout)
+
+
+def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> int:
+    """Go on with a run of this machine in its own folder; return the exit code."""
+    from fdg_plugins.engine.kept import KeptJob, read_kept
+    from fdg_plugins.engine.prepare import check_run
+    from fdg_plugins.record.run_files import RESULTS_FILE
+    from fdg_plugins.storage import read_json
+    from fdg_plugins.sweep.execute import listening
+    from fdg_plugins.sweep.machine import machine_environment
+
+    kept, results = read_kept(folder), folder / RESULTS_FILE
+    record = read_json(results) if results.exists() else {}
+    if isinstance(record, dict) and record.get("status") == "finished":
+        raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
+    source = KeptJob(folder, kept, machine_environment(os.environ, data_root))
+    data = check_run(source)
+    with listening() as order:
+        ending = follow(folder, source, data, kept, threads, order)
+    return sum_up(folder, source, kept, ending)
+
+
+def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeout: float) -> None:
+    """Submit a job to a federation that goes on with a run there."""
     from fdg_plugins.cli.watch import COMPLETED, SITES_S, Server, check_job_id, is_running, missing_sites
     from fdg_plugins.engine.workflow import sites_of
 

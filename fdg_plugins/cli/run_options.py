@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of ``fdg run``, with their help texts."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,15 @@ import typer
 
 from fdg_plugins.cli.sweep_options import ProtocolName
 from fdg_plugins.engine.names import EngineName
+
+
+class Tracker(StrEnum):
+    """What gets the metrics in addition to TensorBoard."""
+
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
+    NONE = "none"
+
 
 WhatArgument = Annotated[
     str,
@@ -17,7 +27,9 @@ WhatArgument = Annotated[
         show_default=False,
     ),
 ]
-DatasetOption = Annotated[str | None, typer.Option(help="Data set, by name.", show_default="pacs")]
+DatasetOption = Annotated[
+    str | None, typer.Option(help="Data set, by name, or a file that describes yours.", show_default="pacs")
+]
 TargetOption = Annotated[
     str | None, typer.Option(help="The domain to hold out.", show_default="the first of the data set")
 ]
@@ -28,11 +40,20 @@ DataRootOption = Annotated[
 SeedOption = Annotated[
     int | None,
     typer.Option(
-        min=0, max=2**31 - 1, help="Seed of splits, initial weights, order and augmentation.", show_default="0"
+        min=0,
+        max=2**31 - 1,
+        metavar="N",
+        help="Seed of splits, initial weights, order and augmentation.",
+        show_default="0",
     ),
 ]
 ProtocolOption = Annotated[
-    ProtocolName, typer.Option(help="paper: as the recipe has it; quick: minutes on a CPU. --set beats both.")
+    ProtocolName,
+    typer.Option(
+        metavar="NAME",
+        help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fediir, feddim, feddg-ga: that of the "
+        "paper's comparisons. --set beats them.",
+    ),
 ]
 SettingsOption = Annotated[
     list[str] | None,
@@ -46,11 +67,21 @@ SettingsOption = Annotated[
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Sites that compute at a time, FLARE's -t; default: all, or one per core if they are many."
+        min=1,
+        metavar="N",
+        help="Sites that compute at a time in the simulator (-t); default: all, or one per core if they are many.",
     ),
 ]
-EngineOption = Annotated[EngineName, typer.Option(help="What executes the run: FLARE's simulator.")]
+EngineOption = Annotated[EngineName, typer.Option(help="What executes the run: FLARE's simulator, or one process.")]
 ToOption = Annotated[
     Path | None,
     typer.Option(help="A new or empty folder; default: a new one in runs/, named after the run and the time."),
+]
+TrackingOption = Annotated[
+    Tracker | None,
+    typer.Option(
+        help="Also hand metrics and settings to MLflow (MLFLOW_TRACKING_URI) or Weights & Biases (WANDB_MODE); "
+        "default: FDG_TRACKING, else none.",
+        show_default=False,
+    ),
 ]

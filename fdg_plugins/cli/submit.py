@@ -26,7 +26,8 @@ def submit(
         bool, typer.Option("--resume-on-failure", help="When a process died, submit the job that goes on with the run.")
     ] = False,
     max_resumes: Annotated[
-        int, typer.Option(min=0, help="How often in a row the run may go on without completing another round.")
+        int,
+        typer.Option(min=0, metavar="N", help="How often in a row the run may go on without completing another round."),
     ] = 3,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job's end.")] = False,
     server_timeout: ServerTimeout = 15.0,

@@ -2,35 +2,44 @@
 """``fdg sweep``: held-out domains x seeds x methods x settings on this machine; it can be stopped and resumed."""
 
 import os
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fdg_plugins.cli.console import say
-from fdg_plugins.cli.plugins import PluginFiles, load_plugins
+from fdg_plugins.cli.console import LastingConsole, say
+from fdg_plugins.cli.own_data import DataOption, choose_data
+from fdg_plugins.cli.plugins import ChosenModel, ModelOption, PluginFiles, chosen_model, load_plugins
 from fdg_plugins.cli.sweep_options import (
     DataRootOption,
     DatasetOption,
     DryRunOption,
+    EngineOption,
     GpusOption,
     KeepModelsOption,
     MethodsOption,
+    NoRetryOption,
     ParallelOption,
     ProtocolName,
     ProtocolOption,
-    RetryFailedOption,
     SeedsOption,
     SettingsOption,
     TargetsOption,
     ThreadsPerRunOption,
     ToOption,
     VerboseOption,
+    WorkersOption,
+    at_once,
 )
+from fdg_plugins.engine.names import EngineName
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.sweep.execute import Outcome
+    from collections.abc import Mapping
+
+    from fdg_plugins.plugins.own_dataset import DatasetRef
+    from fdg_plugins.sweep.execute import Outcome, Start
     from fdg_plugins.sweep.machine import Machine
     from fdg_plugins.sweep.prepare import Asked, Prepared
     from fdg_plugins.sweep.store import Store
@@ -45,13 +54,17 @@ def sweep(
     dataset: DatasetOption = None,
     targets: TargetsOption = None,
     seeds: SeedsOption = None,
+    model: ModelOption = None,
     settings: SettingsOption = None,
     protocol: ProtocolOption = None,
     data_root: DataRootOption = None,
+    data: DataOption = None,
     parallel: ParallelOption = None,
+    engine: EngineOption = EngineName.PROCESS,
     threads_per_run: ThreadsPerRunOption = None,
+    workers: WorkersOption = None,
     gpus: GpusOption = None,
-    retry_failed: RetryFailedOption = True,
+    no_retry_failed: NoRetryOption = False,
     keep_models: KeepModelsOption = False,
     dry_run: DryRunOption = False,
     verbose: VerboseOption = False,
@@ -59,12 +72,14 @@ def sweep(
 ) -> None:
     """Run every method on every held-out domain with every seed and setting, and keep finished runs.
 
-    You can stop it at any time: the same command, or fdg sweep --to FOLDER alone, continues with the missing runs.
+    You can stop it at any time: the same command, or fdg sweep --to FOLDER with the same data root, continues with the
+    missing runs.
     Lists may grow: name more methods, domains, seeds or values. A failed run is named, kept in FOLDER/failed with its
     log, and does not stop the others. Finished runs are in FOLDER/runs.
 
-    Federated methods run on FLARE's simulator, references (erm, irm, groupdro, vrex, iga, fish, fishr) as fdg
-    centralised runs them, without FLARE. A setting applies to the methods that have it.
+    Each federated run is one process, with the bits that FLARE's simulator gives (--engine simulator). References
+    (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg centralised runs them, without FLARE. A setting applies to
+    the methods that have it.
 
     Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be executed, 130 it was stopped.
 
@@ -78,44 +93,71 @@ def sweep(
 
       fdg sweep --to sweeps/pacs --data-root /data
 
+      fdg sweep --to sweeps/photos --methods fedavg,fedomg,erm --data photos --protocol quick
+
       fdg sweep --to sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py
+
+      fdg sweep --to sweeps/net --methods fedavg,fedomg --model my_net.py:build --set image_size=64
     """
     from fdg_plugins.sweep.estimate import estimate, make_forecast
     from fdg_plugins.sweep.execute import pending
+    from fdg_plugins.sweep.kinds import launcher
     from fdg_plugins.sweep.machine import find_machine, ignored_settings, machine_environment
     from fdg_plugins.sweep.prepare import prepare
     from fdg_plugins.sweep.store import Store, check_folder
 
+    sites_at_once = at_once(threads_per_run, workers)
     check_folder(to)
     store = Store(to)
-    files = store.plugin_files(plugin or [])
-    load_plugins(files)
-    asked = _asked(dataset, methods, targets, seeds, settings, protocol)
-    environment = machine_environment(os.environ, data_root)
-    for name in ignored_settings(os.environ):
-        say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
-    prepared = prepare(asked, store, environment)
-    machine = find_machine(prepared.processes, parallel, gpus, threads_per_run, environment)
-    runs = pending(prepared.plan, store, retry_failed)
-    _show_plan(prepared, store, verbose=verbose)
-    if dry_run:
-        say(estimate(make_forecast(prepared.plan, store), runs, machine.parallel))
-        return
-    store.keep_plugins(files)
-    outcome = _carry_out(prepared, store, machine, environment, retry_failed=retry_failed, keep_models=keep_models)
-    raise typer.Exit(_sum_up(prepared, store, outcome, to))
+    load_plugins(store.plugin_files(plugin or []))
+    chosen = choose_data(data, dataset, data_root)
+    with chosen_model(model) as own:
+        files = store.plugin_files([*(plugin or []), *own.files])
+        asked = _asked(chosen.dataset, methods, targets, seeds, _values(settings, own), protocol)
+        environment = machine_environment(os.environ, chosen.root) | chosen.variables
+        for name in ignored_settings(os.environ):
+            say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
+        in_one_process = engine is EngineName.PROCESS
+        prepared = prepare(asked, store, environment, in_one_process=in_one_process)
+        processes = max(prepared.processes, sites_at_once or 1) if in_one_process else prepared.processes
+        machine = find_machine(processes, parallel, gpus, sites_at_once, environment)
+        runs = pending(prepared.plan, store, not no_retry_failed)
+        _show_plan(prepared, store, verbose=verbose)
+        if dry_run:
+            say(estimate(make_forecast(prepared.plan, store), runs, machine.parallel))
+            return
+        store.keep_plugins(files)
+        start = launcher(machine, prepared.content.data, environment, in_one_process=in_one_process)
+        retry = not no_retry_failed
+        outcome = _carry_out(prepared, store, machine, start, retry_failed=retry, keep_models=keep_models)
+    _sum_up(prepared, store, outcome)
+    _show_next(outcome, store, to, environment)
+    raise typer.Exit(_exit_code(prepared, store, outcome))
+
+
+def _going_on(to: Path, environment: "Mapping[str, str]") -> list[str]:
+    """Return the command that goes on with a sweep; its folder does not hold the place of the data."""
+    places = {"--dataset": "FDG_DATASET_FILE", "--data-root": "FDG_DATA_ROOT"}
+    given = [(option, environment[name]) for option, name in places.items() if environment.get(name)]
+    return ["fdg", "sweep", "--to", str(to), *(text for pair in given for text in pair)]
+
+
+def _values(settings: list[str] | None, model: ChosenModel) -> dict[str, Any]:
+    """Return the values of each setting that --set and --model name."""
+    from fdg_plugins.sweep.values import read_settings
+
+    return model.added_to(read_settings(settings or []), as_axis=True)
 
 
 def _asked(
-    dataset: str | None,
+    dataset: "DatasetRef | None",
     methods: str | None,
     targets: str | None,
     seeds: str | None,
-    settings: list[str] | None,
+    settings: dict[str, Any],
     protocol: ProtocolName | None,
 ) -> "Asked":
     from fdg_plugins.sweep.prepare import Asked
-    from fdg_plugins.sweep.values import read_settings
 
     return Asked(
         dataset=dataset,
@@ -123,7 +165,7 @@ def _asked(
         methods=_names("--methods", methods),
         targets=_names("--targets", targets),
         seeds=_seeds(seeds),
-        settings=read_settings(settings or []),
+        settings=settings,
     )
 
 
@@ -163,17 +205,14 @@ def _carry_out(
     prepared: "Prepared",
     store: "Store",
     machine: "Machine",
-    environment: dict[str, str],
+    start: "Start",
     *,
     retry_failed: bool,
     keep_models: bool,
 ) -> "Outcome":
     """Execute the pending runs, holding the folder's lock; writes ``sweep.json`` first, so the sweep can be resumed."""
-    from rich.console import Console
-
     from fdg_plugins.sweep.estimate import make_forecast
     from fdg_plugins.sweep.execute import Runner, listening, pending
-    from fdg_plugins.sweep.kinds import launcher
     from fdg_plugins.sweep.progress import SweepDisplay
 
     with store.locked(), listening() as order:
@@ -181,13 +220,22 @@ def _carry_out(
         done = sum(store.is_finished(run.name) for run in prepared.plan)
         forecast = make_forecast(prepared.plan, store)
         store.write(prepared.content)
-        start = launcher(machine, prepared.content.data, environment)
-        with SweepDisplay(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:
+        with SweepDisplay(
+            len(prepared.plan), done, machine.parallel, forecast, LastingConsole(highlight=False)
+        ) as display:
             return Runner(store, start, machine.gpus, display, keep_models).carry_out(runs, order)
 
 
-def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome", to: Path) -> int:
-    """Report the state of the sweep, and how to continue; return the exit code."""
+def _show_next(outcome: "Outcome", store: "Store", to: Path, environment: "Mapping[str, str]") -> None:
+    """Print the command that goes on with a stopped sweep, or the one that shows it, if there is something to show."""
+    if outcome.stopped:
+        say(f"stopped; to go on: {shlex.join(_going_on(to, environment))}")
+    elif any(store.runs.glob("*")):
+        say(f"next: {shlex.join(['fdg', 'report', str(to)])}")
+
+
+def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome") -> None:
+    """Report the state of the sweep."""
     finished = [run.name for run in prepared.plan if store.is_finished(run.name)]
     failed = {run.name: reason for run in prepared.plan if (reason := store.failure(run.name)) is not None}
     say(
@@ -197,21 +245,12 @@ def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome", to: Path) 
     _show_failed(failed, store)
     if finished:
         say(f"runs: {store.runs}")
-    _show_next(outcome, to, has_finished_runs=bool(finished))
-    return _exit_code(outcome, has_failures=bool(failed))
 
 
-def _show_next(outcome: "Outcome", to: Path, *, has_finished_runs: bool) -> None:
-    if outcome.stopped:
-        say(f"stopped; to go on: fdg sweep --to {to}")
-    elif has_finished_runs:
-        say(f"next: fdg report {to}")
-
-
-def _exit_code(outcome: "Outcome", *, has_failures: bool) -> int:
+def _exit_code(prepared: "Prepared", store: "Store", outcome: "Outcome") -> int:
     if outcome.stopped:
         return INTERRUPTED
-    return FAILED if has_failures else 0
+    return FAILED if any(store.failure(run.name) is not None for run in prepared.plan) else 0
 
 
 def _show_failed(failed: dict[str, str], store: "Store") -> None:

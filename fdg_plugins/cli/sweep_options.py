@@ -7,12 +7,19 @@ from typing import Annotated
 
 import typer
 
+from fdg_plugins.engine.names import EngineName
+from fdg_plugins.errors import SettingsError
+
 
 class ProtocolName(StrEnum):
     """The protocol of the runs, before --set."""
 
     PAPER = "paper"
     QUICK = "quick"
+    FEDOMG = "fedomg"
+    FEDIIR = "fediir"
+    FEDDIM = "feddim"
+    FEDDG_GA = "feddg-ga"
 
 
 ToOption = Annotated[
@@ -22,7 +29,9 @@ MethodsOption = Annotated[
     str | None,
     typer.Option(help="Methods, and centralised references: fedavg,fedomg+ga+dim,irm.", show_default=False),
 ]
-DatasetOption = Annotated[str | None, typer.Option(help="Data set, by name.", show_default="pacs")]
+DatasetOption = Annotated[
+    str | None, typer.Option(help="Data set, by name, or a file that describes yours.", show_default="pacs")
+]
 TargetsOption = Annotated[
     str | None, typer.Option(help="Domains to hold out, one at a time, or all.", show_default="all")
 ]
@@ -31,16 +40,18 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        metavar="NAME=VALUE[,VALUE...]",
-        help="A setting of protocol or method; several values are an axis of the grid; METHOD:NAME=VALUE is for "
-        "one method. May be repeated.",
+        metavar="NAME=VALUE",
+        help="A setting of protocol or method; several values, NAME=1,2,3, are an axis of the grid; "
+        "METHOD:NAME=VALUE is for one method. May be repeated.",
         show_default=False,
     ),
 ]
 ProtocolOption = Annotated[
     ProtocolName | None,
     typer.Option(
-        help="paper: as recipes and references have it; quick: minutes per run on a CPU. --set beats both.",
+        metavar="NAME",
+        help="paper: as recipes and references have it; quick: minutes per run on a CPU; fedomg, fediir, feddim, "
+        "feddg-ga: that of the paper's comparisons. --set beats them.",
         show_default="paper",
     ),
 ]
@@ -50,27 +61,54 @@ DataRootOption = Annotated[
 ]
 ParallelOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Runs at a time; default: one per GPU, or as many as leave each site a core, at least 1."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Runs at a time; default: one per GPU, or as many as leave each site a core, at least 1.",
+    ),
+]
+EngineOption = Annotated[
+    EngineName,
+    typer.Option(
+        metavar="NAME",
+        help="What executes a federated run: process (one process), or simulator (FLARE's, a process per site).",
+    ),
 ]
 ThreadsPerRunOption = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Sites of a run that compute at a time; default: all, since fewer start a process per task."
+        min=1,
+        metavar="N",
+        help="Sites of a run that compute at a time in the simulator; default: all, since fewer start a process per "
+        "task.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Processes beside the one process in which sites compute at a time; default: none.",
     ),
 ]
 GpusOption = Annotated[
     str | None,
     typer.Option(help="One run at a time on each GPU named; default: on all. 0,0,1 lets two runs share GPU 0."),
 ]
-RetryFailedOption = Annotated[
-    bool, typer.Option("--retry-failed/--no-retry-failed", help="Try again what failed before.")
-]
+NoRetryOption = Annotated[bool, typer.Option("--no-retry-failed", help="Do not try again what failed before.")]
 KeepModelsOption = Annotated[
     bool,
-    typer.Option("--keep-models/--no-keep-models", help="Keep the models of each run: they are large."),
+    typer.Option("--keep-models", help="Keep the models of each run: they are large."),
 ]
 DryRunOption = Annotated[
     bool,
     typer.Option("--dry-run", help="Print the plan and its time, if known; write nothing in the folder."),
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="With the plan, name every run.")]
+
+
+def at_once(threads: int | None, workers: int | None) -> int | None:
+    """Return how many sites compute at a time, by either option; raise ``SettingsError`` if both are given."""
+    if threads is not None and workers is not None:
+        raise SettingsError(f"--workers is {workers} beside {threads} threads, expected one of the two options.")
+    return threads if workers is None else workers

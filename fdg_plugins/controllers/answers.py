@@ -32,7 +32,8 @@ class Answers:
 
     ``scores``: evaluations of the model that was sent. ``local``: local training behind each usable update.
     ``refused_reports`` and ``refused_updates``: reasons for each refusal. ``not_finite``: sites where the model that
-    was sent gave no finite loss or update. ``bytes_up``: bytes received; ``bytes_in_files``: bytes held in files.
+    was sent gave no finite loss or update. ``statistics``: sites whose normalization statistics the model that was sent
+    has. ``bytes_up``: bytes received; ``bytes_in_files``: bytes held in files.
     """
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class Answers:
     refused_reports: dict[str, str] = field(default_factory=dict)
     refused_updates: dict[str, str] = field(default_factory=dict)
     not_finite: set[str] = field(default_factory=set)
+    statistics: tuple[str, ...] = ()
     bytes_up: int = 0
     bytes_in_files: int = 0
     unchecked: str | None = None  # a site whose answer lacks the checked reports that determine the weights

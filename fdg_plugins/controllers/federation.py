@@ -15,6 +15,7 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
+from fdg_plugins.controllers.kept_results import keep_results
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.tracking import Tracker
@@ -28,17 +29,21 @@ from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.stats import answer_stats
-from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
+from fdg_plugins.flare.trackers import chosen_tracker
+from fdg_plugins.messages import META_REQUEST, REPORT_STATISTICS, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
 from fdg_plugins.plans.compatibility import check_settings, check_update_filters, needed_reports
 from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.record.census import Federation, check_min_sites, check_reports, take_census
+from fdg_plugins.record.checkpoint import has_checkpoint
 from fdg_plugins.record.first import new_record
+from fdg_plugins.record.names import name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins
+from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
@@ -65,6 +70,8 @@ class FederationController(Messenger):
         aggregator: the server's aggregation rule, a name or ``{"name": ..., <its settings>}``
             (:func:`~fdg_plugins.aggregators.make_aggregator`).
         resume: id of the job that started the run; this job continues that run after its last complete round.
+        tracking: ``"mlflow"`` or ``"wandb"``, which get the run's metrics in addition to TensorBoard; the server's
+            ``FDG_TRACKING`` overrides it. Where they are kept is the server's setting, not the job's.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class FederationController(Messenger):
         poll: float = 0.005,
         aggregator: str | dict[str, Any] | None = None,
         resume: str | None = None,
+        tracking: str | None = None,
     ) -> None:
         super().__init__(poll=poll)
         self.aggregator = aggregator
@@ -82,6 +90,7 @@ class FederationController(Messenger):
         self.protocol = protocol
         self.stand_in_protocol = stand_in_protocol
         self.resume = resume
+        self.tracking = tracking
         self._rounds: Rounds | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -111,6 +120,7 @@ class FederationController(Messenger):
 
     def _run(self) -> None:
         require(ASKING)
+        tracking = chosen_tracker(self.tracking, os.environ)
         self._admit_plugins()
         aggregator = self._aggregator()
         plans = self._plans(aggregator)
@@ -118,7 +128,7 @@ class FederationController(Messenger):
         self._warn_of_wide_lists(federation)
         self._rounds = rounds = self._new_rounds(plans, federation, aggregator)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
-        record = rounds.record if self.resume is None else rounds.go_on()
+        record = rounds.go_on() if self.resume is not None or has_checkpoint(rounds.state) else rounds.record
         self._mark = marks(record)
         self._announce(record)
         if record.rounds:
@@ -126,7 +136,9 @@ class FederationController(Messenger):
         with tensors_in_files(self.engine, offloads, self._run_id) as files:
             if files is not None:
                 self.say(f"updates are written to {files} as they arrive")
-            self._train(rounds, record)
+            with Tracker(self, record, tracking, self.fl_ctx) as tracker:
+                self._train(rounds, record, tracker)
+        self._keep_results(rounds)  # once the tracker has written its last
 
     def _plans(self, aggregator: UpdateAggregator) -> Plans:
         """Return the plans for real data and for the stand-in, which fit the aggregator and the job's filters."""
@@ -149,6 +161,8 @@ class FederationController(Messenger):
         model, weights, exchange, last_layer = initial_model(
             plan.protocol, len(federation.classes), len(federation.sources)
         )
+        if model.reestimated:
+            check_reports(federation, {REPORT_STATISTICS: f"batch_norm {plan.protocol.batch_norm!r}"})
         counts = {site: federation.replies[site].class_counts for site in federation.sources}
         aggregator.begin_run(RunFacts(counts, last_layer, plan.protocol.clip_to_median))
         record = new_record(
@@ -212,8 +226,7 @@ class FederationController(Messenger):
             if text := warning_of(owner, count):
                 self.warning(text)
 
-    def _train(self, rounds: Rounds, record: RunRecord) -> None:
-        tracker = Tracker(self, record.score.name, prefix="STAND-IN/" if record.stand_in else "")
+    def _train(self, rounds: Rounds, record: RunRecord, tracker: Tracker) -> None:
         first = len(record.rounds) + 1
         for number in range(first, record.protocol.rounds + 1):
             self._tell_widgets(number, rounds)
@@ -231,6 +244,17 @@ class FederationController(Messenger):
         tracker.evaluation(last, self.fl_ctx)
         self.say(f"finished\n{final_table(record)}")
         self.say(f"record, models and TensorBoard events: {rounds.folder}")
+
+    def _keep_results(self, rounds: Rounds) -> None:
+        """Keep the results of a simulation that nobody else keeps, and say what FLARE will do to the workspace."""
+        if not in_simulator(self.fl_ctx) or os.environ.get(STATE_VARIABLE):
+            return
+        workspace = Path(self.engine.get_workspace().get_root_dir()).parent
+        try:
+            folder = keep_results(rounds.folder, workspace, name_of_run(rounds.record))
+            self.say(f"FLARE erases {workspace} when it simulates there again; the results are also in {folder}")
+        except DataError as error:  # the run has finished regardless
+            self.warning(str(error))
 
     def _warn_of_updates_in_memory(self, record: RunRecord, finished: RoundRecord) -> None:
         """Warn if the updates of a round came in memory although the protocol asks for files."""

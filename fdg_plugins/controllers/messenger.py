@@ -121,7 +121,7 @@ class Messenger(Workflow):
         while self.get_num_standing_tasks() and not self.abort_signal.triggered:
             if is_reached():
                 return True
-            time.sleep(self.poll)
+            self.requests.wait(self.poll)
         return False
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:

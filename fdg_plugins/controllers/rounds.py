@@ -14,9 +14,18 @@ from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
+from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.controllers.undo import Snapshot, Undo
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.messages import META_REPORT, META_REQUEST, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TaskRequest
+from fdg_plugins.messages import (
+    META_REPORT,
+    META_REQUEST,
+    TASK_EVALUATE,
+    TASK_PROBE,
+    TASK_STATISTICS,
+    TASK_TRAIN,
+    TaskRequest,
+)
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
@@ -77,8 +86,10 @@ class Rounds:
         started = time.perf_counter()
         record, answers = self.record, Answers()
         drawn = draw_sites(record.protocol, self._taking_part(record.sources), number)
+        self._check_enough(drawn)
+        failures = self._reestimate(number, drawn, answers)
         self._begin(number, drawn)
-        failures = self._probe(number, drawn, answers)
+        failures |= self._probe(number, drawn, answers)
         judges = self._taking_part(record.held_out)
         if record.protocol.validate_all:
             judges = tuple(sorted({*judges, *self._taking_part(record.sources)} - set(drawn)))
@@ -101,6 +112,7 @@ class Rounds:
             round=number,
             drawn=drawn,
             sites=tuple(sorted(answers.local)),
+            statistics=answers.statistics,
             failures=dict(sorted({**failures, **answers.refused_updates}.items())),
             refused_reports=dict(sorted(answers.refused_reports.items())),
             local=dict(sorted(answers.local.items())),
@@ -108,7 +120,7 @@ class Rounds:
             reason=reason,
             seconds=ended - started,
             aggregation_seconds=ended - aggregating,
-            bytes_down=bytes_down + (self.model.num_bytes * len(drawn) if self._probes else 0),
+            bytes_down=bytes_down + self.model.num_bytes * len(drawn) * (self._probes + bool(self.model.reestimated)),
             bytes_up=answers.bytes_up,
             bytes_in_files=answers.bytes_in_files,
         )
@@ -126,6 +138,7 @@ class Rounds:
         """
         record, answers = self.record, Answers()
         sources = self._taking_part(record.sources)
+        self._reestimate(len(record.rounds) + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
         self._expected = expectations(record, len(record.rounds))
         task = self._task(len(record.rounds), last=True)
@@ -136,19 +149,21 @@ class Rounds:
             return evaluation
         self._take_back()
         self.save()
+        self._reestimate(len(record.rounds) + 1, self._taking_part(record.sources), answers)
         return next(one for one in reversed(record.evaluations) if not one.undone)  # of the restored model
 
-    def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
-        """Notify the aggregator and the exchange that round ``number``, counted from 1, begins.
-
-        Raises ``FDGError`` if too few sites are left to train.
-        """
+    def _check_enough(self, drawn: tuple[str, ...]) -> None:
+        """Raise ``FDGError`` if too few sites are left to train."""
         record = self.record
         if len(drawn) < record.protocol.min_sites:
             reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
             raise FDGError(
                 f"{len(drawn)} sites are left to train, fewer than min_sites {record.protocol.min_sites}: {reasons}"
             )
+
+    def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
+        """Notify the aggregator and the exchange that round ``number``, counted from 1, begins."""
+        record = self.record
         self._expected = expectations(record, number - 1)
         self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds)
         facts = {site: expected.facts for site, expected in self._expected.items()}
@@ -234,6 +249,34 @@ class Rounds:
         protocol = self.record.protocol
         return None if protocol.patience is None else StragglerTimeout(protocol.patience, protocol.min_sites, task)
 
+    def _reestimate(self, number: int, sites: tuple[str, ...], answers: Answers) -> dict[str, str]:
+        """Measure the model's normalization statistics anew at ``sites``, where the protocol says so.
+
+        With fewer usable answers than ``min_sites``, the averaged statistics stay. Returns the reason for each failure,
+        by site.
+        """
+        if not self.model.reestimated:
+            return {}
+        protocol, census = self.record.protocol, self.record.census
+        num_train = {site: census[site].num_train for site in sites}
+        found = SiteStatistics(self.model.reestimated, num_train, protocol.outlier_ratio)
+        request = Request(TASK_STATISTICS, sites, self._task(number, exchanged=False), found.take)
+        failures = self._ask([request], self._patience(TASK_STATISTICS))
+        for site, reason in found.refuse_outliers().items():
+            self.messenger.warning(f"site {site}: statistics refused: {reason}")
+            failures[site] = reason
+        answers.bytes_up += found.num_bytes
+        try:
+            if len(found.sites) < protocol.min_sites:
+                raise FDGError(f"{len(found.sites)} usable statistics came, fewer than min_sites {protocol.min_sites}.")
+            self.model.replace(found.pooled())
+        except FDGError as error:
+            self.messenger.warning(f"The normalization statistics stay as averaged: {error}")
+        else:
+            answers.statistics = found.sites
+            self.model.save(self.folder / LAST_FILE, self._description(len(self.record.rounds)))
+        return {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
+
     @property
     def _probes(self) -> bool:
         """Whether each round has a probe task before training."""
@@ -254,12 +297,12 @@ class Rounds:
         self.channel.commit(TASK_PROBE)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
 
-    def _task(self, number: int, *, last: bool = False) -> FLModel:
+    def _task(self, number: int, *, last: bool = False, exchanged: bool = True) -> FLModel:
         request = TaskRequest(
             protocol=self.record.protocol,
             stand_in=self.record.stand_in,
             run=self.record.run,
-            exchanged=self.channel.sends,
+            exchanged=exchanged and self.channel.sends,
             last=last,
         )
         return FLModel(

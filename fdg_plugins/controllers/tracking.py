@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emits the run's metrics as FLARE analytics events; FLARE's receiver in the job writes them for TensorBoard."""
+"""Emits the run's metrics as FLARE analytics events; FLARE's receiver in the job writes them for TensorBoard.
 
+A further receiver of FLARE's, for MLflow or Weights & Biases, gets the same events if the job or the server's operator
+asks for it (:mod:`fdg_plugins.flare.trackers`).
+"""
+
+import json
 from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
 
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 
-from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord
+from fdg_plugins.flare.tensorboard import name_run
+from fdg_plugins.flare.trackers import Receiver, TrackedRun, make_receiver
+from fdg_plugins.record.names import federated_name, name_of_run
+from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 
 Scalar = tuple[str, float]
 
@@ -26,12 +36,15 @@ def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
 
 def _aggregation_scalars(aggregation: AggregationRecord) -> Iterator[Scalar]:
     for name, value in aggregation:
-        tagged = (
-            {f"{name}/{site}": number for site, number in value.items()}
-            if isinstance(value, dict)
-            else {f"server/{name}": value}
-        )
-        yield from ((tag, number) for tag, number in tagged.items() if number is not None)
+        numbers = _numbers(name, value)
+        yield from ((tag, number) for tag, number in numbers.items() if number is not None)
+
+
+def _numbers(name: str, value: Any) -> dict[str, float | None]:
+    """Return what is shown of a value by tag: each number of a mapping, how many sites a tuple names, or the number."""
+    if isinstance(value, dict):
+        return {f"{name}/{site}": number for site, number in value.items()}
+    return {f"server/{name}": float(len(value)) if isinstance(value, tuple) else value}
 
 
 def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterator[Scalar]:
@@ -45,19 +58,60 @@ def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterato
             yield f"{score_name}/{name}", value
 
 
+def describe(record: RunRecord) -> TrackedRun:
+    """Return the name of a run, the name of its group (its data set), and its protocol and method as plain values."""
+    method = record.method
+    settings = {
+        "method": federated_name(method),
+        **{name: _plain(value) for name, value in record.protocol.model_dump(mode="json").items()},
+        **{f"server.{name}": _plain(value) for name, value in method.settings.items()},
+        "initial_weights": record.initial_weights.label,
+        "stand_in": record.stand_in,
+        "run": record.run,
+        **{package: f"{found}" for package, found in record.versions.items()},
+    }
+    group = f"fdg-{record.protocol.dataset}{'-STAND-IN' if record.stand_in else ''}"
+    return TrackedRun(name_of_run(record), group, settings)
+
+
+def _plain(value: object) -> bool | int | float | str:
+    return value if isinstance(value, bool | int | float | str) else json.dumps(value, sort_keys=True)
+
+
 class Tracker:
-    """Fires one analytics event per metric on behalf of a component.
+    """Fires one analytics event per metric on behalf of a component; a context that begins and ends the run.
 
     Args:
         component: the component that fires the events.
-        score_name: name of the score by which the run's models are compared.
-        prefix: prepended to every tag.
+        record: the run's record; the tags of a run on the stand-in begin with ``STAND-IN/``.
+        tracking: the name of a tracker in addition to TensorBoard; None: none.
+        fl_ctx: the context in which the run begins.
     """
 
-    def __init__(self, component: FLComponent, score_name: str, prefix: str = "") -> None:
+    def __init__(self, component: FLComponent, record: RunRecord, tracking: str | None, fl_ctx: FLContext) -> None:
         self.component = component
-        self.score_name = score_name
-        self.prefix = prefix
+        self.score_name = record.score.name
+        self.prefix = "STAND-IN/" if record.stand_in else ""
+        self._record = record
+        self._fl_ctx = fl_ctx
+        self._tracking = tracking
+        self._receiver: Receiver | None = None
+
+    def __enter__(self) -> Self:
+        """Name the run in TensorBoard, and begin it with the tracker."""
+        run = describe(self._record)
+        name_run(run.name, run.settings, self._fl_ctx)
+        if self._tracking is not None:
+            self._receiver = make_receiver(self._tracking, run)
+            self._receiver.begin(self._fl_ctx)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the run with the tracker, as finished or as failed."""
+        if self._receiver is not None:
+            self._receiver.end(self._fl_ctx, finished=kind is None)
 
     def round(self, finished: RoundRecord, fl_ctx: FLContext) -> None:
         """Send a round's metrics at step ``round``."""
@@ -73,3 +127,5 @@ class Tracker:
                 tag=self.prefix + tag, value=float(value), data_type=AnalyticsDataType.SCALAR, global_step=step
             )
             send_analytic_dxo(self.component, dxo, fl_ctx, ANALYTIC_EVENT_TYPE, fire_fed_event=False)
+            if self._receiver is not None:
+                self._receiver.handle_event(ANALYTIC_EVENT_TYPE, fl_ctx)

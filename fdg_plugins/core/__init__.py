@@ -29,6 +29,7 @@ from fdg_plugins.core.adjustment import (
     with_new_sites,
 )
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
+from fdg_plugins.core.conflict import least_conflict
 from fdg_plugins.core.domains import allot_sites, split_indices
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.insight import (
@@ -76,6 +77,7 @@ __all__ = [
     "invariant_coefficients",
     "invariant_direction",
     "invariant_weights",
+    "least_conflict",
     "logit_penalty",
     "loss_gap",
     "match",

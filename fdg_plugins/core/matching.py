@@ -18,15 +18,26 @@ certificate comes from the dual: for every ``y`` of length at most one, ``min_i 
 :mod:`fdg_plugins.core.active_set` finds the optimum from linear systems in G. Where its certificate is not good enough
 (updates that nearly cancel in Gamma* g), the interior-point solver of :mod:`fdg_plugins.core.cone_program` is used.
 
+Damping. The authors' code adds a constant under each root. With s the mean length of the updates and a damping delta,
+``sqrt(w' G w + delta s**2)`` takes the place of ``|w g|`` for w = p and w = gamma, in Eq. 15 and 16. On the simplex,
+``w' G w + delta s**2 = w' (G + delta s**2 1 1') w``, so the damped problem is the printed one with another matrix under
+the roots, and solver and certificate remain. A positive delta makes d a continuous function of the updates.
+
+Idle sites. An update much shorter than the others makes ``F`` smallest at this site alone: gamma is (almost) one there,
+and the whole matched direction is that of an update of (almost) no length. :func:`match` can be told which sites to
+match; the others keep their part of g_FL.
+
 Shapes: updates ``[U, P]``, ``G [U, U]``, p and gamma ``[U]`` on the simplex, d ``[P]``; U sites of the round.
 
 Degenerate cases: ``kappa = 0`` is FedAvg (Corollary 1). One site, or equal updates, give ``d = (1 + kappa) g``. If
-``Gamma* g`` or ``g_FL`` is zero, ``d = g_FL``. Zero and nearly equal updates are legal. Permuting the sites permutes
-gamma and leaves d unchanged; scaling all updates by ``s > 0`` scales d by s.
+``Gamma* g`` or ``g_FL`` is zero, ``d = g_FL``; :mod:`fdg_plugins.core.conflict` has another d for the first. Zero and
+nearly equal updates are legal. Permuting the sites permutes gamma and leaves d unchanged; scaling all updates by
+``s > 0`` scales d by s.
 
 Differences: the paper prints a minus in Eq. 17 although its updates point from global to local; here and in the
 authors' code the server adds. The authors' code takes 21 steps of SGD on a softmax, which does not reach the optimum,
-and divides d by ``1 + kappa**2`` (``rescale=True`` here).
+and divides d by ``1 + kappa**2`` (``rescale=True`` here). Its constant under the roots is 1e-4, after dividing all
+updates by their mean length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,6 +56,7 @@ from fdg_plugins.core.weighting import check_weights
 # Gamma* g counts as zero.
 ZERO_LENGTH = 1e-7
 ACCEPTED_GAP = 1e-8  # the largest gap at which the active set's solution is accepted
+RELEASED_DAMPING = 1e-4  # of the authors' code
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,17 @@ def invariant_weights(
     return match(gram, reference, kappa).weights
 
 
-def match(gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[float], kappa: float) -> Matching:
+def match(
+    gram: torch.Tensor | np.ndarray,
+    reference: torch.Tensor | Sequence[float],
+    kappa: float,
+    damping: float = 0.0,
+    sites: torch.Tensor | np.ndarray | None = None,
+) -> Matching:
     """Solve Eq. 15 for ``gram [U, U]``, ``reference`` p ``[U]`` on the simplex and the radius ``kappa >= 0``.
+
+    ``damping``: delta >= 0 under the roots; 0 is the problem as printed. ``sites``: a mask ``[U]`` of the sites to
+    match, at least one; the others get no weight in gamma.
 
     Degenerate cases: one site gives (1). If the reference update has length zero, F vanishes, every gamma is optimal,
     and p is returned. With ``kappa = 0`` F is linear, and its minimisers share the weight equally. A singular or
@@ -80,23 +101,42 @@ def match(gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[fl
     ([0.5, 0.5], True)
     """
     matrix, p = _checked(gram, reference, kappa)
-    longest = float(np.sqrt(matrix.diagonal().max(initial=0.0)))
-    reference_length = _length(matrix, p)
+    rooted = _damped(matrix, damping)
+    longest = float(np.sqrt(rooted.diagonal().max(initial=0.0)))
+    reference_length = _length(rooted, p)
     if len(p) == 1 or reference_length <= ZERO_LENGTH * longest:
-        return Matching(torch.from_numpy(p.copy()), _objective(matrix, p, kappa, p), 0.0)
+        return Matching(torch.from_numpy(p.copy()), _objective(matrix, rooted, p, kappa, p), 0.0)
     # In these units |g_FL| and the longest update are one, whatever the scale of the updates.
     unit = longest * reference_length
-    linear = matrix @ p / unit
-    minimum = _linear_minimum(linear) if kappa == 0 else _minimum(matrix / longest**2, linear, kappa)
-    return Matching(torch.from_numpy(minimum.weights), minimum.value * unit, _relative_gap(minimum, linear, kappa))
+    matched = _indices(sites, len(p))
+    linear = (matrix @ p / unit)[matched]
+    part = rooted[np.ix_(matched, matched)] / longest**2
+    minimum = _linear_minimum(linear) if kappa == 0 else _minimum(part, linear, kappa)
+    weights = np.zeros_like(p)
+    weights[matched] = minimum.weights
+    return Matching(torch.from_numpy(weights), minimum.value * unit, _relative_gap(minimum, linear, kappa))
+
+
+def moving_sites(gram: torch.Tensor, least: float) -> torch.Tensor:
+    """Return a mask ``[U]`` of the updates at least ``least`` times as long as the longest; all if that is zero.
+
+    >>> moving_sites(torch.tensor([[4.0, 0.0], [0.0, 1e-8]]), least=1e-3).tolist()
+    [True, False]
+    """
+    lengths = gram.diagonal().clamp_min(0).sqrt()
+    return lengths >= least * lengths.max()
 
 
 def matching_objective(
-    gram: torch.Tensor, reference: torch.Tensor, kappa: float, weights: torch.Tensor | Sequence[float]
+    gram: torch.Tensor,
+    reference: torch.Tensor,
+    kappa: float,
+    weights: torch.Tensor | Sequence[float],
+    damping: float = 0.0,
 ) -> float:
     """Return F of Eq. 15 at ``weights [U]``, from ``gram [U, U]`` and ``reference [U]``."""
     matrix, p = _checked(gram, reference, kappa)
-    return _objective(matrix, p, kappa, check_weights(weights, len(p)).numpy())
+    return _objective(matrix, _damped(matrix, damping), p, kappa, check_weights(weights, len(p)).numpy())
 
 
 def invariant_coefficients(
@@ -105,6 +145,7 @@ def invariant_coefficients(
     kappa: float,
     weights: torch.Tensor | Sequence[float],
     rescale: bool = False,
+    damping: float = 0.0,
 ) -> torch.Tensor:
     """Return the coefficients ``[U]`` of the updates in ``d`` of Eq. 16: ``p + kappa |g_FL| / |Gamma g| gamma``.
 
@@ -113,11 +154,19 @@ def invariant_coefficients(
     """
     matrix, p = _checked(gram, reference, kappa)
     gamma = check_weights(weights, len(p)).numpy()
-    matched, reference_length = _length(matrix, gamma), _length(matrix, p)
+    rooted = _damped(matrix, damping)
+    matched, reference_length = _length(rooted, gamma), _length(rooted, p)
     coefficients = p
-    if matched > ZERO_LENGTH * np.sqrt(matrix.diagonal().max()):
+    if matched > ZERO_LENGTH * np.sqrt(rooted.diagonal().max()):
         coefficients = p + kappa * reference_length / matched * gamma
     return torch.from_numpy(coefficients / (1 + kappa**2) if rescale else coefficients.copy())
+
+
+def cancels(gram: torch.Tensor | np.ndarray, weights: torch.Tensor | Sequence[float]) -> bool:
+    """Return whether the updates with ``weights [U]`` add up to zero, but for the rounding of ``gram [U, U]``."""
+    matrix = _symmetric(_square(gram))
+    length = _length(matrix, check_weights(weights, len(matrix)).numpy())
+    return bool(length <= ZERO_LENGTH * np.sqrt(matrix.diagonal().max()))
 
 
 def invariant_direction(
@@ -185,10 +234,29 @@ def _symmetric(matrix: np.ndarray) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
+def _damped(matrix: np.ndarray, damping: float) -> np.ndarray:
+    """Return the matrix of the squares under the roots, ``G + delta s**2 1 1'``; G itself for a damping of zero."""
+    if not (np.isfinite(damping) and damping >= 0):
+        raise ValueError(f"damping must be a finite number that is not negative, got {damping}.")
+    if damping == 0:
+        return matrix
+    return matrix + damping * np.sqrt(matrix.diagonal().clip(min=0.0)).mean() ** 2
+
+
+def _indices(sites: torch.Tensor | np.ndarray | None, count: int) -> np.ndarray:
+    """Return the indices of the sites in a mask ``[U]``; all without one."""
+    if sites is None:
+        return np.arange(count)
+    mask = np.asarray(sites, dtype=bool)
+    if mask.shape != (count,) or not mask.any():
+        raise ValueError(f"sites must be a mask of {count} sites, at least one of them true.")
+    return np.flatnonzero(mask)
+
+
 def _length(matrix: np.ndarray, weights: np.ndarray) -> float:
     """Return ``|sum_u weights[u] g_u|``; a square that is negative through rounding counts as zero."""
     return float(np.sqrt(max(0.0, weights @ matrix @ weights)))
 
 
-def _objective(matrix: np.ndarray, p: np.ndarray, kappa: float, gamma: np.ndarray) -> float:
-    return float(gamma @ matrix @ p) + kappa * _length(matrix, p) * _length(matrix, gamma)
+def _objective(matrix: np.ndarray, rooted: np.ndarray, p: np.ndarray, kappa: float, gamma: np.ndarray) -> float:
+    return float(gamma @ matrix @ p) + kappa * _length(rooted, p) * _length(rooted, gamma)

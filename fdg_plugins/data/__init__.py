@@ -9,7 +9,8 @@ A site finds its data root, opens its domain once and builds a loader for every 
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
 ``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``data_lists``,
-``mnist``, ``digits`` and ``rotated`` list the images, ``splits`` divides a domain and its parts, ``domains`` opens a
+``mnist``, ``digits`` and ``rotated`` list the images, ``own_folder``, ``own_files`` and ``own_splits`` find a user's
+own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its parts, ``domains`` opens a
 domain, ``decoding`` reads a file, ``soundness`` finds damaged files, ``augmentation`` draws, ``colours`` and
 ``transforms`` make views. ``sources`` says what a source of images provides: ``image_files`` caches decoded images,
 ``image_array`` has them in memory, and ``pair_files`` has images with masks, read by ``pair_reading`` and ``nifti`` and
@@ -23,6 +24,7 @@ from fdg_plugins.data.catalogue import (
     DATASETS,
     DOMAINNET,
     DOMAINNET_10,
+    OFFICE_CALTECH_10,
     OFFICE_HOME,
     PACS,
     ROTATED_DIGITS,
@@ -38,16 +40,18 @@ from fdg_plugins.data.catalogue import (
     SegmentationSpec,
     dataset_spec,
 )
-from fdg_plugins.data.domains import DomainData, open_domain
+from fdg_plugins.data.domains import DomainData, SharedDomains, open_domain
 from fdg_plugins.data.image_array import ArrayImages, ImageArray
 from fdg_plugins.data.image_files import DomainImages, ImageFiles
 from fdg_plugins.data.images import (
     ImageBatches,
     evaluation_batches,
     reported_batches,
+    shuffled_reported_batches,
     training_batches,
     training_epochs,
 )
+from fdg_plugins.data.own_folder import OwnData, own_data
 from fdg_plugins.data.pair_files import PairFiles
 from fdg_plugins.data.presets import PRESETS, check_preset
 from fdg_plugins.data.roots import DataRoot, find_data_root
@@ -59,6 +63,7 @@ __all__ = [
     "DATASETS",
     "DOMAINNET",
     "DOMAINNET_10",
+    "OFFICE_CALTECH_10",
     "OFFICE_HOME",
     "PACS",
     "PRESETS",
@@ -80,11 +85,13 @@ __all__ = [
     "ImageFiles",
     "ImageFolderSpec",
     "ImageSource",
+    "OwnData",
     "PairFiles",
     "PairSample",
     "RotatedSpec",
     "Sample",
     "SegmentationSpec",
+    "SharedDomains",
     "TrainingView",
     "WholeView",
     "check_images",
@@ -95,7 +102,9 @@ __all__ = [
     "find_data_root",
     "name_some",
     "open_domain",
+    "own_data",
     "reported_batches",
+    "shuffled_reported_batches",
     "training_batches",
     "training_epochs",
     "without_damaged",

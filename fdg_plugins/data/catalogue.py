@@ -4,14 +4,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
 
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
+from fdg_plugins.data.site_names import site_names
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, DatasetRef, OwnDataset, is_folder_name
 from fdg_plugins.plugins.registry import Registry
-
-LARGEST_MASK_VALUE = 65_535
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -24,6 +25,7 @@ class DatasetSpec:
     files below a data root; it is empty if ``needs_data_root`` is false, because an installed package then supplies the
     images. The ``families`` of the data set determine the protocol and the method settings; ``protocol`` and
     ``stand_in_protocol`` override some of them. ``task`` names the task of its labels (``fdg_plugins.tasks``).
+    ``described``: a user's own data set, of which the job brings the description; a data root then is its folder.
     """
 
     name: str
@@ -39,6 +41,20 @@ class DatasetSpec:
     family: str | None = None
     protocol: Mapping[str, Any] = field(default_factory=dict)
     stand_in_protocol: Mapping[str, Any] = field(default_factory=dict)
+    described: bool = False
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The name of each domain's site, in the order of the domains: the domain's own, if FLARE takes it."""
+        return site_names(self.domains)
+
+    def domain_of(self, site: str) -> str:
+        """Return the domain whose site is called ``site``, or ``site`` itself if there is none."""
+        return dict(zip(self.sites, self.domains, strict=True)).get(site, site)
+
+    def site_of(self, domain: str) -> str:
+        """Return the name of a domain's site, or the domain itself if it is unknown."""
+        return dict(zip(self.domains, self.sites, strict=True)).get(domain, domain)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -47,8 +63,9 @@ class DatasetSpec:
         return tuple(dict.fromkeys((by_channels, self.family or by_channels)))
 
     def __post_init__(self) -> None:
-        folders = (self.name, *self.domains, *filter(None, [self.folder]))
+        folders = (self.name, *filter(None, [self.folder]))
         self._refuse("name", [name for name in folders if not _PLAIN_NAME.fullmatch(name)])
+        self._refuse("domain", [name for name in self.domains if not is_folder_name(name)])
         for what, names in (("domains", self.domains), ("classes", self.classes)):
             if len(names) < 2 or len(set(names)) < len(names):
                 raise SettingsError(f"data set {self.name!r} has {len(set(names))} {what}, expected at least 2.")
@@ -82,9 +99,10 @@ class SegmentationSpec(DatasetSpec):
     """Images with masks: ``<data root>/<folder>/<domain>/{images,masks}/<stem>.<suffix>``, or a data list per domain.
 
     An image and its mask have the same stem. A data list is ``<data root>/<folder>/<domain>/dataset.json`` or
-    ``<data root>/<folder>/<domain>.json`` in the form of the Medical Segmentation Decathlon. ``mask_values`` are the
-    values in a mask file that stand for each class, in the order of the classes; empty: the value is the class's
-    number. ``preset`` names the transforms from a file to the network's input (``fdg_plugins.data.presets``).
+    ``<data root>/<folder>/<domain>.json`` in the form of the Medical Segmentation Decathlon, or lies where FLARE's
+    prostate example writes it. ``mask_values`` are the values in a mask file that stand for each class, in the order of
+    the classes; empty: the value is the class's number. ``preset`` names the transforms from a file to the network's
+    input (``fdg_plugins.data.presets``).
     """
 
     layout: ClassVar[str] = "images/* and masks/*"
@@ -243,6 +261,26 @@ DOMAINNET_10 = ImageFolderSpec(
     ),
 )
 
+OFFICE_CALTECH_10 = ImageFolderSpec(
+    name="officecaltech10",
+    folder="office_caltech10",
+    title="Office-Caltech10",
+    reference="Gong, Shi, Sha, Grauman: Geodesic Flow Kernel for Unsupervised Domain Adaptation, CVPR 2012",
+    domains=("amazon", "caltech10", "dslr", "webcam"),
+    classes=(
+        "backpack",
+        "bike",
+        "calculator",
+        "headphones",
+        "keyboard",
+        "laptop",
+        "monitor",
+        "mouse",
+        "mug",
+        "projector",
+    ),
+)
+
 _ANGLES = (0, 15, 30, 45, 60, 75)
 _ANGLE_DOMAINS = tuple(f"angle_{angle}" for angle in _ANGLES)
 _DIGITS = tuple("0123456789")
@@ -307,13 +345,40 @@ DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [
 """All data sets by name: those above and those of plug-ins."""
 
 
-def dataset_spec(name: str) -> KnownSpec:
-    """Return the data set called ``name``; raise SettingsError, listing the known names, if there is none.
+def dataset_spec(dataset: DatasetRef) -> KnownSpec:
+    """Return the record of a data set: the one called so, or that of a description.
 
-    A plug-in can supply an :class:`ImageFolderSpec`, a :class:`SegmentationSpec`, or a :class:`RotatedSpec` with a
-    source of this package.
+    Raises SettingsError, listing the known names, if there is none. A plug-in can supply an :class:`ImageFolderSpec`,
+    a :class:`SegmentationSpec`, or a :class:`RotatedSpec` with a source of this package.
     """
-    spec = DATASETS.get(name)
+    if isinstance(dataset, OwnDataset):
+        return described_spec(dataset)
+    spec = DATASETS.get(dataset)
     if not isinstance(spec, KnownSpec):
-        raise SettingsError(f"data set {name!r} is a {type(spec).__name__}, expected an ImageFolderSpec.", public=True)
+        raise SettingsError(
+            f"data set {dataset!r} is a {type(spec).__name__}, expected an ImageFolderSpec.", public=True
+        )
     return spec
+
+
+@lru_cache(maxsize=64)
+def described_spec(own: OwnDataset) -> ImageFolderSpec | SegmentationSpec:
+    """Return the record of a described data set, whose folder is the data root itself."""
+    common: dict[str, Any] = {
+        "name": own.name,
+        "title": own.title or own.name,
+        "reference": "a data set of one's own",
+        "domains": own.domains,
+        "classes": own.classes,
+        "folder": "",
+        "described": True,
+    }
+    if own.task == "classification":
+        return ImageFolderSpec(**common)
+    masks: dict[str, Any] = {
+        "channels": own.channels,
+        "dims": own.dims,
+        "preset": own.preset,
+        "mask_values": own.mask_values,
+    }
+    return SegmentationSpec(**common, **masks)

@@ -24,9 +24,15 @@ PairPart = tuple[PairSample, ...]
 
 
 def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | None:
-    """Return the data list of a domain, None if there is none; raise DataError if there are two."""
+    """Return the data list of a domain, None if there is none; raise DataError if there are two.
+
+    FLARE's prostate example writes those of ``dataset_2D`` as ``datalist_2D/client_<domain>.json``.
+    """
     folder = root / spec.folder
-    found = [path for path in (folder / domain / "dataset.json", folder / f"{domain}.json") if is_file(path)]
+    places = [folder / domain / "dataset.json", folder / f"{domain}.json", folder / f"client_{domain}.json"]
+    if "dataset" in folder.name:
+        places.append(folder.with_name(folder.name.replace("dataset", "datalist")) / f"client_{domain}.json")
+    found = [path for path in places if is_file(path)]
     if len(found) > 1:
         raise DataError(
             f"domain {domain} has the data lists {found[0]} and {found[1]}; expected one.",

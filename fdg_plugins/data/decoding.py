@@ -21,7 +21,7 @@ MOST_PIXELS = 50_000_000
 """Pixels of the largest image that is opened, unless the caller sets another limit."""
 
 # Pillow selects the decoder by content, not by suffix: these are all the formats a misnamed image may turn out to have.
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 # Exceptions of Pillow's decoders on broken files, in addition to OSError and its UnidentifiedImageError.
 DECODE_ERRORS = (
     OSError,

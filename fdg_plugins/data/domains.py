@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, RotatedSpec, Sample, SegmentationSpec, dataset_spec
+from fdg_plugins.data.catalogue import (
+    ImageFolderSpec,
+    KnownSpec,
+    RotatedSpec,
+    Sample,
+    SegmentationSpec,
+    dataset_spec,
+)
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import FolderSpec, existing_folders, list_domain
 from fdg_plugins.data.image_files import ImageFiles
+from fdg_plugins.data.own_files import NO_RULES, FileRules, rules_of
+from fdg_plugins.data.own_splits import own_split
 from fdg_plugins.data.pair_files import PairFiles
 from fdg_plugins.data.pairs import list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
@@ -22,6 +31,8 @@ from fdg_plugins.data.rotated import rotated_domain
 from fdg_plugins.data.sources import ImageSource
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.naming import perhaps
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.tasks import TASKS
 
 __all__ = ["DomainData", "Sample", "open_domain"]
@@ -51,7 +62,7 @@ class DomainData:
 
 def open_domain(
     data_root: Path | None,
-    dataset: str,
+    dataset: DatasetRef,
     domain: str,
     *,
     seed: int,
@@ -61,6 +72,8 @@ def open_domain(
     max_pixels: int = MOST_PIXELS,
     left_out: Collection[str] = (),
     preset: str = "",
+    shared: "SharedDomains | None" = None,
+    dataset_file: Path | None = None,
 ) -> DomainData:
     """List and split the images of a domain: those in ``<data_root>/<data set>/<domain>/<class>/``, those with masks in
     ``<data_root>/<data set>/<domain>/{images,masks}/`` or a data list, or rotated digits.
@@ -74,7 +87,10 @@ def open_domain(
     and of the validation images; the test images remain those of the whole domain. ``image_memory`` is the number of
     bytes for decoded image files, each of which is then decoded only once. Images of more than ``max_pixels`` pixels
     are rejected when they are read. ``left_out`` are image files, named as samples name them, to omit from the split.
-    ``preset`` names the transforms of images with masks, by default the data set's own.
+    ``preset`` names the transforms of images with masks, by default the data set's own. ``dataset_file`` says more
+    about the files of a described data set, by default ``dataset.toml`` in the data root. ``shared`` are the domains
+    that other sites of this process have opened: what is opened already is not listed again, and sites of the same
+    domain share the decoded images.
 
     Raises SettingsError for an unknown data set, domain or preset, too small a ``max_samples`` or an impossible
     ``part``. Raises DataError for a data root, folders or files that are missing, broken, empty or unexpected, for
@@ -82,19 +98,14 @@ def open_domain(
     """
     spec = dataset_spec(dataset)
     if domain not in spec.domains:
-        known = ", ".join(spec.domains)
         raise SettingsError(
-            f"domain {domain!r} is unknown in data set {spec.name}; expected one of: {known}.",
-            public=f"its domain is none of data set {spec.name}; expected one of: {known}.",
+            f"domain {domain!r} is unknown in data set {spec.name}; expected one of: {', '.join(spec.domains)}"
+            f"{perhaps(domain, spec.domains)}",
+            public=f"its domain is none of data set {spec.name}; expected one of: {', '.join(spec.domains)}.",
         )
-    asked = _Asked(data_root, domain, seed, max_samples, image_memory, max_pixels, left_out)
-    match spec:
-        case RotatedSpec():
-            opened = _turned(asked, spec)
-        case ImageFolderSpec():
-            opened = _in_folders(asked, spec)
-        case SegmentationSpec():
-            opened = _in_pairs(asked, spec, preset)
+    files = frozenset(left_out)
+    asked = _Asked(data_root, domain, seed, max_samples, image_memory, max_pixels, files, dataset_file)
+    opened = (shared or SharedDomains()).open(asked, spec, preset)
     split = opened.split if part is None else part_of(opened.split, spec, domain, part, seed=seed)
     return DomainData(
         dataset=spec.name,
@@ -121,13 +132,19 @@ class _Asked:
     max_samples: int | None
     image_memory: int
     max_pixels: int
-    left_out: Collection[str]
+    left_out: frozenset[str]
+    dataset_file: Path | None
+
+    def rules_of(self, spec: FolderSpec, root: Path) -> FileRules:
+        """Return what the site's own file says about the images below the resolved data root."""
+        return rules_of(root, self.dataset_file) if spec.described else NO_RULES
 
     def root_of(self, spec: FolderSpec) -> Path:
         """Return the data root; raise DataError if none is given."""
         if self.data_root is None:
+            holds = f"{spec.folder}/" if spec.folder else "its domains"
             raise DataError(
-                f"data set {spec.name} has no data root; expected the folder that holds {spec.folder}/.", public=True
+                f"data set {spec.name} has no data root; expected the folder that holds {holds}.", public=True
             )
         return Path(self.data_root)
 
@@ -141,6 +158,35 @@ class _Opened(NamedTuple):
     skipped: tuple[str, ...] = ()
 
 
+class SharedDomains:
+    """The domains that have been opened in this process, each before it is divided among sites."""
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[_Asked, str, str], _Opened] = {}
+        self._sound: dict[int, set[str]] = {}
+
+    def open(self, asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
+        """Return a domain, listed and split at the first call."""
+        key = (asked, spec.name, preset)
+        if key not in self._opened:
+            self._opened[key] = _open(asked, spec, preset)
+        return self._opened[key]
+
+    def sound_images(self, images: ImageSource) -> set[str]:
+        """Return the files of an opened domain that are known to be sound; the caller may add some."""
+        return self._sound.setdefault(id(images), set())
+
+
+def _open(asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
+    match spec:
+        case RotatedSpec():
+            return _turned(asked, spec)
+        case ImageFolderSpec():
+            return _in_folders(asked, spec)
+        case SegmentationSpec():
+            return _in_pairs(asked, spec, preset)
+
+
 def _turned(asked: _Asked, spec: RotatedSpec) -> _Opened:
     used = spec if asked.data_root is not None or spec.stand_in is None else spec.stand_in
     images, samples = rotated_domain(asked.data_root, used, asked.domain)
@@ -151,13 +197,15 @@ def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
     """Open image folders, with the split of the official lists, or the seeded split if there are none."""
     domain = asked.domain
     root = existing_folders(asked.root_of(spec), spec, domain)
-    listed, skipped = list_domain(root, spec, domain)
+    rules = asked.rules_of(spec, root)
+    listed, skipped = list_domain(root, spec, domain, rules)
     kept = tuple(sample for sample in listed if sample.file not in asked.left_out)
     _check_enough(listed, kept, spec, domain)
     left_out = _named(listed, asked.left_out)
     images = ImageFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
     seed, max_samples = asked.seed, asked.max_samples
-    split = listed_split(kept, spec, domain, root, seed=seed, max_samples=max_samples, left_out=left_out)
+    split = own_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=left_out)
+    split = split or listed_split(kept, spec, domain, root, seed=seed, max_samples=max_samples, left_out=left_out)
     split = split or seeded_split(kept, spec, domain, seed=seed, max_samples=max_samples)
     return _Opened(images, split, left_out, skipped)
 
@@ -166,9 +214,12 @@ def _in_pairs(asked: _Asked, spec: SegmentationSpec, preset: str) -> _Opened:
     """Open images with masks."""
     transforms = preset_of(preset, spec)
     root, listed = list_pairs(asked.root_of(spec), spec, asked.domain)
-    split = split_pairs(listed, asked.left_out, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
+    rules = asked.rules_of(spec, root)
+    skipped = tuple(pair.file for pair in listed.all if rules.excludes(pair.file))
+    left_out = {*asked.left_out, *skipped}
+    split = split_pairs(listed, left_out, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
     images = PairFiles(root / spec.folder, spec, transforms, asked.image_memory, asked.max_pixels)
-    return _Opened(images, split, _named(listed.all, asked.left_out))
+    return _Opened(images, split, _named(listed.all, asked.left_out), skipped)
 
 
 def _named(listed: Iterable[Sample], files: Collection[str]) -> tuple[str, ...]:

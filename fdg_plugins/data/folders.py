@@ -3,18 +3,20 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 from fdg_plugins.data.catalogue import ImageFolderSpec, Sample, SegmentationSpec
+from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.errors import DataError
+from fdg_plugins.naming import nearest
 from fdg_plugins.values import visible
 
 FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
 """The data sets whose images are files in folders of their domains."""
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
 # Control characters and line ends, which could forge lines of logs and lists, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
@@ -47,48 +49,109 @@ def check_domain_folder(root: Path, spec: FolderSpec, domain: str) -> None:
 
 def _check_folder(root: Path, folder: Path, what: str, spec: FolderSpec, domain: str, public: str) -> None:
     if not is_folder(folder):
-        layout = f"<data root>/{spec.folder}/{domain}/{spec.layout}"
-        raise DataError(f"{what} {folder} is not a folder; expected the layout {layout}.", public=public)
+        layout = "/".join(filter(None, ("<data root>", spec.folder, domain, spec.layout)))
+        hint = _root_hint(root, spec)
+        raise DataError(f"{what} {folder} is not a folder; expected the layout {layout}{hint}.", public=public)
     refuse_outside(root, folder)
 
 
-def list_domain(root: Path, spec: ImageFolderSpec, domain: str) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """Return the images of the domain, and its known bad files, both sorted by name."""
-    folder = root / spec.folder / domain
-    _check_classes(root, folder, spec, domain)
+def _root_hint(root: Path, spec: FolderSpec) -> str:
+    """Return where the data set seems to be, if the data root is one level too deep or too high; else nothing."""
+    if not spec.folder or not is_folder(root) or is_folder(root / spec.folder):
+        return ""
+    if all(is_folder(root / domain) for domain in spec.domains):
+        if root.name == spec.folder:
+            return f"; {root} is the data set's own folder: use its parent, {root.parent}"
+        return f"; {root} holds the domains: call it {spec.folder} and use its parent, or name it with --data"
+    inner = next((place for place in sorted(root.glob(f"*/{spec.folder}")) if is_folder(place)), None)
+    return "" if inner is None else f"; {inner.parent} holds {spec.folder}/: use it instead"
+
+
+def list_domain(
+    root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules = NO_RULES
+) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+    """Return the images of the domain, and its files that are left out, both sorted by name.
+
+    Left out are known bad files, and what ``rules``, the site's own, exclude. A class without images is legal: its
+    folder is empty or missing. Raises DataError for a class folder of which nothing is an image, for folders of
+    classes that the data set does not have, and if no image is left.
+    """
     found: list[Sample] = []
     skipped: list[str] = []
-    for label, name in enumerate(spec.classes):
-        files = image_names(root, folder / name, f"class {name!r} of domain {domain!r}")
-        listed = [Sample(f"{domain}/{name}/{file}", label) for file in files]
-        kept = [sample for sample in listed if sample.stem not in spec.known_bad]
-        if not kept:
-            suffixes = ", ".join(IMAGE_SUFFIXES)
-            raise DataError(
-                f"class folder {folder / name} holds no usable image; expected files ending in {suffixes}.",
-                public=f"class {name!r} of domain {domain!r} has no usable image; expected files ending in {suffixes}.",
-            )
-        found += kept
-        skipped += [sample.file for sample in listed if sample.stem in spec.known_bad]
+    for place in _class_places(root, spec, domain, rules):
+        for label, name in enumerate(spec.classes):
+            listed = _listed(root, root / spec.folder, f"{place}/{name}", label, f"class {name!r} of domain {domain!r}")
+            kept = [sample for sample in listed if not _is_left_out(sample, spec, rules)]
+            found += kept
+            skipped += sorted({sample.file for sample in listed} - {sample.file for sample in kept})
+    if not found:
+        raise DataError(
+            f"folder {root / spec.folder / domain} has no usable image in a folder of a class; expected images in "
+            f"folders named {', '.join(spec.classes)}.",
+            public=f"domain {domain!r} has no usable image.",
+        )
     return tuple(sorted(found, key=lambda sample: sample.file)), tuple(sorted(skipped))
 
 
-def _check_classes(root: Path, folder: Path, spec: ImageFolderSpec, domain: str) -> None:
-    """Reject a domain whose class folders are not exactly those of the data set."""
-    present = {entry.name for entry in _entries(folder, f"domain {domain!r}") if entry.is_dir()}
-    expected = f"expected exactly {', '.join(spec.classes)}"
-    if missing := sorted(set(spec.classes) - present):
+def _class_places(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules) -> Iterator[str]:
+    """Yield the folders that hold folders of classes, below the data set's folder: the domain's, or its parts'."""
+    for part in rules.part_folders:
+        place = f"{domain}/{part}" if part else domain
+        if part and not is_folder(root / spec.folder / place):
+            continue  # such as a domain that has no images for tests
+        refuse_outside(root, root / spec.folder / place)
+        _check_classes(root, place, spec, domain, rules)
+        yield place
+
+
+def _is_left_out(sample: Sample, spec: ImageFolderSpec, rules: FileRules) -> bool:
+    return sample.stem in spec.known_bad or rules.excludes(sample.file)
+
+
+def _listed(root: Path, base: Path, place: str, label: int, where: str) -> list[Sample]:
+    """Return the images in the folder of a class, none if it is empty or missing."""
+    folder = base / place
+    if not is_folder(folder):
+        return []
+    refuse_outside(root, folder)
+    names = image_names(root, folder, where)
+    if not names and _entries(folder, where):
+        suffixes = ", ".join(IMAGE_SUFFIXES)
         raise DataError(
-            f"folder {folder} lacks the class folder {missing[0]}; {expected}.",
-            public=f"domain {domain!r} lacks the class folder {missing[0]!r}; {expected}.",
+            f"class folder {folder} holds no usable image; expected files ending in {suffixes}.",
+            public=f"{where} has no usable image; expected files ending in {suffixes}.",
         )
-    if extra := sorted(present - set(spec.classes)):
+    return [Sample(f"{place}/{name}", label) for name in names]
+
+
+def _check_classes(root: Path, place: str, spec: ImageFolderSpec, domain: str, rules: FileRules) -> None:
+    """Reject a domain with folders of classes that the data set does not have."""
+    folder = root / spec.folder / place
+    present = [entry.name for entry in _entries(folder, f"domain {domain!r}") if entry.is_dir()]
+    extra = sorted(name for name in {*present} - {*spec.classes} if not rules.excludes(f"{place}/{name}/"))
+    if spec.described:  # folders of notes and the like; a record, in contrast, knows what its data set has
+        extra = [name for name in extra if has_image(folder / name)]
+    if extra:
+        near = nearest(extra[0], spec.classes)
+        hint = f" (did you mean {near[0]}?)" if near else ""
         raise DataError(
-            f"folder {folder} has the unexpected class folder {visible(extra[0])}; {expected}.",
+            f"folder {folder} has the unexpected class folder {visible(extra[0])}{hint}; expected exactly "
+            f"{', '.join(spec.classes)}.",
             public=f"domain {domain!r} has {len(extra):,} class folders that data set {spec.name!r} does not have.",
         )
-    for name in spec.classes:
-        refuse_outside(root, folder / name)
+
+
+def has_image(folder: Path) -> bool:
+    """Return whether a file named like an image is directly in the folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(_is_image_name(entry.name) for entry in entries)
+    except OSError:
+        return False
+
+
+def _is_image_name(name: str) -> bool:
+    return not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def image_names(root: Path, folder: Path, where: str, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:

@@ -189,6 +189,29 @@ def reported_batches(
     return _in_order(dataset, batch_size, workers, device)
 
 
+def shuffled_reported_batches(
+    data: DomainData,
+    *,
+    image_size: int,
+    batch_size: int,
+    seed: int,
+    scope: Scope,
+    workers: int = 0,
+    device: torch.device = CPU,
+) -> ImageBatches:
+    """Return the images of :func:`reported_batches` in an order drawn by ``seed`` and ``scope``.
+
+    For results that depend on the batches: in their own order, images of one class stand together. Batches are those
+    of :class:`ShuffledBatches`.
+    """
+    _check_loading(batch_size, workers)
+    dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
+    size = batch_size if dataset.largest_batch is None else min(batch_size, dataset.largest_batch)
+    sampler = ShuffledBatches(len(data.train), size, seed=seed, scope=scope)
+    generator = torch_generator(seed, "workers")
+    return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator)
+
+
 def _in_order(dataset: ImageDataset, batch_size: int, workers: int, device: torch.device) -> ImageBatches:
     if dataset.largest_batch is not None:
         batch_size = min(batch_size, dataset.largest_batch)

@@ -145,6 +145,28 @@ _DOMAINNET_10 = Origin(
     terms=_DOMAINNET.terms,
 )
 
+_OFFICE_CALTECH_10 = Origin(
+    page="https://github.com/redhat12345/OfficeCaltechDomainAdaptation",
+    obtain="the folder images/ of the repository: <domain>/<class>/<image>, with the domains amazon, Caltech10, dslr "
+    "and webcam",
+    licence="none known",
+    terms="no licence is known; images of Office-31 (Saenko et al., ECCV 2010) and Caltech-256 (Griffin et al., 2007), "
+    "published for research",
+    releases=(
+        Release(
+            name="Office-Caltech10",
+            source="counted on the images; 2,533 in all, as in the paper",
+            images={"amazon": 958, "caltech10": 1123, "dslr": 157, "webcam": 295},
+            by_class={
+                "amazon": (92, 82, 94, 99, 100, 100, 99, 100, 94, 98),
+                "caltech10": (151, 110, 100, 138, 85, 128, 133, 94, 87, 97),
+                "dslr": (12, 21, 12, 13, 10, 24, 22, 12, 8, 23),
+                "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
+            },
+        ),
+    ),
+)
+
 _MNIST = Origin(
     page="http://yann.lecun.com/exdb/mnist/",
     obtain="the four files train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
@@ -202,6 +224,7 @@ _ORIGINS: Mapping[str, Origin] = {
     "terraincognita": _TERRA_INCOGNITA,
     "domainnet": _DOMAINNET,
     "domainnet10": _DOMAINNET_10,
+    "officecaltech10": _OFFICE_CALTECH_10,
     "rotatedmnist": _MNIST,
     "rotatedmnist_7k": _MNIST,
     "rotateddigits": _DIGITS,

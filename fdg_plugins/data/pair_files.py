@@ -16,6 +16,7 @@ import torch
 
 from fdg_plugins.data.catalogue import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.decoding import MOST_PIXELS
+from fdg_plugins.data.pair_loading import errors_of_reading, loading
 from fdg_plugins.data.pair_reading import FORMATS, PairForm
 from fdg_plugins.data.presets import IMAGE, MASK, Preset
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
@@ -99,10 +100,15 @@ class PairFiles(ImageSource):
             return sides
         return tuple(step * count / image_size for step, count in zip(sides, self.form.size_of(path), strict=True))
 
+    def paths(self, sample: Sample) -> dict[str, str]:
+        """Return the paths of image and mask, as MONAI's transforms take them."""
+        assert isinstance(sample, PairSample)
+        return {IMAGE: str(self.folder / sample.file), MASK: str(self.folder / sample.mask)}
+
     def read(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Return image and mask as :meth:`PairForm.read` does."""
-        assert isinstance(sample, PairSample)
-        return self.form.read(self.folder / sample.file, self.folder / sample.mask)
+        paths = self.paths(sample)
+        return self.form.read(Path(paths[IMAGE]), Path(paths[MASK]))
 
     def bytes_of(self, sample: Sample, image_size: int) -> int:
         """Return the memory that the transformed image and mask take; raises as reading does."""
@@ -168,21 +174,6 @@ class PairImages(ImageDataset):
         return torch.stack(images), torch.stack(masks)
 
 
-class _Read(Sequence[dict[str, torch.Tensor]]):
-    """Pairs that are read when they are asked for, so that an error of reading is not wrapped by MONAI."""
-
-    def __init__(self, files: PairFiles, samples: Sequence[Sample]) -> None:
-        self.files = files
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: Any) -> Any:
-        image, mask = self.files.read(self.samples[index])
-        return {IMAGE: torch.from_numpy(image), MASK: torch.from_numpy(mask)}
-
-
 class _Prepared:
     """Pairs after a preset's fixed part, by sample; each call of ``reserve`` adds a CacheDataset of new samples."""
 
@@ -200,20 +191,22 @@ class _Prepared:
         if not (new := [sample for sample in dict.fromkeys(samples) if sample not in self._places]):
             return
         data = load_extra("monai.data", f"preset {self.files.preset.name!r}")
-        kept = data.CacheDataset(
-            _Read(self.files, new),
-            self.files.preset.fixed(self.image_size),
-            cache_num=self._affordable(new),
-            num_workers=torch.get_num_threads(),
-            progress=False,
-            copy_cache=False,
-        )
+        with errors_of_reading():
+            kept = data.CacheDataset(
+                [self.files.paths(sample) for sample in new],
+                [*loading(self.files.form), *self.files.preset.fixed(self.image_size).transforms],
+                cache_num=self._affordable(new),
+                num_workers=torch.get_num_threads(),
+                progress=False,
+                copy_cache=False,
+            )
         self._places.update({sample: (kept, index) for index, sample in enumerate(new)})
 
     def __getitem__(self, sample: Sample) -> dict[str, torch.Tensor]:
         """Return image and mask, not to be changed in place."""
         kept, index = self._places[sample]
-        pair: dict[str, torch.Tensor] = kept[index]
+        with errors_of_reading():
+            pair: dict[str, torch.Tensor] = kept[index]
         return pair
 
     def _affordable(self, samples: Sequence[Sample]) -> int:

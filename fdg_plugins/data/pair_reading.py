@@ -4,7 +4,7 @@
 The number of pixels is checked before any is decoded, and no format can make its reader execute anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,14 +57,34 @@ class PairForm:
         channels. Raises DataError for a file that cannot be read, TooLargeError, and MaskError for a mask that does not
         fit.
         """
-        pixels = self._image(image)
-        values = self._mask(mask)
-        if values.shape != pixels.shape[1:]:
-            found, expected = (" x ".join(map(str, shape)) for shape in (values.shape, pixels.shape[1:]))
+        pixels, classes = self.image(image), self.mask(mask)[np.newaxis]
+        self.check_match(image, mask, pixels.shape, classes.shape)
+        return pixels, classes
+
+    def check_match(self, image: Path, mask: Path, pixels: Sequence[int], classes: Sequence[int]) -> None:
+        """Raise MaskError unless the mask's shape ``[1, *S]`` and orientation are those of its image, ``[C, *S]``."""
+        if classes[1:] != pixels[1:]:
+            found, expected = (" x ".join(map(str, shape[1:])) for shape in (classes, pixels))
             raise MaskError(mask, f"{found} pixels, expected those of its image, {expected}")
         if is_nifti(image.name) and self._orientation(image) != self._orientation(mask):
             raise MaskError(mask, "another orientation than its image")
-        return pixels, self._classes(values, mask)[np.newaxis]
+
+    def image(self, path: Path) -> np.ndarray:
+        """Return an image, float32 ``[C, *S]``; raises as :meth:`read` does."""
+        pixels = self._channels_first(path, self._volume(path) if is_nifti(path.name) else self._photograph(path))
+        if not np.isfinite(pixels).all():
+            raise DataError(
+                f"image {path} has values that are not finite; expected numbers.",
+                public="an image of the split has values that are not finite.",
+            )
+        return pixels if len(pixels) == self.channels else np.repeat(pixels, self.channels, axis=0)
+
+    def mask(self, path: Path) -> np.ndarray:
+        """Return the class numbers of a mask, int16 ``[*S]``; raises as :meth:`read` does."""
+        values = self._volume(path) if is_nifti(path.name) else self._label_map(path)
+        if values.ndim != self.dims:
+            raise MaskError(path, f"the shape {values.shape}, expected {self.dims} axes")
+        return self._classes(values, path)
 
     def size_of(self, image: Path) -> tuple[int, ...]:
         """Return the spatial size of an image, from its header; raises as :meth:`read` does."""
@@ -82,16 +102,6 @@ class PairForm:
     def _orientation(self, path: Path) -> tuple[str, ...]:
         return orientation_of(open_nifti(path, self.max_pixels))
 
-    def _image(self, path: Path) -> np.ndarray:
-        """Return an image, float32 ``[C, *S]``."""
-        pixels = self._channels_first(path, self._volume(path) if is_nifti(path.name) else self._photograph(path))
-        if not np.isfinite(pixels).all():
-            raise DataError(
-                f"image {path} has values that are not finite; expected numbers.",
-                public="an image of the split has values that are not finite.",
-            )
-        return pixels if len(pixels) == self.channels else np.repeat(pixels, self.channels, axis=0)
-
     def _channels_first(self, path: Path, values: np.ndarray) -> np.ndarray:
         """Return values ``[*S]`` or ``[*S, C]`` as float32 ``[1, *S]`` or ``[C, *S]``."""
         shaped = values[..., np.newaxis] if values.ndim == self.dims else values
@@ -101,12 +111,6 @@ class PairForm:
                 public="an image of the split has another number of axes or channels than the data set.",
             )
         return np.ascontiguousarray(np.moveaxis(shaped, -1, 0), dtype=np.float32)
-
-    def _mask(self, path: Path) -> np.ndarray:
-        values = self._volume(path) if is_nifti(path.name) else self._label_map(path)
-        if values.ndim != self.dims:
-            raise MaskError(path, f"the shape {values.shape}, expected {self.dims} axes")
-        return values
 
     def _photograph(self, path: Path) -> np.ndarray:
         """Return the pixels in 8 bits, ``[H, W]`` or ``[H, W, 3]``."""

@@ -10,6 +10,7 @@ from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
 from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
 from fdg_plugins.data.stand_in_vessels import ensure_vessels
 from fdg_plugins.errors import DataError
+from fdg_plugins.plugins.own_dataset import DatasetRef
 
 
 class DataRoot(NamedTuple):
@@ -19,7 +20,7 @@ class DataRoot(NamedTuple):
     stand_in: bool
 
 
-def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> DataRoot:
+def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | None) -> DataRoot:
     """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
 
     The stand-ins of PACS and of the vessels are drawn below ``cache`` (default: this user's cache of the package). That
@@ -42,6 +43,12 @@ def find_data_root(dataset: str, data_root: Path | None, cache: Path | None) -> 
 
 def _drawn(spec: DatasetSpec, cache: Path | None) -> Path:
     """Draw the stand-in of a data set and return its root; raise DataError for one that has none."""
+    if spec.described:
+        raise DataError(
+            f"data set {spec.name}, a data set of one's own, has no data root; expected FDG_DATA_ROOT or fdg_site.json "
+            "to name the folder that holds its domains.",
+            public=True,
+        )
     if spec.name == VESSELS_DRAWN:
         return ensure_vessels(cache)
     if spec.name == DATASET:

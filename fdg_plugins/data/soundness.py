@@ -62,10 +62,15 @@ def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
     return Damaged(tuple(unreadable), tuple(too_large), masks)
 
 
-def check_images(data: DomainData) -> None:
-    """Decode every image file of ``data`` once; raise DataError if any cannot be used, with their number and names."""
-    if (damaged := find_damaged(data)).files:
+def check_images(data: DomainData, sound: set[str] | None = None) -> None:
+    """Decode every image file of ``data`` once; raise DataError if any cannot be used, with their number and names.
+
+    Images known to be ``sound`` are left out; the others join them if all can be used.
+    """
+    if (damaged := find_damaged(data, sound or ())).files:
         raise _refusal(data, damaged)
+    if sound is not None:
+        sound.update(_samples(data))
 
 
 def without_damaged(data: DomainData, reopen: Callable[[frozenset[str]], DomainData]) -> tuple[DomainData, Damaged]:

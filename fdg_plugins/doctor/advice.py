@@ -7,6 +7,7 @@
 'FDG_THREADS=4 FDG_WORKERS=3 nvflare simulator jobs/pacs_fedomg -gpu 0,0,0,0'
 """
 
+import shlex
 from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import NamedTuple
@@ -22,6 +23,7 @@ class Advice(NamedTuple):
 
     ``alive`` is the number of sites that have a process at the same time; ``threads`` and ``workers`` are the values
     of ``FDG_THREADS`` and ``FDG_WORKERS`` for each of them; ``gpus`` names a GPU for each, and is empty on the CPU.
+    ``data`` is the folder or file of the user's own images, if they are asked about.
     """
 
     alive: int
@@ -29,10 +31,16 @@ class Advice(NamedTuple):
     workers: int
     gpus: tuple[str, ...]
     reasons: tuple[str, ...]
+    data: str | None = None
 
     @property
     def command(self) -> str:
-        """The bare command with its options and variables; never ``-n``, which would rename the sites."""
+        """The bare command with its options and variables; never ``-n``, which would rename the sites.
+
+        No job folder is about images of the user's own (``data``): ``fdg run`` makes their job.
+        """
+        if self.data is not None:
+            return f"fdg run fedomg --data {shlex.quote(self.data)}"
         where = f"-gpu {','.join(self.gpus)}" if self.gpus else f"-t {self.alive}"
         return f"FDG_THREADS={self.threads} FDG_WORKERS={self.workers} nvflare simulator {JOB} {where}"
 

@@ -12,6 +12,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.allow_list import (
     ALLOW_ALL,
     CLASS_ALLOW_LIST,
+    STREAMING,
     entries_in_force,
     is_too_wide,
     opens_side_door,
@@ -28,7 +29,6 @@ from fdg_plugins.storage import read_json
 MODE = "class_list_enforcement_mode"
 ENFORCE = "enforce"
 NOT_ENFORCED = f"a class that is not on the list is built all the same, expected {ENFORCE!r}"
-STREAMING = "allow_log_streaming"
 STREAMED = "is not false: FLARE sends the site's logs, which name its files, to the server"
 AUTHORIZATION = "authorization.json"
 PRIVACY = "privacy.json"
@@ -65,7 +65,7 @@ def check_list(kit: Kit) -> Iterator[Finding]:
     """Yield what the kit's list allows beside the components that jobs of this package need."""
     serious = problem if kit.end == SITE else warning
     entries = entries_in_force(kit.resources, kit.target)
-    others = other_entries(entries, kit.end)
+    others = other_entries(entries, kit.end, kit.resources)
     if CLASS_ALLOW_LIST not in kit.resources:
         text = f"is not there, so that FLARE's own list is in force, {len(entries)} entries; {REMEDY}"
         yield serious(CLASS_ALLOW_LIST, text)

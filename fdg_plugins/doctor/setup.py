@@ -8,13 +8,15 @@ from pathlib import Path
 from fdg_plugins.aggregators import AGGREGATORS
 from fdg_plugins.data import DATASETS, DatasetSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
+from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.models import check_model_name, model_names
 from fdg_plugins.models.pretrained import cache_folder
-from fdg_plugins.models.resnet import imagenet_file_name
+from fdg_plugins.models.torchvision_networks import imagenet_file_name
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.plugins.own_dataset import shorten_names
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
 from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import user_path
@@ -87,6 +89,22 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield from _check_data_sets(root)
 
 
+def check_own_data(place: Path) -> Iterator[Finding]:
+    """Yield what a folder of the user's own images, or the file that describes them, has; a problem if it has none."""
+    try:
+        own = own_data(place)
+    except FDGError as error:
+        yield problem("data, own", str(error).rstrip("."))
+        return
+    dataset = own.dataset
+    domains = f"{len(dataset.domains)} domains ({shorten_names(dataset.domains)})"
+    yield ok("data, own", f"{own.root}: {domains}, {len(dataset.classes)} classes")
+    for domain, names in own.absent.items():
+        yield warning(
+            "data, own", f"domain {domain} has no images of {shorten_names(names)}; the other sites teach them"
+        )
+
+
 def _check_data_sets(root: Path) -> list[Finding]:
     specs = [spec for spec in DATASETS.all() if spec.needs_data_root]
     found = [_check_data_set(root, spec) for spec in specs if (root / spec.folder).is_dir()]
@@ -132,7 +150,8 @@ def _check_cached_weights(*, are_demanded: bool) -> Finding:
     files = _imagenet_files()
     if found := [f"{name} ({file})" for name, file in files.items() if (cache_folder() / file).is_file()]:
         return ok(WEIGHTS, f"{', '.join(found)} in {cache_folder()}")
-    expected = f"expected {' or '.join(files.values())} in {cache_folder()}, or FDG_PRETRAINED_FILE"
+    of_default = files[make_protocol([{}]).model]
+    expected = f"expected {of_default}, or another network's, in {cache_folder()}, or FDG_PRETRAINED_FILE"
     if are_demanded:
         return problem(WEIGHTS, f"FDG_PRETRAINED demands them; {expected}")
     return warning(WEIGHTS, f"none, so that runs start from scratch; {expected}")

@@ -52,10 +52,13 @@ class Engine(ABC):
 
     ``title`` names it in messages. ``results``, relative to a run's folder, is the folder in which a run leaves record,
     models, state and events; the output of all processes belongs in ``log.txt``, everything else in ``workspace``.
+    ``processes`` is the number of processes in which the sites of a run compute unless the user asks for
+    another, None for one per site.
     """
 
     title: ClassVar[str]
     results: ClassVar[Path]
+    processes: ClassVar[int | None] = None
 
     @abstractmethod
     def check_folder(self, folder: Path) -> None:

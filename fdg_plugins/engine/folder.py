@@ -6,25 +6,25 @@ log.txt                  the output of all processes
 run.json                 what was run, and for how long
 results.json             the record; beside it the models, the method's state and the TensorBoard events
 workspace/               the engine's; removed in the end
+state/                   what server and sites need to resume the run; removed when it has finished
 """
 
-import itertools
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.controllers.channel import TENSORS_FILE
-from fdg_plugins.controllers.rounds import STATE_FILE
+from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.errors import DataError
-from fdg_plugins.record.run_files import EVENTS_FOLDER, LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.storage import read_json, write_json
-from fdg_plugins.sweep.store import RUN_FILE, WORKSPACE
+from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.record.run_folder import RUNS, make_run_folder
+from fdg_plugins.storage import locked, read_json, write_json
+from fdg_plugins.sweep.processes import end_processes
+from fdg_plugins.sweep.store import RUN_FILE, STATE, WORKSPACE, can_resume
 
-RUNS = Path("runs")
-KEPT = (RESULTS_FILE, LAST_FILE, SELECTED_FILE, LOCAL_FOLDER, STATE_FILE, TENSORS_FILE, EVENTS_FOLDER)
+_LOCK_FILE = ".lock"
 
 
 def check_new(to: Path | None) -> None:
@@ -48,23 +48,29 @@ def make_folder(to: Path | None, name: str, now: datetime) -> Path:
         with _writing(to):
             to.mkdir(parents=True, exist_ok=True)
         return to
-    stem = RUNS / f"{name}-{now:%Y%m%d-%H%M%S}"
-    numbered = (stem.with_name(f"{stem.name}-{number}") for number in itertools.count(2))
-    with _writing(stem):
-        return next(folder for folder in itertools.chain([stem], numbered) if _is_made(folder))
+    with _writing(RUNS):
+        return make_run_folder(RUNS, name, now)
 
 
-def _is_made(folder: Path) -> bool:
-    """Make a folder and return whether it is new; another run that begins now may have made it first."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        return False
-    return True
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run's folder for this process, without what a killed execution of the run has left.
+
+    Raises ``DataError`` if another process executes the run.
+    """
+    with ExitStack() as stack:
+        with _writing(folder):  # and not during the run, whose errors are others
+            (folder / STATE).mkdir(mode=0o700, exist_ok=True)
+            try:
+                stack.enter_context(locked(folder / STATE / _LOCK_FILE, wait=False))
+            except BlockingIOError as error:
+                raise DataError(f"the run in {folder} is still going on, expected one that was stopped.") from error
+        end_processes(folder.absolute())
+        shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
+        yield
 
 
-def settle(folder: Path, results: Path, content: dict[str, Any], reason: str | None) -> None:
+def settle(folder: Path, results: Path, content: Mapping[str, Any], reason: str | None) -> None:
     """Leave in ``folder`` what an ended run has produced, and nothing else.
 
     Args:
@@ -79,11 +85,22 @@ def settle(folder: Path, results: Path, content: dict[str, Any], reason: str | N
     left = folder / results
     with _writing(folder):
         for name in filter(lambda name: (left / name).exists(), KEPT):
-            (left / name).rename(folder / name)
+            _move(left / name, folder / name)
         shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
-    write_json(folder / RUN_FILE, content)
+        if reason is None or not can_resume(folder):
+            shutil.rmtree(folder / STATE, ignore_errors=True)
+    write_json(folder / RUN_FILE, dict(content))
     if reason is not None and (folder / RESULTS_FILE).exists():
         _mark_stopped(folder / RESULTS_FILE, reason)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a file, replacing the target, or the content of a folder into the target."""
+    if not (source.is_dir() and target.is_dir()):
+        source.rename(target)
+        return
+    for path in source.iterdir():
+        _move(path, target / path.name)
 
 
 def _mark_stopped(file: Path, reason: str) -> None:

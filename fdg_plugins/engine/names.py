@@ -8,3 +8,4 @@ class EngineName(StrEnum):
     """What executes a run; each has an entry in :data:`fdg_plugins.engine.engines.ENGINES`."""
 
     SIMULATOR = "simulator"
+    PROCESS = "process"

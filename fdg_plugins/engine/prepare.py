@@ -4,13 +4,14 @@
 import tempfile
 from pathlib import Path
 
-from fdg_plugins.engine.engine import Launch
+from fdg_plugins.engine.engine import Engine, Launch
 from fdg_plugins.engine.sources import JobSource
 from fdg_plugins.engine.threads import sites_at_once
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.sweep.machine import Machine, available_cores, run_environment
 from fdg_plugins.sweep.prepare import look_at_data
 from fdg_plugins.sweep.request import DataFound
+from fdg_plugins.tasks import TASKS
 
 _UNSEEN = DataFound(stand_in=False, images={})
 
@@ -22,19 +23,25 @@ def check_run(source: JobSource) -> DataFound:
     every foreseeable failure of the run.
     """
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
-        source.write_job(_UNSEEN, Path(folder))
+        protocol = source.write_job(_UNSEEN, Path(folder)).protocol
+    TASKS.get(protocol.task).check_packages()
     return look_at_data(source.run.dataset, source.environment)
 
 
-def make_launch(source: JobSource, data: DataFound, folder: Path, threads: int | None) -> tuple[Launch, Protocol]:
-    """Write the job to the run's ``folder``; return what an engine is to execute, and the protocol of the run.
+def make_launch(
+    engine: Engine, source: JobSource, data: DataFound, folder: Path, threads: int | None
+) -> tuple[Launch, Protocol]:
+    """Write the job to the run's ``folder``; return what ``engine`` is to execute, and the protocol of the run.
 
-    ``threads`` is the number of sites that compute at a time; by default (None) as many as ``fdg doctor`` advises on a
-    machine with enough memory. The cores are divided between them, unless the user has set ``FDG_THREADS``.
+    ``threads`` is the number of sites that compute at a time; by default (None) as many as the engine has processes, or
+    as ``fdg doctor`` advises on a machine with enough memory. The cores are divided between them, unless the user has
+    set ``FDG_THREADS``.
     """
     folder = folder.absolute()
     written = source.write_job(data, folder)
     sites, cores = written.processes, available_cores()
+    if engine.processes is not None and threads is None:
+        sites = engine.processes
     machine = Machine(cores, (None,), threads or sites_at_once(sites, cores, fitting=sites))
     environment = run_environment(source.environment, folder, machine.arithmetic_threads(sites), None)
     return Launch(source.run, folder, machine.threads_of(sites), environment), written.protocol

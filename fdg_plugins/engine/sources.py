@@ -16,6 +16,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.plugins.files import load_files
+from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
 from fdg_plugins.sweep.jobs import FederatedRuns, protocol_of
@@ -38,7 +39,7 @@ class Asked:
     """The request of one call: a method or a job folder, and what is to differ from it; None: nothing."""
 
     what: str
-    dataset: str | None = None
+    dataset: DatasetRef | None = None
     target: str | None = None
     seed: int | None = None
     protocol: str | None = None
@@ -101,6 +102,10 @@ class FolderJob(JobSource):
     def __init__(self, asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> None:
         self._folder = Path(asked.what)
         self._sites = _sites(self._folder)
+        if isinstance(asked.dataset, OwnDataset):
+            raise SettingsError(
+                f"job {self._folder} is for the sites of its own data set, expected a method by name with own data."
+            )
         self.environment = {**environment, **shell}
         self._arguments, self._aggregator = _arguments_and_aggregator(self._folder, self.environment)
         settings = self._settings(asked)
@@ -113,12 +118,16 @@ class FolderJob(JobSource):
 
     def write_job(self, data: DataFound, working: Path) -> Written:
         """Copy the job, with what it brings in ``custom/``."""
-        protocol = self._protocol(stand_in=data.stand_in)
+        described = self.described(data)
         try:
             shutil.copytree(self._folder, working / JOB, ignore=shutil.ignore_patterns("__pycache__"))
         except (OSError, shutil.Error) as error:
             raise DataError(f"job {self._folder} cannot be copied to {working / JOB}: {error}.") from error
-        return Written(protocol, processes=len(self._sites))
+        return described
+
+    def described(self, data: DataFound) -> Written:
+        """Return the protocol of the job on ``data``, and its number of sites."""
+        return Written(self._protocol(stand_in=data.stand_in), processes=len(self._sites))
 
     def _settings(self, asked: Asked) -> dict[str, Any]:
         """Return all settings that are given for the job, those of a named protocol that it has included."""
@@ -132,7 +141,7 @@ class FolderJob(JobSource):
         return protocol_of(self._arguments, self._aggregator, self.environment, stand_in)
 
 
-def _protocol_settings(protocol: str, dataset: str, known: Collection[str]) -> dict[str, Any]:
+def _protocol_settings(protocol: str, dataset: DatasetRef, known: Collection[str]) -> dict[str, Any]:
     """Return the settings of a named protocol that are ``known`` to a method."""
     return {name: value for name, value in protocol_settings(protocol, dataset).items() if name in known}
 
@@ -171,9 +180,9 @@ def _method(text: str) -> str:
     return parse_method(text).name
 
 
-def _name(what: str, dataset: str, target: str, seed: int) -> str:
+def _name(what: str, dataset: DatasetRef, target: str, seed: int) -> str:
     """Return the name of a run, safe for a file."""
-    return _UNSAFE.sub("_", run_name(f"{what}-{dataset}", target, seed, {}))
+    return _UNSAFE.sub("_", run_name(f"{what}-{dataset}", dataset_spec(dataset).site_of(target), seed, {}))
 
 
 def _sites(job: Path) -> list[str]:

@@ -5,11 +5,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.flare.local_apps import ALL, META, SERVER, apps_of, check_is_job
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import shorten
 
-META = "meta.json"
 SERVER_CONFIG = "config/config_fed_server.json"
 CONTROLLERS = (
     "fdg_plugins.controllers.FederationController",
@@ -41,19 +40,9 @@ def sites_of(job: Path) -> list[str]:
 
     Raises ``DataError`` if the folder is no job.
     """
-    lists = [sites for sites in _apps_of(job).values() if isinstance(sites, list)]
-    return sorted({site for site in chain(*lists) if isinstance(site, str)} - {"server", "@ALL"})
-
-
-def _apps_of(job: Path) -> dict[str, Any]:
-    """Return the apps in a job's meta, each with its sites."""
-    if not (job / META).is_file():
-        raise DataError(f"folder {job} is no job: it has no {META}.")
-    meta = read_json(job / META)
-    apps = meta.get("deploy_map") if isinstance(meta, dict) else None
-    if not isinstance(apps, dict):
-        raise DataError(f"job {job}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
-    return apps
+    check_is_job(job)
+    lists = [sites for sites in apps_of(job, read_json(job / META)).values() if isinstance(sites, list)]
+    return sorted({site for site in chain(*lists) if isinstance(site, str)} - {SERVER, ALL})
 
 
 def _workflows(config: Any) -> list[dict[str, Any]]:

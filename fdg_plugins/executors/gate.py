@@ -32,7 +32,9 @@ from fdg_plugins.messages import (
     META_SITE_REPORT,
     REPORT_GAP,
     REPORT_LOCAL_MODEL,
+    REPORT_STATISTICS,
     REPORT_TRAINING_LOSS,
+    TASK_STATISTICS,
     TaskRequest,
 )
 from fdg_plugins.plugins.files import load_files
@@ -135,6 +137,10 @@ def _is_kept(dxo: DXO, order: SiteTask) -> bool:
     return dxo.data_kind == DataKind.WEIGHT_DIFF and _protocol(order).keep_local_models
 
 
+def _holds_statistics(dxo: DXO, order: SiteTask) -> bool:
+    return order.task == TASK_STATISTICS and bool(dxo.data)
+
+
 def _protocol(order: SiteTask) -> Protocol:
     return TaskRequest.model_validate(order.request).protocol
 
@@ -153,5 +159,6 @@ _REPORTS: tuple[tuple[str, Callable[[DXO, SiteTask], bool], Callable[[SiteTask],
     ("tensors of the method", _holds_tensors, lambda order: (_report_of(order),)),
     ("losses on the training split", _holds_losses, lambda order: (REPORT_TRAINING_LOSS, REPORT_GAP)),
     ("a generalization gap", _holds_gap, lambda order: (REPORT_GAP,)),
+    ("normalization statistics", _holds_statistics, lambda order: (REPORT_STATISTICS,)),
     ("a model that is kept among the results", _is_kept, lambda order: (REPORT_LOCAL_MODEL,)),
 )

@@ -20,6 +20,7 @@ from pathlib import Path
 from fdg_plugins.executors.dialogue import pack_order, read_answer
 from fdg_plugins.executors.frames import READ_SIZE, FrameError, FrameReader
 from fdg_plugins.executors.work import Say, SiteTask, TaskResult
+from fdg_plugins.executors.worker import SHARES
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import ShouldStop
 
@@ -32,12 +33,14 @@ LONGEST_LINE = 4096
 class TrainingProcess:
     """Runs a site's tasks in a child process, which starts with the first task and keeps its data open between tasks.
 
-    ``log`` receives each line that the child prints. The next task replaces a child that died or met an unexpected
+    ``log`` receives each line that the child prints. ``shares``: whether it works for many sites, which share what it
+    opens. The next task replaces a child that died or met an unexpected
     error (which may leave an accelerator unusable). The child ends when this process ends, however it ends.
     """
 
-    def __init__(self, log: Say) -> None:
+    def __init__(self, log: Say, *, shares: bool = False) -> None:
         self._log = log
+        self._shares = shares
         self._child: _Child | None = None
         self._working = threading.Lock()
 
@@ -54,7 +57,7 @@ class TrainingProcess:
         with self._working:
             self._end_if_dead()
             try:
-                self._child = child = self._child or _Child(folder, self._log)
+                self._child = child = self._child or _Child(folder, self._log, shares=self._shares)
             except OSError as error:
                 return _failed(f"the training process could not be started: {error.strerror}.")
             try:
@@ -98,7 +101,7 @@ class TrainingProcess:
 class _Child:
     """One training process from start to end, with its pipes."""
 
-    def __init__(self, folder: Path, log: Say) -> None:
+    def __init__(self, folder: Path, log: Say, *, shares: bool) -> None:
         self._reader = FrameReader()
         self._on_purpose = False
         self._over = False
@@ -106,6 +109,7 @@ class _Child:
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="fdg-training-process")
         self._answers, write_end = os.pipe()
         command = [sys.executable, "-P", "-u", "-m", WORKER, str(os.getpid()), str(write_end), str(folder)]
+        command += [SHARES] if shares else []
         try:
             self._process = self._starter.submit(_start, command, write_end).result()
         except BaseException:

@@ -21,6 +21,7 @@ from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
+    TASK_STATISTICS,
     TASK_TRAIN,
     CensusRequest,
     TaskRequest,
@@ -54,6 +55,8 @@ def make_answer(task_name: str, outcome: TaskResult, task: Shareable) -> Shareab
     value, tensors = outcome.value, outcome.tensors
     if task_name in (TASK_CENSUS, TASK_EVALUATE):
         return DXO(DataKind.METRICS, data=value).to_shareable()
+    if task_name == TASK_STATISTICS:
+        return DXO(DataKind.METRICS, data=tensors["statistics"]).to_shareable()
     if task_name == TASK_PROBE:
         return _labelled(DXO(DataKind.METRICS, data=value, meta={META_SITE_REPORT: tensors["report"]}), task)
     return _labelled(DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=_training_meta(outcome)), task)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's FLARE Executor: answers the tasks census, probe, train and evaluate, and never raises an exception."""
+"""A site's FLARE Executor: answers the server's tasks, from census to evaluate, and never raises an exception."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
+from fdg_plugins.flare.local_parties import shared_work
 from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.simulator import in_simulator
@@ -31,6 +32,7 @@ from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
+    TASK_STATISTICS,
     TASK_TRAIN,
     shorten,
 )
@@ -38,7 +40,7 @@ from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, rea
 from fdg_plugins.settings.site_config import SiteConfig, site_config_of
 from fdg_plugins.state.folders import mark_in_use, remove_state, state_folder
 
-TASKS = (TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
+TASKS = (TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 
 
 class SiteExecutor(Executor):
@@ -155,7 +157,7 @@ class SiteExecutor(Executor):
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
         mark_in_use(folder)
         isolate = not in_simulator(fl_ctx) if config.isolate is None else config.isolate
-        outcome = self._worker(order.site, isolate=isolate).do_work(
+        outcome = self._worker(order.site, shared_work(fl_ctx), isolate=isolate).do_work(
             order,
             config,
             folder,
@@ -174,10 +176,13 @@ class SiteExecutor(Executor):
         if order.is_last and outcome.kind != "aborted":
             self._finished = folder
 
-    def _worker(self, site: str, *, isolate: bool) -> SiteWork | TrainingProcess:
-        """Return the worker, created at the first task because the constructor must not start anything."""
+    def _worker(self, site: str, shared: SiteWork | None, *, isolate: bool) -> SiteWork | TrainingProcess:
+        """Return the worker, created at the first task because the constructor must not start anything.
+
+        ``shared`` is that of all sites in this process, if there are several.
+        """
         if not isolate:
-            self._work = self._work or SiteWork()
+            self._work = self._work or shared or SiteWork()
             return self._work
 
         def log(line: str) -> None:

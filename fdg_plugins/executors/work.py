@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from fdg_plugins.core.travel import ALL
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
+from fdg_plugins.messages import (
+    TASK_CENSUS,
+    TASK_EVALUATE,
+    TASK_PROBE,
+    TASK_STATISTICS,
+    TASK_TRAIN,
+    CensusRequest,
+    TaskRequest,
+)
 from fdg_plugins.plans.uses import names_in
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.privacy.reasons import texts_of
@@ -24,6 +31,8 @@ from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
 
 if TYPE_CHECKING:
+    from fdg_plugins.data import SharedDomains
+    from fdg_plugins.training.networks import SharedNetworks
     from fdg_plugins.training.session import SiteSession
 
 CENSUS_FILE = "fdg_census.json"
@@ -89,10 +98,16 @@ def failure_of(error: Exception, stand_in: bool | None = None) -> TaskResult:
 
 
 class SiteWork:
-    """Does a site's tasks in this process. Keeps the data open between tasks; holds no state that must persist."""
+    """Does tasks in this process, and keeps the data open between tasks. Holds no state that must persist.
 
-    def __init__(self) -> None:
-        self._session: SiteSession | None = None
+    ``shared``: for the tasks of many sites, what their sessions share; the data of all sites then stay open.
+    """
+
+    def __init__(self, shared: "SharedDomains | None" = None) -> None:
+        self._shared = shared
+        self._sessions: dict[str, SiteSession] = {}  # by site
+        self._session: SiteSession | None = None  # that of the current task
+        self._networks: SharedNetworks | None = None
 
     def do_work(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
@@ -135,8 +150,11 @@ class SiteWork:
         )
         counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
         say(_line(session, f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}"))
+        absent = [name for name, count in zip(reply.classes, reply.class_counts, strict=True) if not count]
+        if absent:
+            say(_line(session, f"domain {reply.domain} has no image of {len(absent)} classes: {', '.join(absent)}"))
         for skipped in session.data.skipped:
-            say(_line(session, f"skipped {skipped}, which is known to be mislabelled"))
+            say(_line(session, f"skipped {skipped}, which is known to be mislabelled or excluded by the site"))
         for damaged in session.data.left_out:
             say(_line(session, f"left out {damaged}, which cannot be read or is too large"))
         return reply.model_dump(mode="json")
@@ -166,14 +184,20 @@ class SiteWork:
         self, site: str, config: SiteConfig, protocol: Protocol, left_out: frozenset[str] = frozenset()
     ) -> "SiteSession":
         # Imported only by the process that does the work: FLARE's own process needs no data, models or methods.
+        from fdg_plugins.training.networks import SharedNetworks
         from fdg_plugins.training.session import SiteSession
 
-        opened = self._session
-        wanted = (site, config, protocol, left_out)
-        if opened is None or (opened.site, opened.config, opened.protocol, opened.left_out) != wanted:
+        opened = self._sessions.pop(site, None)
+        if opened is None or (opened.config, opened.protocol, opened.left_out) != (config, protocol, left_out):
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
-            self._session = opened = SiteSession(site, config, protocol, _cache_folder(), left_out)
+            self._session = opened
+            if self._shared is not None:
+                self._networks = self._networks or SharedNetworks()
+            opened = SiteSession(site, config, protocol, _cache_folder(), left_out, self._shared, self._networks)
+        if self._shared is None:
+            self._sessions.clear()
+        self._session = self._sessions[site] = opened
         return opened
 
     def _stand_in(self) -> bool | None:
@@ -183,6 +207,13 @@ class SiteWork:
 def _cache_folder() -> Path | None:
     cache = os.environ.get("FDG_CACHE", "").strip()
     return user_path(cache, os.environ) if cache else None
+
+
+def _statistics(
+    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
+) -> tuple[dict[str, Any], dict[str, Tensors]]:
+    found = session.statistics(order.state, should_stop, _personal(session, folder, order.round_number))
+    return {}, {"statistics": found}
 
 
 def _probe(
@@ -220,7 +251,7 @@ def _evaluate(
     return evaluation.model_dump(mode="python"), {}
 
 
-_WORK = {TASK_PROBE: _probe, TASK_TRAIN: _train, TASK_EVALUATE: _evaluate}
+_WORK = {TASK_STATISTICS: _statistics, TASK_PROBE: _probe, TASK_TRAIN: _train, TASK_EVALUATE: _evaluate}
 
 
 def admit_plugins(order: SiteTask, protocol: Protocol, config: SiteConfig) -> None:
@@ -232,8 +263,8 @@ def admit_plugins(order: SiteTask, protocol: Protocol, config: SiteConfig) -> No
 
 
 def _personal(session: "SiteSession", folder: Path, round_number: int) -> Tensors:
-    """Return the site's personal parameters from its last training before ``round_number``; empty if none exist."""
-    return {} if session.protocol.travels == ALL else read_memory(folder, round_number, PERSONAL)
+    """Return what the site has of its own from its last training before ``round_number``; empty if nothing."""
+    return read_memory(folder, round_number, PERSONAL) if session.protocol.keeps_personal else {}
 
 
 def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:
@@ -241,7 +272,7 @@ def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:
 
     ``held_out``: whether the protocol holds out the site's domain.
     """
-    trains = task in (TASK_PROBE, TASK_TRAIN)
+    trains = task in (TASK_STATISTICS, TASK_PROBE, TASK_TRAIN)
     if (what := _FORBIDDEN.get((config.role, trains, held_out))) is not None:
         raise SettingsError(f"the site accepts only the role {config.role!r} and {what}.", public=True)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training process: does orders one by one until its parent is gone. ``TrainingProcess`` starts it.
 
-``python -P -m fdg_plugins.executors.worker PARENT ANSWERS FOLDER``: orders arrive on standard input; outcomes and log
-lines leave through the file descriptor ``ANSWERS``; anything a library prints goes to the parent's log. ``FOLDER`` only
-shows which run the process belongs to.
+``python -P -m fdg_plugins.executors.worker PARENT ANSWERS FOLDER [shares]``: orders arrive on standard input; outcomes
+and log lines leave through the file descriptor ``ANSWERS``; anything a library prints goes to the parent's log.
+``FOLDER`` only shows which run the process belongs to.
 """
 
 import ctypes
@@ -19,11 +19,15 @@ from fdg_plugins.executors.frames import FrameReader, read_frame, write_frame
 from fdg_plugins.executors.work import SiteWork
 
 PR_SET_PDEATHSIG = 1
+SHARES = "shares"
 
 
-def serve(orders: int, answers: int) -> None:
-    """Do the orders that arrive on the file descriptor ``orders`` until it is closed; write to ``answers``."""
-    reader, work = FrameReader(), SiteWork()
+def serve(orders: int, answers: int, *, shares: bool = False) -> None:
+    """Do the orders that arrive on the file descriptor ``orders`` until it is closed; write to ``answers``.
+
+    ``shares``: whether they are those of many sites, which share what is opened.
+    """
+    reader, work = FrameReader(), _work_of_many() if shares else SiteWork()
 
     def say(line: str) -> None:
         write_frame(answers, pack_line(line))
@@ -33,6 +37,12 @@ def serve(orders: int, answers: int) -> None:
         # This process is never asked to stop. It is killed, which ends even a hanging kernel.
         outcome = work.do_work(order, config, folder, lambda: False, say)
         write_frame(answers, pack_outcome(outcome))
+
+
+def _work_of_many() -> SiteWork:
+    from fdg_plugins.data import SharedDomains  # what imports this module for its names needs no data
+
+    return SiteWork(SharedDomains())
 
 
 def end_with_parent(parent: int, orders: int) -> None:
@@ -55,7 +65,7 @@ def _end_when_hung_up(orders: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Take over the pipes and serve orders; ``arguments``: parent process id, answers descriptor, folder."""
+    """Take over the pipes and serve orders; ``arguments``: parent, answers, folder, maybe ``shares``."""
     parent, answers = int(arguments[0]), int(arguments[1])
     faulthandler.enable()
     orders = os.dup(0)
@@ -64,7 +74,7 @@ def main(arguments: list[str]) -> None:
     os.close(nothing)
     os.set_inheritable(answers, False)
     end_with_parent(parent, orders)
-    serve(orders, answers)
+    serve(orders, answers, shares=SHARES in arguments[3:])
 
 
 if __name__ == "__main__":

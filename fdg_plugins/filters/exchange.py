@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nvflare.apis.dxo import DataKind
+from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
 
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
@@ -51,7 +54,19 @@ class ExchangeSendFilter(Filter):
         return pack(message.main, tensors, current.round_number, shareable) if tensors else shareable
 
 
-class ExchangeReceiveFilter(Filter):
+class SiteExchangeFilter(Filter):
+    """Base of the filters at a site: teaches the process to send and receive tensors.
+
+    An executor of FLARE's own that exchanges arrays does not.
+    """
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Register the encoding of tensors when the job starts."""
+        if event_type == EventType.START_RUN:
+            fobs.register(TensorDecomposer)
+
+
+class ExchangeReceiveFilter(SiteExchangeFilter):
     """At a site, on the data of ``train``: extracts the tensors for the executor."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -62,7 +77,7 @@ class ExchangeReceiveFilter(Filter):
         return with_meta(message.main, {META_RECEIVED: message.tensors or {}}).update_shareable(shareable)
 
 
-class ExchangeReportFilter(Filter):
+class ExchangeReportFilter(SiteExchangeFilter):
     """At a site, on the results of ``probe`` and ``train``: attaches the method's report to the result."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:

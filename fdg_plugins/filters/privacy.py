@@ -31,8 +31,9 @@ from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 class DifferentialPrivacyFilter(Filter):
     """At a site, on its results: releases an update only if clipped, with noise, and within the site's budget.
 
-    Use it as a filter of the job for the tasks ``train``, ``probe`` and ``evaluate``, or of a scope in the site's own
-    privacy policy, where no job can omit it. Only updates, errors and the census pass; any other answer is refused.
+    Use it as a filter of the job for the tasks ``train``, ``statistics``, ``probe`` and ``evaluate``, or of a scope in
+    the site's own privacy policy, where no job can omit it. Only updates, errors and the census pass; any other answer
+    is refused.
 
     Args:
         clip_norm: C > 0, maximum L2 norm of the whole update, in the update's units.

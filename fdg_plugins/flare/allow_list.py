@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.flare.components import class_paths, components
+from fdg_plugins.flare.components import SITE, class_paths, components
 from fdg_plugins.messages import shorten
 from fdg_plugins.storage import read_json
 
@@ -21,6 +21,9 @@ CLASS_ALLOW_LIST = "class_allow_list"
 ALLOW_ALL = "*"
 RESOURCES = "resources.json"
 SIDE_DOORS = "nvflare.app_common.ccwf."
+STREAMING = "allow_log_streaming"
+LOG_STREAMER = "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"
+_ADDS_STREAMER = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
 
 
 class Group(NamedTuple):
@@ -93,9 +96,24 @@ def entries_in_force(resources: Mapping[str, Any], owner: object) -> list[str]:
     return entries
 
 
-def other_entries(entries: Sequence[str], end: str) -> list[str]:
-    """Return the entries that no job of this package needs at ``end``."""
-    needed = set(class_paths(end))
+def streams_logs(resources: Mapping[str, Any], end: str) -> bool:
+    """Return whether FLARE sends the logs of the site with these resources to the server, as it does by default.
+
+    It then adds its :data:`LOG_STREAMER` to the config of every job, which fails where the list lacks that class.
+    """
+    declared = resources.get("components")
+    paths = [each.get("path") for each in declared if isinstance(each, dict)] if isinstance(declared, list) else []
+    return end == SITE and resources.get(STREAMING) is not False and _ADDS_STREAMER in paths
+
+
+def needed_entries(end: str, resources: Mapping[str, Any], methods: Iterable[str] = ()) -> list[str]:
+    """Return the entries that jobs of ``methods`` (empty: all) need at ``end``, where these are its resources."""
+    return [*class_paths(end, methods), *([LOG_STREAMER] if streams_logs(resources, end) else [])]
+
+
+def other_entries(entries: Sequence[str], end: str, resources: Mapping[str, Any]) -> list[str]:
+    """Return the entries that no job of this package needs at ``end``, where the participant has these resources."""
+    needed = set(needed_entries(end, resources))
     return [entry for entry in entries if entry not in needed]
 
 
@@ -131,7 +149,7 @@ def count_other_components(workspace: Path, end: str) -> int | None:
         resources = read_json(resources_file(local))
         if not isinstance(resources, dict):
             return None
-        return len(other_entries(entries_in_force(resources, local), end))
+        return len(other_entries(entries_in_force(resources, local), end, resources))
     except FDGError:
         return None
 

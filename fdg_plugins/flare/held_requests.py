@@ -87,6 +87,10 @@ class HeldRequests:
             self._offers += 1
             self._change.notify_all()
 
+    def wait(self, seconds: float) -> None:
+        """Let the workflow wait for answers, which come from other processes."""
+        time.sleep(seconds)
+
     def withdraw(self) -> None:
         """Signal that no tasks remain."""
         with self._change:

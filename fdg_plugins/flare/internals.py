@@ -44,8 +44,11 @@ REJOIN = "rejoining a running job"
 WELCOME = "welcoming a returned site"
 SIMULATOR = "recognising the simulator"
 STATS = "answering `nvflare job stats`"
+TENSORBOARD = "naming a run in TensorBoard"
 PERSON = "reading a person's startup kit"
+PROVISIONING = "provisioning a federation on one machine"
 RECIPE = "a recipe"
+ONE_PROCESS = "the one-process engine"
 
 _BASE = "nvflare.app_common.workflows.base_model_controller"
 _COMMUNICATOR = "nvflare.apis.impl.wf_comm_server"
@@ -55,6 +58,8 @@ _CLIENT_RUNNER = "nvflare.private.fed.client.client_runner"
 _SERVER_RUNNER = f"{_SERVER}.server_runner"
 _PRIVACY = "nvflare.private.privacy_manager"
 _OFFLOAD = "nvflare.app_common.utils.tensor_disk_offload_context"
+_TRACKING = "nvflare.app_opt.tracking"
+_LIGHTER = "nvflare.lighter"
 _ASSIGNMENT = "nvflare.private.fed.client.client_engine_executor_spec"
 
 INTERNALS = (
@@ -126,7 +131,55 @@ INTERNALS = (
     Internal(STATS, "nvflare.widgets.info_collector", "InfoCollector.CTX_KEY_STATS_COLLECTOR"),
     Internal(STATS, "nvflare.widgets.info_collector", "InfoCollector.EVENT_TYPE_GET_STATS"),
     Internal(STATS, "nvflare.widgets.info_collector", "GroupInfoCollector.add_info", ("group_name", "info")),
+    Internal(TENSORBOARD, f"{_SERVER}.run_manager", "RunManager.components"),
+    Internal(TENSORBOARD, f"{_TRACKING}.tb.tb_receiver", "TBAnalyticsReceiver.root_log_dir"),
+    Internal(TENSORBOARD, f"{_TRACKING}.tb.tb_receiver", "TBAnalyticsReceiver.writers_table"),
+    Internal(
+        TENSORBOARD, f"{_TRACKING}.tb.tb_event_writer", "TensorBoardEventWriter._add_summary", ("writer", "summary")
+    ),
     Internal(PERSON, "nvflare.tool.kit.kit_config", "resolve_admin_user_and_dir_from_startup_kit"),
+    Internal(PROVISIONING, f"{_LIGHTER}.constants", "CtxKey.BUILD_ERROR"),
+    Internal(PROVISIONING, f"{_LIGHTER}.constants", "CtxKey.CURRENT_PROD_DIR"),
+    Internal(PROVISIONING, f"{_LIGHTER}.prov_utils", "prepare_builders", ("project_dict",)),
+    Internal(PROVISIONING, f"{_LIGHTER}.provision", "prepare_project", ("project_dict",)),
+    Internal(PROVISIONING, f"{_LIGHTER}.provisioner", "Provisioner", ("root_dir", "builders")),
+    Internal(PROVISIONING, f"{_LIGHTER}.provisioner", "Provisioner.provision", ("project", "logger")),
+    Internal(
+        ONE_PROCESS,
+        f"{_SERVER}.server_json_config",
+        "ServerJsonConfigurator",
+        ("workspace_obj", "config_file_name", "args", "app_root", "kv_list"),
+    ),
+    Internal(
+        ONE_PROCESS,
+        "nvflare.private.fed.client.client_json_config",
+        "ClientJsonConfigurator",
+        ("workspace_obj", "config_file_name", "args", "app_root", "kv_list"),
+    ),
+    Internal(ONE_PROCESS, "nvflare.private.json_configer", "JsonConfigurator.set_component_build_authorizer"),
+    Internal(
+        ONE_PROCESS,
+        "nvflare.private.fed.utils.fed_utils",
+        "authorize_build_component",
+        ("config_dict", "config_ctx", "node", "fl_ctx", "event_handlers"),
+    ),
+    Internal(ONE_PROCESS, _SERVER_RUNNER, "ServerRunner", ("config", "job_id", "engine")),
+    Internal(ONE_PROCESS, _SERVER_RUNNER, "ServerRunner.run"),
+    Internal(ONE_PROCESS, _SERVER_RUNNER, "ServerRunner.abort_signal"),
+    Internal(ONE_PROCESS, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
+    Internal(
+        ONE_PROCESS,
+        _SERVER_RUNNER,
+        "ServerRunner.process_submission",
+        ("client", "task_name", "task_id", "result", "fl_ctx"),
+    ),
+    Internal(ONE_PROCESS, _CLIENT_RUNNER, "ClientRunner", ("config", "client_config", "job_id", "engine")),
+    Internal(ONE_PROCESS, _CLIENT_RUNNER, "ClientRunner.fetch_and_run_one_task", ("fl_ctx",)),
+    Internal(ONE_PROCESS, _CLIENT_RUNNER, "ClientRunner.end_run_events_sequence"),
+    Internal(ONE_PROCESS, _CLIENT_RUNNER, "ClientRunner.run_abort_signal"),
+    Internal(ONE_PROCESS, _ASSIGNMENT, "TaskAssignment", ("name", "task_id", "data")),
+    Internal(ONE_PROCESS, _COMMUNICATOR, "WFCommServer._task_check_period"),
+    Internal(ONE_PROCESS, _COMMUNICATOR, "WFCommServer.check_tasks"),
     Internal(RECIPE, "nvflare.job_config.api", "FedJob._deploy_map"),
     Internal(RECIPE, "nvflare.recipe.spec", "Recipe._job"),
 )

@@ -13,10 +13,12 @@ from fdg_plugins.flare.allow_list import (
     RESOURCES,
     entries_in_force,
     is_too_wide,
+    needed_entries,
     other_entries,
     resources_file,
+    streams_logs,
 )
-from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.internals import PERSON, fetch
 from fdg_plugins.messages import shorten
 from fdg_plugins.storage import read_json, write_json
@@ -38,6 +40,7 @@ class Merge(NamedTuple):
     ``entries``: the whole list. ``added`` and ``removed``: the difference from the kit's current list. ``others``: the
     operator's own entries, which are neither this package's nor FLARE's defaults. ``defaults``: FLARE's defaults in the
     list that no job of this package needs. ``too_wide``: entries that allow more than the class they name.
+    ``streams``: FLARE sends the site's logs to the server, and its class for that is in the list.
     """
 
     kit: Kit
@@ -47,6 +50,7 @@ class Merge(NamedTuple):
     others: list[str]
     defaults: list[str]
     too_wide: list[str]
+    streams: bool
 
     @property
     def changes(self) -> bool:
@@ -89,6 +93,20 @@ def _read_resources(source: Path) -> dict[str, Any]:
     return resources
 
 
+def site_of_kit(folder: Path) -> str:
+    """Return the name of the site whose startup kit is in ``folder``, by which FLARE knows it.
+
+    Raises ``SettingsError`` if the kit does not name it.
+    """
+    path = folder / "startup" / "fed_client.json"
+    content = read_json(path)
+    client = content.get("client") if isinstance(content, dict) else None
+    site = client.get("fqsn") if isinstance(client, dict) else None
+    if not isinstance(site, str) or not site:
+        raise SettingsError(f"file {path}: fqsn of the client is {shorten(site)}, expected the name of the site.")
+    return site
+
+
 def person_of_kit(folder: Path) -> tuple[str, str]:
     """Return the user name of the personal kit in ``folder``, and the folder from which FLARE's sessions start.
 
@@ -105,8 +123,8 @@ def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaul
     ``SettingsError`` for an unknown method or an invalid current list.
     """
     present = entries_in_force(kit.resources, f"kit {kit.target.parent.parent}")
-    defaults = set(other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end))
-    wanted = class_paths(kit.end, methods)
+    defaults = set(other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end, kit.resources))
+    wanted = needed_entries(kit.end, kit.resources, methods)
     kept = [*present, *DEFAULT_CLASS_ALLOW_LIST] if keep_flare_defaults else _without(defaults, present)
     entries = list(dict.fromkeys([*kept, *wanted]))
     return Merge(
@@ -114,9 +132,10 @@ def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaul
         entries=entries,
         added=_without(present, entries),
         removed=_without(entries, present),
-        others=_without(defaults, other_entries(entries, kit.end)),
+        others=_without(defaults, other_entries(entries, kit.end, kit.resources)),
         defaults=[entry for entry in entries if entry in defaults],
         too_wide=[entry for entry in entries if is_too_wide(entry)],
+        streams=streams_logs(kit.resources, kit.end),
     )
 
 

@@ -10,6 +10,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.flare.held_requests import HeldRequests
+from fdg_plugins.flare.local_tasks import LocalTasks
 
 
 class Workflow(ModelController):
@@ -24,7 +25,7 @@ class Workflow(ModelController):
         # the round continues; the subclass decides how many usable answers it needs.
         super().__init__(persistor_id="", ignore_result_error=True)
         self.poll = poll
-        self.requests = HeldRequests()
+        self.requests: HeldRequests | LocalTasks = HeldRequests()
 
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor poll as often as this workflow, and report late sites."""
@@ -45,8 +46,12 @@ class Workflow(ModelController):
         communicator.process_task_check = check
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run the workflow; meanwhile, hold back sites' requests for tasks until tasks exist."""
+        """Run the workflow; meanwhile, hold back sites' requests for tasks until tasks exist.
+
+        In one process there are no requests to hold back: the engine then has something else in their place.
+        """
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
+        self.requests = getattr(fl_ctx.get_engine(), "local_tasks", None) or self.requests
         if runner is not None and (problem := self.requests.begin(runner)):
             self.warning(problem)
         try:

@@ -7,9 +7,12 @@ server's step. If a site's data may be corrupted, consider ARFL, which does the 
 Participation: every known site has a weight, and a round uses its sites' weights rescaled to one. An absent site keeps
 its weight, and a new one starts at the mean. Round 0 has no gaps and uniform weights.
 
-Buffers: averaged with the adjusted weights.
+Buffers: averaged with the adjusted weights, but for BatchNorm's statistics, which are measured anew by default
+(``batch_norm`` reestimate). A gap compares two models by their losses. Statistics that have not kept pace with the
+parameters, after few steps from scratch above all, change a loss by far more than the models differ.
 
-Cost: one number per site and round, and an evaluation that sites do anyway.
+Cost: one number per site and round, and an evaluation that sites do anyway. With BatchNorm, two more passes over the
+training images, without gradients: one for the global model, in a task of its own, one for the site's own model.
 
 Equation: ``a'_u = max(0, a_u + (1 - r/R) d (gap_u - mean) / max_v (gap_v - mean))``, then ``a = a' / sum a'``. A site
 sends its gap, one number; the server keeps a ``[N]``. The site keeps the loss of its own last model for the next gap.
@@ -57,8 +60,11 @@ METHOD = Method(
     acts=("weighting",),
     aggregator="fdg_plugins.aggregators.fedga:FedGAAggregator",
     weighting="fdg_plugins.aggregators.weightings:FedDGGAWeighting",
-    protocol=("gap_split",),
-    defaults=(Default(weighting={"step_size": 0.05}, source="FedDG-GA, the paper's step"),),
+    protocol=("gap_split", "batch_norm"),
+    defaults=(
+        Default(weighting={"step_size": 0.05}, source="FedDG-GA, the paper's step"),
+        Default(protocol={"batch_norm": "reestimate"}, source="ours: the gap compares models, not statistics"),
+    ),
     in_composition="Its weights a are the p of the direction: of FedAvg's mean, of FedOMG's Eq. 15 and 16.",
     letters=(
         "a weights of all known sites, from 1/N each; θ global model of round r; θᵤ site u's own "
@@ -101,6 +107,12 @@ METHOD = Method(
             remark="split on which the losses of the gap are measured",
         ),
         SettingSource(
+            name="batch_norm",
+            paper="not said",
+            code="average",
+            remark="statistics with which both models of the gap are judged",
+        ),
+        SettingSource(
             name="metric",
             paper="loss",
             code="accuracy, with the sign turned",
@@ -115,7 +127,7 @@ METHOD = Method(
             "An absent site keeps its weight, a new one starts at the mean; a round takes its sites' "
             "share, rescaled to one."
         ),
-        "step_size 0 is FedAvg with uniform weights, bit for bit.",
+        "step_size 0 is FedAvg with uniform weights under the same batch_norm, bit for bit.",
     ),
     differences=Differences(
         rows=(
@@ -131,6 +143,12 @@ METHOD = Method(
                 paper="largest deviation from the mean",
                 code="largest absolute gap, no mean",
                 ours="max, or max_abs",
+            ),
+            Difference(
+                point="BatchNorm's statistics in the gap",
+                paper="not said",
+                code="averaged; each site's own as training left them",
+                ours="measured anew for both models, or batch_norm average",
             ),
             Difference(point="extra factor", paper="–", code="1/3", ours="– (a third of step_size gives it)"),
             Difference(
@@ -150,6 +168,13 @@ METHOD = Method(
             shape="6 numbers",
             when="only with gap_split train",
             reveals="how well either model does on the site's data",
+        ),
+        Leaving(
+            what="sums, sums of squares and counts of the inputs of each BatchNorm layer over the training images",
+            shape="2 numbers per channel, 1 per layer",
+            when="only with batch_norm reestimate and a network with BatchNorm: every round, once after the last",
+            reveals="means and variances of features over all training images",
+            report="normalization_statistics",
         ),
     ),
 )

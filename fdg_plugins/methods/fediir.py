@@ -8,9 +8,12 @@ trip and uses gradients one round late.
 Participation: the mean is over the sites that reported, each with the same weight. An absent site counts only through
 the moving average; a new one needs no history. Without usable gradients, a round keeps the previous mean.
 
-Buffers: BatchNorm's are averaged as under FedAvg, or stay frozen at their initial values (``frozen_batchnorm``).
+Buffers: on photographs, BatchNorm's statistics stay those of the initial model, in training too (``batch_norm``
+frozen, as in the released code), so probe and penalty are both in evaluation mode and see the same network. Elsewhere
+they are measured anew before each round (``batch_norm`` reestimate), and the two see nearly the same.
 
-Cost: second derivatives of the classifier only, none of the extractor.
+Cost: second derivatives of the classifier only, none of the extractor. With BatchNorm and reestimate, two more passes
+over the training images, without gradients: one in a task of its own before the probe, one after training.
 
 Equation: a site minimises ``R_u(batch) + gamma/2 |grad_omega R_u(batch) - g|^2``, and the server learns
 ``g <- v g + (1 - v) mean_u grad_omega R_u``. Gradients have the classifier's shapes, of a linear one ``[Y, D]`` and
@@ -20,11 +23,12 @@ Settings: g starts at zero and reaches the share ``1 - v^r`` of a constant mean.
 so in a short run the penalty mainly shortens the gradients; a smaller ``ema`` avoids that. The length of a gradient
 grows with that of the features: ``strength`` belongs to a network, and the paper has one for each data set.
 
-What to watch: ``frozen_batchnorm`` needs statistics worth keeping, those of a pretrained network; from scratch they are
-mean zero and variance one for the whole run. A batch's gradient is noisy: small batches are penalised for their
-sampling as well.
+What to watch: frozen statistics are meant for pretrained networks. From scratch they are mean zero and variance one,
+so BatchNorm does not normalise; short trainings were stable but can be slower, and reestimate is the alternative.
+Holding statistics that were measured anew (reestimate with ``frozen_batchnorm``) diverged from scratch. The page has
+figures. A batch's gradient is noisy: small batches are penalised for their sampling as well.
 
-Paper or code: the paper's factor and its mean over sites are the defaults; ``variant`` and ``frozen_batchnorm`` give
+Paper or code: the paper's factor and its mean over sites are the defaults; ``variant`` and ``batch_norm`` frozen give
 the code's penalty, though not its mean over batches.
 
 Together: any weighting and direction; g counts sites equally. The whole head must travel. Differential privacy refuses
@@ -57,11 +61,15 @@ METHOD = Method(
     ),
     acts=("objective",),
     objective="fdg_plugins.objectives.fediir:FedIIRObjective",
+    protocol=("batch_norm",),
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedIIR, Algorithm 1: every site the same"),
         Default(
             objective={"strength": 0.01, "ema": 0.95, "probe": "extra_task"}, source="FedIIR, Table 3, RotatedMNIST"
         ),
+        Default(protocol={"batch_norm": "reestimate"}, source="ours: the probe sees the network that is trained"),
+        Default(on="photographs", protocol={"batch_norm": "frozen"}, source="FedIIR's code"),
+        Default(on="segmentation", protocol={"batch_norm": "reestimate"}, source="ours: from scratch"),
         Default(on="photographs", objective={"strength": 0.001}, source="FedIIR, Table 3, PACS"),
         Default(on="vlcs", objective={"strength": 0.005}, source="FedIIR, Table 3"),
         Default(on="officehome", objective={"strength": 0.0005}, source="FedIIR, Table 3"),
@@ -93,13 +101,22 @@ METHOD = Method(
             name="strength",
             symbol="γ",
             paper="Table 3: 1e-2 RotatedMNIST, 5e-3 VLCS, 1e-3 PACS, 5e-4 OfficeHome; FedOMG's Table 4: 1e-4",
-            remark="0 is FedAvg, bit for bit",
+            remark="0 is FedAvg under the same batch_norm, bit for bit",
         ),
         SettingSource(
             name="ema", symbol="v", paper="0.95 (Table 3)", remark="share of the earlier mean gradient; 0 has no memory"
         ),
         SettingSource(
-            name="frozen_batchnorm", paper="not said", code="true: BatchNorm trains in evaluation mode for ever"
+            name="frozen_batchnorm",
+            paper="not said",
+            code="true: BatchNorm trains in evaluation mode for ever",
+            remark="BatchNorm keeps the statistics received and normalises by them in training",
+        ),
+        SettingSource(
+            name="batch_norm",
+            paper="not said",
+            code="frozen: statistics never change",
+            remark="whose statistics probe and penalty see",
         ),
         SettingSource(
             name="probe",
@@ -111,8 +128,8 @@ METHOD = Method(
     ),
     exact=(
         (
-            "With strength 0, or before the first gradient, training is FedAvg's, bit for bit (with "
-            "frozen_batchnorm false)."
+            "With strength 0, or before the first gradient, training is FedAvg's, bit for bit (under the "
+            "same batch_norm, with frozen_batchnorm false)."
         ),
         "One site with ema 0 has no penalty at its first full-batch step in evaluation mode.",
         "Starting from zero, g is short of a constant mean by the factor 1 − vʳ after r rounds.",
@@ -132,7 +149,7 @@ METHOD = Method(
                 point="BatchNorm in training",
                 paper="not said",
                 code="evaluation mode for ever",
-                ours="training mode, or frozen_batchnorm",
+                ours="as the code on photographs (batch_norm frozen); elsewhere training mode",
             ),
             Difference(
                 point="optimiser",
@@ -160,6 +177,13 @@ METHOD = Method(
             shape="the classifier",
             reveals="mixed features of the samples, shares of the classes",
             report="classifier_gradient",
+        ),
+        Leaving(
+            what="sums, sums of squares and counts of the inputs of each BatchNorm layer over the training images",
+            shape="2 numbers per channel, 1 per layer",
+            when="only with batch_norm reestimate and a network with BatchNorm: every round, once after the last",
+            reveals="means and variances of features over all training images",
+            report="normalization_statistics",
         ),
     ),
 )

@@ -20,6 +20,11 @@ Settings: the direction is at most ``1 + kappa`` times as long as the mean updat
 whether the model keeps pace with its sites: 0.05 covers about a twentieth of the way per round. BatchNorm's statistics
 go the whole way at once, and at a small ``server_lr`` are ahead of the parameters.
 
+Edges: a site whose update is below ``idle_below`` of the longest is not matched, because an update of almost no length
+would otherwise set the whole matched direction; the record names it (``idle``). Where the updates can be averaged to
+zero, no direction agrees with all of them: the step is the mean update, or the closest one that opposes no site
+(``cancelled``). ``damping`` makes the direction continuous between these cases.
+
 What to watch: gamma favours the updates that the mean serves worst. Such a site may hold the domain that matters, or be
 wrong; ``outlier_ratio`` and ``clip_to_median`` limit the latter. The record has gamma, the duality gap and the cosines
 of all updates with mean and direction: compare the smallest of each.
@@ -102,6 +107,24 @@ METHOD = Method(
             remark="true divides as the authors' code does",
         ),
         SettingSource(
+            name="damping",
+            paper="none",
+            code="1e-4 under each root, after dividing by the mean length",
+            remark="relative to the squared mean length of the updates; 0 as printed, released as in the code",
+        ),
+        SettingSource(
+            name="idle_below",
+            paper="none",
+            code="none",
+            remark="updates below this times the longest are not matched; 0 matches every update, as printed",
+        ),
+        SettingSource(
+            name="cancelled",
+            paper="the mean update",
+            code="the mean update",
+            remark="if the matched updates cancel: mean, or least_conflict, the closest direction that opposes no site",
+        ),
+        SettingSource(
             name="weighting",
             symbol="p",
             paper="uniform in Algorithm 1, sample counts in section 4.2",
@@ -114,8 +137,8 @@ METHOD = Method(
         "One site gives (1 + κ) g, and so do equal updates.",
         "If the matched updates cancel (Γ*g = 0), or g_FL = 0, the direction is g_FL.",
         (
-            "A site with a zero update is legal; nearly equal updates make the Gram matrix singular, "
-            "which the solver takes."
+            "A site with a zero update, or one below idle_below, is not matched and keeps its part of g_FL; nearly "
+            "equal updates make the Gram matrix singular, which the solver takes."
         ),
         "Scaling all updates by s > 0 scales d by s; permuting the sites permutes γ and leaves d.",
     ),
@@ -132,6 +155,18 @@ METHOD = Method(
                 paper="–",
                 code="21 steps of SGD on a softmax",
                 ours="to optimality, with the duality gap as certificate",
+            ),
+            Difference(
+                point="roots of Eq. 15 and 16",
+                paper="as printed",
+                code="1e-4 added",
+                ours="as printed; the other with damping released",
+            ),
+            Difference(
+                point="sites whose update is almost zero",
+                paper="not mentioned",
+                code="matched",
+                ours="not matched; idle_below 0 matches them",
             ),
             Difference(
                 point="scale of d", paper="Eq. 16", code="divided by 1 + κ²", ours="Eq. 16; the other with rescale"

@@ -3,7 +3,7 @@
 
     >>> from fdg_plugins.models import build_model, model_names, parameter_kinds
     >>> model_names()  # doctest: +ELLIPSIS
-    ('convnet', 'groupnorm_convnet', 'monai_basic_unet', ..., 'monai_unet', 'resnet18', 'resnet50')
+    ('convnet', 'convnext_tiny', 'efficientnet_b0', 'groupnorm_convnet', ..., 'resnet50', 'vit_b_16')
     >>> model = build_model("convnet", num_classes=7, seed=1)
     >>> model.feature_size
     128
@@ -30,7 +30,7 @@ Networks are built with random parameters. ``load_pretrained`` loads ImageNet we
 file; nothing is ever downloaded.
 """
 
-from fdg_plugins.models.network import Network
+from fdg_plugins.models.network import Network, network_of
 from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.models.pretrained import PretrainedRecord, load_pretrained
 from fdg_plugins.models.registry import (
@@ -40,6 +40,7 @@ from fdg_plugins.models.registry import (
     check_features,
     check_head,
     check_model_name,
+    check_pooled,
     input_channels,
     is_small_model,
     model_names,
@@ -56,9 +57,11 @@ __all__ = [
     "check_features",
     "check_head",
     "check_model_name",
+    "check_pooled",
     "input_channels",
     "is_small_model",
     "load_pretrained",
     "model_names",
+    "network_of",
     "parameter_kinds",
 ]

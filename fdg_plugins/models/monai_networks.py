@@ -20,7 +20,11 @@ from fdg_plugins.extras import load_extra
 MODULE = "monai.networks.nets"
 FEATURES = 16
 _LEVELS = 4
-_NORMS: Mapping[str, Any] = {"batch": "batch", "instance": ("instance", {"affine": True})}
+_NORMS: Mapping[str, Any] = {
+    "batch": "batch",
+    "instance": ("instance", {"affine": True}),
+    "group": ("group", {"num_groups": 8}),
+}
 _DEFINITIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "monai_unet": (
         "UNet",
@@ -61,8 +65,8 @@ class DenseNetwork(nn.Module):
 def monai_definition(name: str, *, channels: int, dims: int, norm: str) -> tuple[str, dict[str, Any]]:
     """Return the class path of a network of this module in MONAI, and the keyword arguments that build it.
 
-    ``norm``: ``"batch"``, ``"instance"``, or ``"default"`` for that of the class: instance normalization in the U-Nets,
-    batch normalization in the DenseNet.
+    ``norm``: ``"batch"``, ``"instance"``, ``"group"`` (8 groups), or ``"default"`` for that of the class: instance
+    normalization in the U-Nets, batch normalization in the DenseNet.
     """
     kind, settings = _DEFINITIONS[name]
     chosen = {} if norm == "default" else {"norm_name" if kind == "DynUNet" else "norm": _NORMS[norm]}

@@ -11,13 +11,16 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.target import Target, load_target
+
+IMAGE_SIZE = 224
+"""Side, in pixels, of the images for which a network is built unless another is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +35,17 @@ class Network:
         build: function that returns the module, with random parameters and on the CPU, or its path
             ``"package.module:function"``. It is called with those of these arguments that it has: ``num_classes``;
             ``channels`` of the images, if the record has no number of its own; ``dims``, 2 for images and 3 for
-            volumes; ``norm``, the protocol's ``normalization``, unless it is ``"default"`` and the argument has a
-            default. A required argument of another name receives the number of classes.
+            volumes; ``image_size``, the side of the square images in pixels; ``norm``, the protocol's
+            ``normalization``, unless it is ``"default"`` and the argument has a default. A required argument of
+            another name receives the number of classes.
         head: dotted name of the linear layer that computes the logits, as in ``named_modules()``: ``"fc"``,
             ``"classifier.6"``; default: the last linear layer in the order of the modules.
         features: ``D``, for a module without a head that already returns features.
         channels: the channels of its images ``[B, C, H, W]``: 3 for colour, 1 for grey; None for any number.
         dense: whether it returns features for every pixel, ``[B, H, W, D]``, instead of ``[B, D]``.
         multiple: number of which the sides of its images are multiples.
+        smallest: side of the smallest images, in pixels.
+        norms: the values of ``norm`` that ``build`` accepts beside ``"default"``; None: all, if it has the argument.
         small: whether its state dict, for images, takes less than 2 MiB; such models are sent within FLARE's messages.
         output: dotted name of the module that a file with pretrained weights may have with another number of outputs.
     """
@@ -51,6 +57,8 @@ class Network:
     channels: int | None = 3
     dense: bool = False
     multiple: int = 1
+    smallest: int = 1
+    norms: tuple[str, ...] | None = None
     small: bool = False
     output: str | None = None
 
@@ -78,15 +86,25 @@ class Network:
         """The names of the arguments of ``build``, which is loaded to find out."""
         return frozenset(inspect.signature(load_target(self.build)).parameters)
 
+    def has_norm(self, norm: str) -> bool:
+        """Return whether the network can be built with this kind of normalization; ``build`` is loaded."""
+        return norm == "default" or ("norm" in self.arguments and (self.norms is None or norm in self.norms))
+
     def extractor(
-        self, num_classes: int, *, channels: int | None = None, dims: int = 2, norm: str = "default"
+        self,
+        num_classes: int,
+        *,
+        channels: int | None = None,
+        dims: int = 2,
+        norm: str = "default",
+        image_size: int = IMAGE_SIZE,
     ) -> tuple[nn.Module, int]:
         """Return the network without its head, and the number of features ``D`` that the head expects.
 
         ``channels``: of the images; default: 3. Raises SettingsError if the factory returns no module,
         there is no linear layer, or the head is not linear.
         """
-        given = {"num_classes": num_classes, "dims": dims, "norm": norm}
+        given = {"num_classes": num_classes, "dims": dims, "norm": norm, "image_size": image_size}
         given |= {"channels": channels or 3} if self.channels is None else {}
         module = self._built(given)
         if self.features is not None:
@@ -114,6 +132,23 @@ class Network:
                 f"model {self.name!r} is built as a {type(module).__name__}, expected a torch.nn.Module.", public=True
             )
         return module
+
+
+def network_of(build: Target, *, name: str) -> Network:
+    """Return the record of a factory that has none: its head is the last linear layer.
+
+    Its images have 3 channels, or any number if the factory has the argument ``channels``. Raises SettingsError for a
+    factory that is not there, or that cannot be called.
+    """
+    try:
+        factory = load_target(build)
+    except AttributeError as error:
+        module, _, wanted = str(build).partition(":")
+        raise SettingsError(f"module {module!r} has no {wanted!r}, expected a function or class there.") from error
+    if not callable(factory):
+        raise SettingsError(f"model {name!r} is built by a {type(factory).__name__}, expected a function or class.")
+    record = Network(name=name, build=build)
+    return replace(record, channels=None) if "channels" in record.arguments else record
 
 
 def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:

@@ -12,8 +12,23 @@ GROUPNORM_CONVNET = Network(
     channels=1,
     small=True,
 )
-RESNET18 = Network(name="resnet18", build="fdg_plugins.models.resnet:resnet18", head="fc")
-RESNET50 = Network(name="resnet50", build="fdg_plugins.models.resnet:resnet50", head="fc")
+
+_TORCHVISION = "fdg_plugins.models.torchvision_networks"
+
+
+def _resnet(name: str) -> Network:
+    """Return the record of one of torchvision's residual networks."""
+    return Network(name=name, build=f"{_TORCHVISION}:{name}", head="fc", norms=("batch", "group"))
+
+
+RESNET18 = _resnet("resnet18")
+RESNET34 = _resnet("resnet34")
+RESNET50 = _resnet("resnet50")
+MOBILENET_V3_LARGE = Network(name="mobilenet_v3_large", build=f"{_TORCHVISION}:mobilenet_v3_large", head="classifier.3")
+MOBILENET_V3_SMALL = Network(name="mobilenet_v3_small", build=f"{_TORCHVISION}:mobilenet_v3_small", head="classifier.3")
+EFFICIENTNET_B0 = Network(name="efficientnet_b0", build=f"{_TORCHVISION}:efficientnet_b0", head="classifier.1")
+CONVNEXT_TINY = Network(name="convnext_tiny", build=f"{_TORCHVISION}:convnext_tiny", head="classifier.2", smallest=32)
+VIT_B_16 = Network(name="vit_b_16", build=f"{_TORCHVISION}:vit_b_16", head="heads.head", multiple=16)
 
 _MONAI = "fdg_plugins.models.monai_networks"
 

@@ -19,7 +19,7 @@ import torch
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.models.registry import ExtractorClassifier, check_model_name
-from fdg_plugins.models.resnet import imagenet_file_name
+from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
 
 MODES = ("none", "auto", "imagenet")
 _EXTRACTOR, _WRAPPED = "extractor.", "network."
@@ -41,7 +41,12 @@ OWN_FILE = "pretrained file"
 
 
 def load_pretrained(
-    model: ExtractorClassifier, name: str, mode: str, file: Path | None = None, sha256: str | None = None
+    model: ExtractorClassifier,
+    name: str,
+    mode: str,
+    file: Path | None = None,
+    sha256: str | None = None,
+    norm: str = "default",
 ) -> PretrainedRecord:
     """Load weights into ``model.extractor``, in place, and return their origin; the classifier is unchanged.
 
@@ -49,7 +54,9 @@ def load_pretrained(
     are read from ``file`` (``.pth`` or ``.safetensors``), which must exist if given, or else from torchvision's cache.
     For a network without ImageNet weights whose record names its head or output, ``auto`` takes a ``file`` of other
     weights: of this extractor, of a whole network of this package, or of MONAI's network. Head or output are left out
-    if they do not fit, because another task has other classes.
+    if they do not fit, because another task has other classes. The position embeddings of a vision transformer are
+    interpolated to the size of its images. ``norm`` is the network's kind of normalization: weights for batch
+    normalization are no ImageNet weights of another.
     The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
 
     Raises SettingsError for an unknown mode, model or digest format and for a model without such weights.
@@ -60,14 +67,15 @@ def load_pretrained(
     _check_settings(mode, sha256)
     if mode == "none":
         return FROM_SCRATCH
-    path = _find_file(name, mode, file)
+    published = imagenet_file_name(name, norm)
+    path = _find_file(name, mode, file, published)
     if path is None:
         return FROM_SCRATCH
     content = _read(path)
     digest = _checked_digest(path, content, sha256, from_cache=file is None)
     network = NETWORKS.get(name)
     _load(model, path, _tensors(path, content), f"{network.output or network.head}.")
-    return PretrainedRecord("imagenet" if imagenet_file_name(name) else OWN_FILE, path.name, digest)
+    return PretrainedRecord("imagenet" if published else OWN_FILE, path.name, digest)
 
 
 def cache_folder() -> Path:
@@ -82,12 +90,17 @@ def _check_settings(mode: str, sha256: str | None) -> None:
         raise SettingsError(f"sha256 of the pretrained weights is {sha256!r}; expected 64 hexadecimal digits.")
 
 
-def _find_file(name: str, mode: str, file: Path | None) -> Path | None:
-    """Return the file to load, or None if there is none and ``mode`` allows that."""
-    file_name, network = imagenet_file_name(name), NETWORKS.get(name)
+def _find_file(name: str, mode: str, file: Path | None, file_name: str | None) -> Path | None:
+    """Return the file to load, or None if there is none and ``mode`` allows that.
+
+    ``file_name``: of the network's ImageNet weights; None: there are none.
+    """
+    network = NETWORKS.get(name)
     takes_files = file_name is not None or (mode == "auto" and bool(network.output or network.head))
     if not takes_files and (mode != "auto" or file is not None):
-        raise SettingsError(f"model {name} has no ImageNet weights; expected mode none, or mode auto without a file.")
+        raise SettingsError(
+            f"model {name} has no ImageNet weights with these settings; expected mode none, or auto without a file."
+        )
     if file is not None:
         return _named_file(file)
     return None if file_name is None else _cached_file(name, mode, file_name)
@@ -175,7 +188,7 @@ def _with_head(
 def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor], head: str) -> None:
     """Load ``tensors`` into the extractor after checking that every name and shape fits, those below ``head`` apart."""
     expected = model.extractor.state_dict()
-    tensors = _named_as(expected, tensors)
+    tensors = resize_positions(_named_as(expected, tensors), expected)
     _add_counters(tensors, expected)
     tensors = _with_head(expected, tensors, head)
     _check_entries(path, tensors, expected)

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models by name: a feature extractor with a classifier on top; equal seeds give identical parameters."""
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self
 
 import torch
 from torch import nn
 
 from fdg_plugins.core.layout import ParameterKind
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.models.network import IMAGE_SIZE
 from fdg_plugins.models.networks import NETWORKS
-from fdg_plugins.randomness import seeded
+from fdg_plugins.randomness import seeded, torch_generator
 from fdg_plugins.values import shorten
 
 
@@ -63,6 +64,10 @@ class ExtractorClassifier(nn.Module):
             if name in names:
                 parameter.requires_grad_(False)
         self._held += [module for prefix, module in self.named_modules() if _has_buffer(prefix, module, names)]
+
+    def holds(self, module: nn.Module) -> bool:
+        """Return whether :meth:`hold` left ``module`` in evaluation mode."""
+        return any(module is held for held in self._held)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of all modules except those that :meth:`hold` left in evaluation mode; return the model."""
@@ -132,7 +137,9 @@ class ExtractorClassifier(nn.Module):
     def _pooling(self) -> nn.AdaptiveAvgPool2d:
         layers = [layer for layer in self.extractor.modules() if isinstance(layer, nn.AdaptiveAvgPool2d)]
         if not layers:
-            raise SettingsError("the model's extractor has no AdaptiveAvgPool2d, expected one that gives its features.")
+            raise SettingsError(
+                "the model's extractor has no AdaptiveAvgPool2d, expected one that gives its features.", public=True
+            )
         return layers[-1]
 
     def _linear_layers(self) -> list[nn.Linear]:
@@ -198,11 +205,12 @@ def build_model(
     channels: int | None = None,
     dims: int = 2,
     norm: str = "default",
+    image_size: int = IMAGE_SIZE,
 ) -> ExtractorClassifier:
     """Return the model on the CPU, its random parameters determined by ``seed`` alone; global generators are restored.
 
-    ``channels``, ``dims`` and ``norm``: channels and number of sides of the images, and the kind of normalization, for
-    a network that is built for them; any other network ignores them.
+    ``channels``, ``dims``, ``image_size`` and ``norm``: channels and number of sides of the images, their side in
+    pixels, and the kind of normalization, for a network that is built for them; any other network ignores them.
 
     The extractor's initial parameters do not depend on ``head``, nor, for this package's networks, on ``num_classes``.
     A plug-in's network may be built with its own head of ``num_classes``, which is then discarded.
@@ -215,7 +223,9 @@ def build_model(
     if num_classes < 1:
         raise SettingsError(f"num_classes is {num_classes} for model {name}; expected at least 1.", public=True)
     with seeded(seed, "model", name, "extractor"):
-        extractor, feature_size = network.extractor(num_classes, channels=channels, dims=dims, norm=norm)
+        extractor, feature_size = network.extractor(
+            num_classes, channels=channels, dims=dims, norm=norm, image_size=image_size
+        )
     with seeded(seed, "model", name, "classifier"):
         classifier = _CLASSIFIERS[head](feature_size, num_classes)
     return ExtractorClassifier(extractor, classifier)
@@ -226,12 +236,12 @@ def check_features(
 ) -> None:
     """Raise SettingsError unless the model returns one feature vector per image of ``image_size`` pixels per side.
 
-    A ``dense`` model returns a vector per pixel. Model and global generators are left unchanged.
+    A ``dense`` model returns a vector per pixel. Model and global generators are left unchanged. An error of the
+    network's own code, for images of a size that it cannot take, is a SettingsError too.
     """
-    training, sides = model.training, [image_size] * dims
-    with torch.no_grad(), seeded(0, "model", "features"):
-        features = model.eval().features(torch.zeros(2, channels, *sides))
-    model.train(training)
+    sides = [image_size] * dims
+    with _examined(model):
+        features = _features_of(model, torch.zeros(2, channels, *sides))
     expected = [2, *(sides if dense else []), model.feature_size]
     if list(features.shape) != expected:
         raise SettingsError(
@@ -239,6 +249,49 @@ def check_features(
             f"{'pixel' if dense else 'image'}.",
             public=True,
         )
+
+
+def _features_of(model: ExtractorClassifier, images: torch.Tensor) -> torch.Tensor:
+    """Return the features of ``images``; raise SettingsError if the network cannot take them."""
+    try:
+        return model.features(images)
+    except FDGError:
+        raise
+    except Exception as error:  # the code of a plug-in, which may raise anything
+        text = " ".join(str(error).split())
+        raise SettingsError(
+            f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}: {text}.",
+            public=f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}.",
+        ) from error
+
+
+def check_pooled(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
+    """Raise SettingsError unless the features of images ``[C, H, W]`` are the output of the last average pooling.
+
+    Then ``pool(feature_map(images))`` are the features. Model and global generators are left unchanged.
+    """
+    images = torch.rand(1, *image_shape, generator=torch_generator(0, "model", "pooled"))
+    with _examined(model):
+        pooled = model.pool(model.feature_map(images))
+        is_pooled = torch.equal(pooled, model.features(images))
+    if not is_pooled:
+        raise SettingsError(
+            "the model's features are not the output of its global average pooling, expected a network without layers "
+            "between pooling and head.",
+            public=True,
+        )
+
+
+@contextmanager
+def _examined(model: ExtractorClassifier) -> Iterator[None]:
+    """Put ``model`` in evaluation mode within the block, without gradients; no global generator is changed."""
+    training = model.training
+    with torch.no_grad(), seeded(0, "model", "features"):
+        model.eval()
+        try:
+            yield
+        finally:
+            model.train(training)
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:

@@ -42,7 +42,16 @@ from fdg_plugins.objectives.erm import ERMObjective
 from fdg_plugins.objectives.exchange import Exchange, SiteFacts
 from fdg_plugins.objectives.feddim import FedDIMObjective, InsightExchange
 from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
-from fdg_plugins.objectives.network import adapt_model, build_network, plain_network, travel_rules
+from fdg_plugins.objectives.network import (
+    adapt_model,
+    build_network,
+    check_network,
+    image_shape,
+    kept_names,
+    plain_network,
+    reestimated_layers,
+    travel_rules,
+)
 from fdg_plugins.objectives.objective import FeatureBatch, LocalObjective, Objective, SiteRound, Trained, see
 
 __all__ = [
@@ -61,10 +70,14 @@ __all__ = [
     "Trained",
     "adapt_model",
     "build_network",
+    "check_network",
+    "image_shape",
+    "kept_names",
     "make_objective",
     "objective_settings",
     "plain_network",
     "read_settings",
+    "reestimated_layers",
     "see",
     "travel_rules",
 ]

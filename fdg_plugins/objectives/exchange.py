@@ -81,6 +81,13 @@ class PayloadValidator:
             self.refuse(f"{name!r} has values beyond {LARGEST_VALUE:g}")
         return found
 
+    def doubles(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
+        """Return finite numbers of the given shape, float64; the sender must send that precision."""
+        found = self._tensor(name, value, shape, {torch.float64}, "64-bit floating-point numbers").clone().contiguous()
+        if bad := int((~found.isfinite()).sum()):
+            self.refuse(f"{name!r} has {bad} values that are NaN or infinite, expected finite numbers")
+        return found
+
     def update_of(self, name: str, update: Any, shape: Sequence[int], missing: str) -> torch.Tensor:
         """Return :meth:`numbers` of the parameter ``name`` in an update; refuse with the reason ``missing`` without."""
         if not isinstance(update, Mapping) or name not in update:

@@ -121,22 +121,32 @@ class FedDIMObjective(Objective):
         The features are those of the trained model in evaluation mode over the whole training split, summed in float64.
         Rows are in the order of the classes.
         """
-        weight = model.last_layer.weight
-        sums = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64, device=weight.device)
-        counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
         with evaluating(model), torch.no_grad():
-            for batch in seen:
-                read, classes = batch.samples(model.penultimate_of(batch.features))
-                batch_sums, batch_counts = class_sums(read, classes, num_classes)
-                sums += batch_sums
-                counts += batch_counts
-        held = counts > 0
-        return to_report({CLASS_MEANS: (sums[held] / counts[held, None]).float(), CLASS_COUNTS: counts})
+            samples = (batch.samples(model.penultimate_of(batch.features)) for batch in seen)
+            return means_report(samples, num_classes, model.last_layer.weight)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         """Return the server side, which keeps the global insight."""
         feature_size = model.last_layer.in_features
         return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_weight_name)
+
+
+def means_report(
+    samples: Iterable[tuple[torch.Tensor, torch.Tensor]], num_classes: int, weight: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the report on batches of features ``[B, D]`` and labels ``[B]``, read once, summed in float64.
+
+    Mean features, float32 ``[K, D]``, of the K classes that occur, in their order, and class counts, int64 ``[Y]``.
+    ``weight [Y, D]``: of the last layer, for its length D and its device.
+    """
+    sums = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64, device=weight.device)
+    counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
+    for features, labels in samples:
+        batch_sums, batch_counts = class_sums(features, labels, num_classes)
+        sums += batch_sums
+        counts += batch_counts
+    held = counts > 0
+    return to_report({CLASS_MEANS: (sums[held] / counts[held, None]).float(), CLASS_COUNTS: counts})
 
 
 @dataclass(frozen=True)
@@ -156,10 +166,11 @@ class LocalInsight(LocalRisk):
         """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` and the task's targets, a scalar."""
         features = model.penultimate(images)
         logits = model.last_layer(features)
-        penalty = self._penalty(*self.task.samples_of(features, targets), model.last_layer.weight)
+        penalty = self.penalty(*self.task.samples_of(features, targets), model.last_layer.weight)
         return self.task.loss(logits.float(), targets) + self.strength * penalty
 
-    def _penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Return the penalty of features ``[B, D]`` with labels ``[B]`` under the last layer's weight, a scalar."""
         values, present = self.insight.values, self.insight.present
         shares = class_shares(labels) if self.task.weighs_classes_equally else None
         if self.target == "insight":

@@ -22,10 +22,10 @@ site affects g only through the moving average. With one site and ``v = 0``, the
 gradient. If no report of a round is usable, g does not change. Before the first report, sites minimise the cross
 entropy alone.
 
-Buffers: BatchNorm's are averaged as under FedAvg, or never change (``frozen_batchnorm``).
+Buffers: BatchNorm's follow the protocol's ``batch_norm``; ``frozen_batchnorm`` holds those received during training.
 
 Differences: the paper's factor is gamma/2. The authors' code uses gamma (``variant``), keeps BatchNorm in evaluation
-mode throughout (``frozen_batchnorm``), and averages gradients over the batches of all sites; here a site weighs its
+mode throughout (``batch_norm`` frozen), and averages gradients over the batches of all sites; here a site weighs its
 batches by their numbers of samples, and every site has the same weight. Reported gradients are computed in evaluation
 mode, so that they do not depend on how a site forms batches; the penalty's gradients are computed in training mode.
 For segmentation, R_u is the whole loss, whose Dice term couples the pixels of an image; the paper has the cross entropy
@@ -38,11 +38,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.batch_norm import batch_norm_buffers
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Phase, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
@@ -127,21 +127,31 @@ class FedIIRObjective(Objective):
         The model is in evaluation mode, and a batch is weighted by its number of samples, so the result does not depend
         on how the samples are batched. No gradient of the extractor is computed.
         """
-        parameters = classifier_parameters(model)
-        sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in parameters.items()}
-        count = 0
-        with evaluating(model), torch.enable_grad():
-            for batch in seen:
-                loss = batch.summed_loss(model.classifier(batch.features).float())
-                for name, gradient in classifier_gradient(loss, parameters).items():
-                    sums[name] += gradient
-                count += len(batch.targets)
-        return to_report({GRADIENT + name: (value / max(count, 1)).float() for name, value in sums.items()})
+        with evaluating(model):
+            return gradient_report(model.classifier, classifier_parameters(model), seen)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         """Return the server side, which keeps the mean gradient."""
         shapes = {name: tuple(value.shape) for name, value in classifier_parameters(model).items()}
         return GradientExchange(self.ema, shapes, "probe" if self.probes else "train")
+
+
+def gradient_report(
+    classifier: torch.nn.Module, parameters: Mapping[str, torch.Tensor], seen: Iterable[FeatureBatch]
+) -> dict[str, torch.Tensor]:
+    """Return the gradient of the mean loss of ``seen``, read once, with respect to the classifier's ``parameters``.
+
+    The result is float32, by the parameters' names in the report; a batch is weighted by its number of samples.
+    """
+    sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in parameters.items()}
+    count = 0
+    with torch.enable_grad():
+        for batch in seen:
+            loss = batch.summed_loss(classifier(batch.features).float())
+            for name, gradient in classifier_gradient(loss, parameters).items():
+                sums[name] += gradient
+            count += len(batch.targets)
+    return to_report({GRADIENT + name: (value / max(count, 1)).float() for name, value in sums.items()})
 
 
 @dataclass(frozen=True)
@@ -215,12 +225,6 @@ class GradientExchange(Exchange):
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return the mean gradient in the form of :meth:`learn`."""
         return read_gradient(validator, tensors, self.shapes)
-
-
-def batch_norm_buffers(model: ExtractorClassifier) -> list[str]:
-    """Return the names of BatchNorm's running statistics in the state dict, without its affine parameters."""
-    norms = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _BatchNorm)]
-    return [f"{prefix}.{name}" for prefix, module in norms for name, _ in module.named_buffers()]
 
 
 def classifier_parameters(model: ExtractorClassifier) -> dict[str, torch.nn.Parameter]:

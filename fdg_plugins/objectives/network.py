@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network of a run: the protocol's model, adapted by the method that trains it."""
 
-from fdg_plugins.core.travel import Rules, rules_of
+from collections.abc import Collection
+from dataclasses import replace
+
+from fdg_plugins.core.travel import Rule, Rules, rules_of
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.models.batch_norm import MEAN, batch_norm_buffers, batch_norm_layers
 from fdg_plugins.objectives.catalogue import make_objective
 from fdg_plugins.settings.protocol import Protocol
 
@@ -24,17 +28,57 @@ def plain_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
         channels=spec.channels,
         dims=spec.dims,
         norm=protocol.normalization,
+        image_size=protocol.image_size,
     )
+
+
+def check_network(model: ExtractorClassifier, protocol: Protocol) -> None:
+    """Raise ``SettingsError`` if the protocol's objective cannot train its ``model``, which is not adapted yet."""
+    make_objective(protocol.objective).check_network(model, image_shape(protocol))
 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:
     """Return the protocol's ``model``, adapted by the protocol's objective."""
+    return make_objective(protocol.objective).adapt(model, image_shape(protocol), protocol.seed)
+
+
+def image_shape(protocol: Protocol) -> tuple[int, ...]:
+    """Return the shape of an image on which the protocol trains: ``[C, H, W]``, or ``[C, H, W, Z]``."""
     spec = dataset_spec(protocol.dataset)
-    shape = (spec.channels, *(protocol.image_size,) * spec.dims)
-    return make_objective(protocol.objective).adapt(model, shape, protocol.seed)
+    return (spec.channels, *(protocol.image_size,) * spec.dims)
 
 
 def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
     """Return the rule of every entry of the network; ``SettingsError`` if the protocol's rule does not fit it."""
     trainable = {name for name, _ in model.named_parameters()}
-    return rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)
+    rules = rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)
+    return _with_frozen(rules, batch_norm_buffers(model)) if protocol.batch_norm == "frozen" else rules
+
+
+def _with_frozen(rules: Rules, names: Collection[str]) -> Rules:
+    """Return ``rules`` with the shared ones of ``names`` frozen."""
+    return replace(
+        rules,
+        of={name: Rule.FROZEN if name in names and rule is Rule.SHARED else rule for name, rule in rules.of.items()},
+    )
+
+
+def kept_names(model: ExtractorClassifier, protocol: Protocol) -> tuple[str, ...]:
+    """Return the entries of the state dict of which each site has its own: the personal ones, and under
+    ``batch_norm`` ``local`` BatchNorm's buffers, which also travel."""
+    rules = travel_rules(model, protocol)
+    local = set(batch_norm_buffers(model)) if protocol.batch_norm == "local" else set()
+    return tuple(
+        name for name, rule in rules.of.items() if rule is Rule.PERSONAL or (name in local and rule is Rule.SHARED)
+    )
+
+
+def reestimated_layers(model: ExtractorClassifier, protocol: Protocol) -> tuple[str, ...]:
+    """Return the names of the BatchNorm layers whose running statistics are measured anew: those that are shared.
+
+    They are none unless ``batch_norm`` is ``reestimate``.
+    """
+    if protocol.batch_norm != "reestimate":
+        return ()
+    rules = travel_rules(model, protocol)
+    return tuple(name for name in batch_norm_layers(model) if rules.of[f"{name}.{MEAN}"] is Rule.SHARED)

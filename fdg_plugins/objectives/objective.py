@@ -185,6 +185,14 @@ class Objective(ABC):
 
     # --- at both ends ---
 
+    def check_network(  # noqa: B027 - most methods train any network
+        self, model: ExtractorClassifier, image_shape: tuple[int, ...]
+    ) -> None:
+        """Raise ``SettingsError`` for a network that the method cannot train; the server asks before round 1.
+
+        ``image_shape``: ``(C, H, W)``, or ``(C, H, W, Z)``. ``model`` is as :meth:`adapt` receives it.
+        """
+
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
         """Return the network that the method trains, made from ``model``, which may be changed.
 
@@ -203,13 +211,18 @@ class Objective(ABC):
         return None
 
 
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Return the device of the model's parameters."""
+    return next(model.parameters()).device
+
+
 @contextmanager
-def evaluating(model: ExtractorClassifier) -> Iterator[None]:
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Put ``model`` into evaluation mode, without autocast; on exit, restore the mode of every module."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
-        with torch.autocast(model.last_layer.weight.device.type, enabled=False):
+        with torch.autocast(device_of(model).type, enabled=False):
             yield
     finally:
         for module, training in modes:

@@ -27,6 +27,7 @@ once.
 Differences: fractions are rounded down (the authors' code rounds up, mutes 1/3.2 of the channels, and uses a share of
 the batch that grows with the epochs). Of equal scores the first are muted, so their number is exact (the authors'
 code mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
+Dropout between pooling and head, as in EfficientNet, has no effect: muting takes its place.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models import ExtractorClassifier, check_pooled
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import (
@@ -80,6 +81,11 @@ class RSCObjective(Objective):
         check_choice("variant", self.variant, VARIANTS)
         check_number("feature_fraction", self.feature_fraction, at_most=1.0)
         check_number("batch_fraction", self.batch_fraction, at_most=1.0)
+
+    def check_network(self, model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
+        """Raise ``SettingsError`` if the features of ``model`` are not its pooled maps, whose parts are muted."""
+        if self.feature_fraction and self.batch_fraction:
+            check_pooled(model, image_shape)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the loss of this round; the plain loss if one of the fractions is zero.

@@ -8,6 +8,7 @@ from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
 from fdg_plugins.models import NETWORKS, Network, check_model_name
+from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
 from fdg_plugins.tasks import TASKS
@@ -55,7 +56,8 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     check_preset(protocol.preset, spec)
     if protocol.target not in spec.domains:
         raise SettingsError(
-            f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."
+            f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}"
+            f"{perhaps(protocol.target, spec.domains)}"
         )
     if TASKS.get(protocol.task).name != spec.task:
         raise SettingsError(
@@ -83,15 +85,21 @@ def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
 
 def _check_settings_of(network: Network, protocol: Protocol) -> None:
     """Raise ``SettingsError`` if the network cannot have the protocol's image size or normalization."""
+    if protocol.image_size < network.smallest:
+        raise SettingsError(
+            f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected at least {network.smallest} for model "
+            f"{protocol.model!r}."
+        )
     if protocol.image_size % network.multiple:
         raise SettingsError(
             f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected a multiple of {network.multiple} for "
             f"model {protocol.model!r}."
         )
-    if protocol.normalization != "default" and "norm" not in network.arguments:
+    if not network.has_norm(protocol.normalization):
+        known = " or ".join(map(repr, ("default", *(network.norms or ()))))
         raise SettingsError(
-            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected 'default': model "
-            f"{protocol.model!r} has only its own."
+            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected {known}: model "
+            f"{protocol.model!r} has no other."
         )
 
 

@@ -81,9 +81,9 @@ class Composition:
         return parse_method(f"{self.name}+{part}")
 
     def leaves(self) -> list[Leaving]:
-        """Return all data that leaves a site: that of FedAvg, and that of the other methods."""
+        """Return all data that leaves a site, each once: that of FedAvg, and that of the other methods."""
         added = [leaving for record in self.records if record.key != BASE for leaving in record.leaves]
-        return [*METHODS.get(BASE).leaves, *added]
+        return list(dict.fromkeys([*METHODS.get(BASE).leaves, *added]))
 
     def together(self) -> list[tuple[Method, Method, str]]:
         """Return each pair of its methods, with the source that has combined the two."""

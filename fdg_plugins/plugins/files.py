@@ -11,9 +11,10 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import FDGError, SettingsError
@@ -123,8 +124,21 @@ def _files_with(record: Any) -> dict[str, Path]:
     }
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles a file each time it is loaded.
+
+    Compiled code that Python keeps beside it counts as current if the file has the same size and second: an edit made
+    at once would be missed. Nothing is written beside a user's file either.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file as it is now."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _load(path: Path, module_name: str) -> ModuleType:
-    spec = spec_from_file_location(module_name, path)
+    spec = spec_from_file_location(module_name, path, loader=_SourceLoader(module_name, str(path)))
     if spec is None or spec.loader is None:
         raise SettingsError(f"plug-in file {path} is no Python module.")
     module = module_from_spec(spec)

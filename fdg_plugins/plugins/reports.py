@@ -18,6 +18,7 @@ from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
 
 REPORT_LOCAL_MODEL = "local_model"
+REPORT_STATISTICS = "normalization_statistics"
 
 OF_SETTINGS = (
     Leaving(
@@ -26,6 +27,13 @@ OF_SETTINGS = (
         when="the last round",
         reveals="what the update tells, to whoever downloads the results",
         report=REPORT_LOCAL_MODEL,
+    ),
+    Leaving(
+        what="sums, sums of squares and counts of the inputs of each BatchNorm layer over the training images",
+        shape="2 numbers per channel, 1 per layer",
+        when="only with batch_norm reestimate: every round in which the site trains, once after the last",
+        reveals="means and variances of features over all training images",
+        report=REPORT_STATISTICS,
     ),
 )
 

@@ -17,13 +17,15 @@ Each published method has a recipe class made from its record (:func:`recipe_nam
 
     >>> import inspect
     >>> [*inspect.signature(FedOMGRecipe).parameters]
-    ['dataset', 'kappa', 'server_lr', 'rescale', 'weighting', 'settings']
+    ['dataset', 'kappa', 'server_lr', 'rescale', 'weighting', 'damping', 'idle_below', 'cancelled', 'settings']
 
 Invalid settings are rejected here, before any site is involved:
 
     >>> FedOMGRecipe(kapa=0.25)
     Traceback (most recent call last):
     fdg_plugins.errors.SettingsError: recipe fedomg: there is no setting 'kapa'; did you mean 'kappa'?
+
+:func:`equip` adds the server's half of a method to a recipe of FLARE's own, over a user's own training script.
 
 Importing this package imports ``nvflare.recipe``, which removes ``--export`` and ``--export-dir`` from ``sys.argv``:
 a script that executes a recipe then exports it instead if asked to. No other part of the package imports it.
@@ -33,6 +35,7 @@ from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 
 from fdg_plugins.recipes.by_record import MethodRecipe, find_recipe, recipe_names
 from fdg_plugins.recipes.catalogue import JOBS, METHODS, export_jobs, make_recipe, results_file, settings_of
+from fdg_plugins.recipes.equip import equip
 from fdg_plugins.recipes.recipe import FDGRecipe
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "PocEnv",
     "ProdEnv",
     "SimEnv",
+    "equip",
     "export_jobs",
     "make_recipe",
     "recipe_names",

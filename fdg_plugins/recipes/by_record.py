@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.plugins.method import Method, SettingSource
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.settings.protocol import Protocol
@@ -20,13 +21,13 @@ class MethodRecipe(FDGRecipe):
     """The base of the classes made from records: :class:`FDGRecipe` without its first argument.
 
     Args:
-        dataset: the data set, by name.
+        dataset: the data set, by name or by description.
         settings: as in :class:`FDGRecipe`.
     """
 
     record: ClassVar[Method]
 
-    def __init__(self, dataset: str = "pacs", **settings: Any) -> None:
+    def __init__(self, dataset: DatasetRef = "pacs", **settings: Any) -> None:
         super().__init__(type(self).record.key, dataset, **settings)
 
 

@@ -9,6 +9,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.methods import METHODS as RECORDS
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.recipe import FDGRecipe
 from fdg_plugins.recipes.settings import setting_names
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
@@ -45,7 +46,7 @@ JOBS = (
 _RUN_FOLDERS = (SIMULATOR_FOLDER, "workspace")
 
 
-def make_recipe(method: str, dataset: str = "pacs", **settings: Any) -> FDGRecipe:
+def make_recipe(method: str, dataset: DatasetRef = "pacs", **settings: Any) -> FDGRecipe:
     """Return the recipe of ``method``: a published name, or one and parts in any order (``"fedomg+ga+dim"``).
 
     ``settings`` are those of :class:`~fdg_plugins.recipes.FDGRecipe`; numbers and truth values may also be text.
@@ -64,10 +65,16 @@ def settings_of(method: str) -> tuple[str, ...]:
     return setting_names(parse_method(method))
 
 
+def job_recipes() -> dict[str, FDGRecipe]:
+    """Return the recipes of all jobs that this project keeps, by the name of the job."""
+    recipes = [make_recipe(method, dataset) for dataset, method in JOBS]
+    return {recipe.name: recipe for recipe in recipes}
+
+
 def export_jobs(folder: str | Path) -> None:
     """Write all jobs that this project keeps to ``folder``, replacing earlier ones."""
-    for dataset, method in JOBS:
-        make_recipe(method, dataset).export(str(folder))
+    for recipe in job_recipes().values():
+        recipe.export(str(folder))
 
 
 def results_file(result: str | Path | None) -> Path:

@@ -27,7 +27,7 @@ from fdg_plugins.filters import (
     RoundedUpdateReceiveFilter,
     RoundedUpdateSendFilter,
 )
-from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, shorten
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, shorten
 from fdg_plugins.objectives import Objective
 
 PACKAGE = "fdg_plugins"
@@ -160,7 +160,7 @@ def federation_job(
     transport = IN_MESSAGES if in_messages else IN_CHUNKS
     interval = max(REQUEST_INTERVAL_S, len(job.sites) / MOST_REQUESTS)
     job.to_server({"server": {"task_request_interval": interval}, **SERVER_PARAMETERS, **transport})
-    job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
+    job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
     job.to_clients(transport)
     if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
         job.to_server(RoundedUpdateReceiveFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])

@@ -11,10 +11,12 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.files import files_behind, load_file
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.values import shorten
@@ -30,11 +32,13 @@ class FDGRecipe(Recipe):
 
     Args:
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedomg+ga+dim"``.
-        dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others.
+        dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others; or the
+            description of a data set of your own: ``own_data("photos").dataset``.
         sites: names of the sites; default: one per domain, named after its domain. The config of a site with another
             name must say which domain the site holds.
         plugins: plug-in files, ``NAME.py``, with methods, networks or data sets; the job carries a copy of each.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
+        tracking: ``"mlflow"`` or ``"wandb"``: the server hands the run's metrics to this tracker too.
         settings: fields of the protocol (``target``, ``rounds``, ``local_epochs``, ``image_size`` in pixels, ``seed``
             and all others of :class:`~fdg_plugins.settings.protocol.Protocol`), and settings of the method's parts.
             ``weighting`` and ``objective`` accept a name or ``{"name": ..., <its settings>}``, and compose.
@@ -47,13 +51,15 @@ class FDGRecipe(Recipe):
         self,
         method: str,
         /,
-        dataset: str = "pacs",
+        dataset: DatasetRef = "pacs",
         *,
         sites: Sequence[str] | None = None,
         plugins: Sequence[str | Path] = (),
         name: str | None = None,
+        tracking: str | None = None,
         **settings: Any,
     ) -> None:
+        check_tracker(tracking)
         files = {load_file(Path(file)): Path(file) for file in _listed(plugins)}
         made = job_settings(parse_method(method), dataset, settings)
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
@@ -63,12 +69,15 @@ class FDGRecipe(Recipe):
         self.method = made.method.name
         self.dataset = dataset
         controller = FederationController(
-            protocol=made.protocol, stand_in_protocol=made.stand_in, aggregator=made.aggregator_spec
+            protocol=made.protocol,
+            stand_in_protocol=made.stand_in,
+            aggregator=made.aggregator_spec,
+            tracking=tracking,
         )
         super().__init__(
             federation_job(
                 f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
-                dataset_spec(dataset).domains if sites is None else sites,
+                dataset_spec(dataset).sites if sites is None else sites,
                 controller,
                 made.objective,
                 made.gap_metric,

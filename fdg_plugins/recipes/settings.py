@@ -12,6 +12,7 @@ from fdg_plugins.objectives import ERMObjective, Objective, make_objective, obje
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import Composition, weighting_parts
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.families import Settings, dataset_protocol
 from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
@@ -48,7 +49,7 @@ def setting_names(method: Composition) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*protocol, *own]))
 
 
-def job_settings(method: Composition, dataset: str, given: Mapping[str, Any]) -> JobSettings:
+def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, Any]) -> JobSettings:
     """Return the contents of a job: the values in ``given`` that are not None, else the defaults of the data set.
 
     ``given`` uses the flat names of the protocol, the aggregator, its weighting and the objective; a name that several
@@ -68,7 +69,7 @@ def job_settings(method: Composition, dataset: str, given: Mapping[str, Any]) ->
     local, local_spec = _objective(method, {**defaults.objective, **objective.settings, **parted.objective})
     base = dataset_protocol(dataset)
     own = {**base.protocol, **defaults.protocol, **parted.protocol, **local_spec}
-    protocol = {"dataset": dataset, "target": domains[0], **own}
+    protocol = {"dataset": plain_dataset(dataset), "target": domains[0], **own}
     open_names = {*Protocol.model_fields, *aggregator.setting_names()} - chosen.keys()
     stand_in = {name: value for name, value in base.stand_in.items() if name in open_names}
     plans = make_plans(protocol, stand_in, {}, aggregator.setting_names())

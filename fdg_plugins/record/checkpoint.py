@@ -49,6 +49,11 @@ class Checkpoint:
         save_checked_tensors(path, tensors, description)
 
 
+def has_checkpoint(state: Path | None) -> bool:
+    """Return whether the server's folder of a run holds a checkpoint; None: the server keeps no state."""
+    return state is not None and (state / CHECKPOINT_FILE).is_file()
+
+
 def read_checkpoint(path: Path, run: str) -> Checkpoint:
     """Return the checkpoint of ``run``; raise ``DataError`` if it does not exist or cannot be read."""
     if not path.is_file():

@@ -68,7 +68,10 @@ class LocalRecord(Recorded):
 
 
 class AggregationRecord(Recorded):
-    """How the server combined the updates, by site; None if the method has no such value."""
+    """How the server combined the updates, by site; None if the method has no such value.
+
+    ``idle``: the sites whose updates were too short to be matched. ``cancelled``: whether the matched ones cancelled.
+    """
 
     weights: dict[str, float]
     coefficients: dict[str, float]
@@ -83,6 +86,8 @@ class AggregationRecord(Recorded):
     direction_norm: float
     objective: float | None = None
     duality_gap: float | None = None
+    idle: tuple[str, ...] = ()
+    cancelled: bool = False
     clip_factors: dict[str, float] | None = None
 
     @classmethod
@@ -97,16 +102,18 @@ class AggregationRecord(Recorded):
 class RoundRecord(Recorded):
     """One round. ``drawn`` are the sources that were asked to train, ``sites`` those whose update was used.
 
-    ``failures`` maps each site without a usable answer to the reason; ``refused_reports`` each site whose report was
-    refused. ``bytes_in_files`` is the size of the updates that FLARE wrote to files as they arrived. ``aggregation`` is
-    None if the model was left unchanged; ``reason`` then says why. ``undone``: sites could not train on the resulting
-    model, so the step was undone in the next round. In a centralised run, a round is the steps before an evaluation,
-    and ``aggregation`` and ``reason`` are None.
+    ``statistics`` are the sites on whose images the model that was sent had its normalization statistics measured;
+    empty: they were averaged. ``failures`` maps each site without a usable answer to the reason; ``refused_reports``
+    each site whose report was refused. ``bytes_in_files`` is the size of the updates that FLARE wrote to files as
+    they arrived. ``aggregation`` is None if the model was left unchanged; ``reason`` then says why. ``undone``: sites
+    could not train on the resulting model, so the step was undone in the next round. In a centralised run, a round is
+    the steps before an evaluation, and ``aggregation`` and ``reason`` are None.
     """
 
     round: int
     drawn: tuple[str, ...]
     sites: tuple[str, ...]
+    statistics: tuple[str, ...] = ()
     failures: dict[str, str]
     refused_reports: dict[str, str] = pydantic.Field(default_factory=dict)
     local: dict[str, LocalRecord]

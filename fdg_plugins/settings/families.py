@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fdg_plugins.data.catalogue import DatasetSpec, dataset_spec
+from fdg_plugins.plugins.own_dataset import DatasetRef
 
 Settings = Mapping[str, Any]
 
@@ -88,7 +89,7 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
 """The families that have a protocol."""
 
 
-def dataset_protocol(dataset: str) -> DatasetProtocol:
+def dataset_protocol(dataset: DatasetRef) -> DatasetProtocol:
     """Return the protocol of a data set: its families' protocols from general to specific, then its own values.
 
     Raises ``SettingsError`` for a data set that is not in the catalogue.

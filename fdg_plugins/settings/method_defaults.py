@@ -19,6 +19,7 @@ from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.plugins.composition import BASE, Composition
 from fdg_plugins.plugins.method import Default, Method
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.families import Settings
 
 
@@ -31,7 +32,7 @@ class MethodDefaults(NamedTuple):
     protocol: Settings
 
 
-def method_defaults(method: Composition, dataset: str) -> MethodDefaults:
+def method_defaults(method: Composition, dataset: DatasetRef) -> MethodDefaults:
     """Return the defaults of a method on a data set; raise ``SettingsError`` if it is not in the catalogue."""
     spec = dataset_spec(dataset)
     records = [METHODS.find(part) for part in (method.direction, method.objective, method.weighting)]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Protocols by name: ``paper`` leaves a recipe unchanged, ``quick`` makes a run small enough for a CPU.
 
-The numbers of ``quick`` are declared only here. They are meant to show what each method does and come from no paper.
+``fedomg``, ``fediir``, ``feddim`` and ``feddg-ga`` are those of a paper's comparisons. The numbers of ``quick`` are
+declared only here. They are meant to show what each method does and come from no paper.
 """
 
 from collections.abc import Mapping
@@ -10,10 +11,12 @@ from typing import Any
 
 from fdg_plugins.data.catalogue import DatasetSpec, dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, paper_protocol
 
 PAPER = "paper"
 QUICK = "quick"
-PROTOCOLS = (PAPER, QUICK)
+PROTOCOLS = (PAPER, QUICK, *PAPER_PROTOCOLS)
 
 # Photographs: a quarter of the pixels per side, a few hundred images per domain, ten rounds of one pass. Starting from
 # random weights, so few steps must be larger, at the sites and at the server (FedOMG's own 0.05 is for 500 epochs).
@@ -40,12 +43,14 @@ _QUICK_DIGITS: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def protocol_settings(protocol: str, dataset: str) -> dict[str, Any]:
+def protocol_settings(protocol: str, dataset: DatasetRef) -> dict[str, Any]:
     """Return the settings of a protocol for a data set; a method ignores those that it does not have.
 
-    Raises ``SettingsError`` for an unknown protocol or data set.
+    Raises ``SettingsError`` for an unknown protocol or data set, and for a paper that does not use the data set.
     """
     spec: DatasetSpec = dataset_spec(dataset)
+    if protocol in PAPER_PROTOCOLS:
+        return dict(paper_protocol(protocol, spec.name))
     if protocol == PAPER:
         return {}
     if protocol == QUICK:

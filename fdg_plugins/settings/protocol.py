@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from fdg_plugins.core.travel import Travels, check_travels
+from fdg_plugins.core.travel import ALL, Travels, check_travels
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import did_you_mean
+from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
 from fdg_plugins.values import LARGEST, check_depth, shorten
 
 PREFIX = "FDG_"
@@ -41,7 +42,9 @@ _NUMBERS = (int, float, int | None, float | None)
 # Variables that are not fields of the protocol: each server or site reads its own.
 OTHER_VARIABLES = {
     "FDG_DATA_ROOT": "folder that holds the data sets (`pacs/<domain>/<class>/*`); a site's own config wins over it",
+    "FDG_DATASET_FILE": "file that says which images of one's own data set are left out; default: `dataset.toml` in it",
     "FDG_CACHE": "folder for what is made once and kept (the stand-in); default: the user's cache folder",
+    "FDG_STATE": "folder for what a stopped simulation needs to be resumed, outside the workspace, which FLARE erases",
     "FDG_DEVICE": "device of the sites: `auto` (cuda if there is one), `cpu`, `cuda:1`; a site's own config wins",
     "FDG_WORKERS": "processes that read images at a site; 0 reads in the training process; a site's own config wins",
     "FDG_THREADS": "threads of a site's CPU arithmetic; default: one per core; a site's own config wins",
@@ -53,6 +56,7 @@ OTHER_VARIABLES = {
     "FDG_REPORT_NAMES": "`yes` or `no`: a site may name its files and folders to the server; its own config wins",
     "FDG_PRETRAINED_FILE": "file with pretrained weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
+    "FDG_TRACKING": "`mlflow` or `wandb`: the server hands the metrics of a run to it too; `none`: to no tracker",
 }
 
 
@@ -61,24 +65,32 @@ class Protocol(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    dataset: SetName = Field("pacs", description="data set, by name")
+    dataset: SetName | OwnDataset = Field(
+        "pacs", description="data set, by name, or the description of a data set of one's own"
+    )
     target: SetName = Field("art_painting", description="held-out domain; all others are sources")
     task: SetName = Field("classification", description="what is learned, by name; it must be the data set's")
     model: SetName = Field(
         "resnet18",
-        description="network, by name: `resnet18`, `resnet50`, `convnet`, `groupnorm_convnet`, `monai_unet`, or "
-        "another's",
+        description="network, by name: `resnet18`, `vit_b_16`, `convnet`, `monai_unet`, [and others](networks.md)",
     )
     head: Literal["linear", "two_layer"] = Field(
         "linear", description="classifier on the extractor's features: one linear layer, or two with a ReLU between"
     )
-    normalization: Literal["default", "batch", "instance"] = Field(
-        "default", description="layers of the MONAI networks: `batch`, `instance`; `default`: the network's own"
+    normalization: Literal["default", "batch", "instance", "group"] = Field(
+        "default",
+        description="layers of the ResNets (`batch`, `group`) and the MONAI networks (`batch`, `instance`, `group`); "
+        "`default`: the network's own",
+    )
+    batch_norm: Literal["average", "frozen", "local", "reestimate"] = Field(
+        "average",
+        description="BatchNorm's running statistics: `average`: as updates; `frozen`: those of the initial model, in "
+        "training too; `local`: each site uses its own; `reestimate`: measured anew for every model that is judged",
     )
     pretrained: Literal["auto", "imagenet", "none"] = Field(
         "auto",
-        description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and for a "
-        "MONAI network any file that is named there",
+        description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and and "
+        "without published weights any file that is named there",
     )
     objective: dict[str, Any] = Field(
         default_factory=lambda: {"name": "erm"},
@@ -181,6 +193,14 @@ class Protocol(pydantic.BaseModel):
         14400, ge=1, le=LONGEST_WAIT, description="seconds after which a site that has not answered is left behind"
     )
 
+    @pydantic.field_validator("dataset", mode="before")
+    @classmethod
+    def _described(cls, value: Any) -> Any:
+        """Convert a description, an object or its JSON from the environment, to a data set of one's own."""
+        if isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{")):
+            return read_own_dataset(value)
+        return value
+
     @pydantic.field_validator("objective", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
@@ -220,6 +240,11 @@ class Protocol(pydantic.BaseModel):
     def _none_as_text(cls, value: Any) -> Any:
         # Values from the environment are text, and must be able to remove a limit that the job sets.
         return None if isinstance(value, str) and value.strip().lower() == "none" else value
+
+    @property
+    def keeps_personal(self) -> bool:
+        """Whether a site may have parameters or buffers of its own."""
+        return bool(self.travels != ALL) or self.batch_norm == "local"
 
     def learning_rate_at(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 0."""

@@ -3,8 +3,9 @@
 
 The file is keyed by site name, because all sites of a simulator share one file: ``{"photo": {"data_root":
 "/data", "device": "cuda:0"}}``. Omitted fields come from the environment of the site's process
-(``FDG_DATA_ROOT``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_IMAGE_MEMORY``, ``FDG_COMPILE``,
-``FDG_ISOLATE``, ``FDG_REPORT_NAMES``, ``FDG_MAX_IMAGE_PIXELS``, ``FDG_DAMAGED_IMAGES``), else from the defaults.
+(``FDG_DATA_ROOT``, ``FDG_DATASET_FILE``, ``FDG_DEVICE``, ``FDG_WORKERS``, ``FDG_THREADS``, ``FDG_IMAGE_MEMORY``,
+``FDG_COMPILE``, ``FDG_ISOLATE``, ``FDG_REPORT_NAMES``, ``FDG_MAX_IMAGE_PIXELS``, ``FDG_DAMAGED_IMAGES``), else from
+the defaults.
 """
 
 import os
@@ -21,13 +22,14 @@ from fdg_plugins.naming import expected_one_of
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS, Allowed, is_allowed
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.reports import reports_of
-from fdg_plugins.storage import read_json, user_path
+from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.values import first_problem, is_utf8, shorten
 
 FILE_NAME = "fdg_site.json"
 
 FROM_ENVIRONMENT = (
     "data_root",
+    "dataset_file",
     "device",
     "workers",
     "threads",
@@ -48,6 +50,10 @@ class SiteConfig(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     data_root: Path | None = pydantic.Field(None, description="folder that holds the data sets")
+    dataset_file: Path | None = pydantic.Field(
+        None,
+        description="file about a data set of one's own; default: `dataset.toml` in the data root, if there is one",
+    )
     domain: str | None = pydantic.Field(None, description="domain held by the site; default: the site's name")
     part: str | None = pydantic.Field(
         None,
@@ -104,7 +110,7 @@ class SiteConfig(pydantic.BaseModel):
             if name not in known:
                 raise ValueError(f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*own, *known])}")
 
-    @pydantic.field_validator("data_root")
+    @pydantic.field_validator("data_root", "dataset_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is None:
@@ -166,8 +172,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         for field in FROM_ENVIRONMENT
         if environment.get(variable := f"FDG_{field.upper()}", "").strip()
     }
-    if "data_root" in values:
-        values["data_root"] = user_path(values["data_root"], environment)
+    for name in {"data_root", "dataset_file"} & values.keys():
+        values[name] = user_path(values[name], environment)
     return values
 
 
@@ -196,8 +202,27 @@ def _reports_of_plugins(allowed: Allowed) -> tuple[str, ...]:
     return tuple(report for name in names for report in METHODS.get(name).reports)
 
 
+def update_site_config(path: Path, site: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Add settings to the entry of ``site`` in the file at ``path``, which need not be there; return the entry.
+
+    Raises ``SettingsError``, and writes nothing, if a setting of the entry is then invalid, and ``DataError`` if the
+    file cannot be read or written.
+    """
+    content = _content(path) if path.exists() else {}
+    entry = {**_entry_in(content, site, path), **values}
+    try:
+        SiteConfig.model_validate(entry)
+    except pydantic.ValidationError as error:
+        raise SettingsError(f"site {site}: config {path}: {first_problem(error)}") from error
+    write_json(path, {**content, site: entry})
+    return entry
+
+
 def _entry(site: str, path: Path) -> dict[str, Any]:
-    content = _content(path)
+    return _entry_in(_content(path), site, path)
+
+
+def _entry_in(content: Any, site: str, path: Path) -> dict[str, Any]:
     entry = content.get(site, {}) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not isinstance(entry, dict):
         raise SettingsError(

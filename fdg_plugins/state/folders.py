@@ -4,6 +4,9 @@
 A run can outlive its job and be resumed by another job; its name is the id of the job that started it. Its state is
 derived from data, so only the owner can enter the folder. The folder is removed when the run has finished. An
 interrupted run keeps it until the run has been resumed and finished, or until ``fdg clean`` removes it.
+
+FLARE's simulator erases its whole workspace when it starts. ``FDG_STATE`` therefore names another place for the state
+of the run of one simulation, as ``fdg run`` and ``fdg sweep`` do; a run that finds its own state there is resumed.
 """
 
 import contextlib
@@ -16,17 +19,23 @@ from nvflare.apis.workspace import Workspace
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import shorten
+from fdg_plugins.storage import user_path
 
 FOLDER = "fdg_state"
+VARIABLE = "FDG_STATE"
 
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def state_folder(workspace: Workspace, run: str) -> Path:
-    """Return a run's folder in a participant's workspace; raise ``SettingsError`` if ``run`` is not a valid job id."""
+    """Return a run's folder in a participant's workspace, or in the place that ``FDG_STATE`` names.
+
+    Raises ``SettingsError`` if ``run`` is not a valid job id.
+    """
     if not is_run(run):
         raise SettingsError(f"run is {shorten(run)}, expected the id of a job.", public=True)
-    return Path(workspace.get_root_dir()) / FOLDER / run
+    root, elsewhere = Path(workspace.get_root_dir()), os.environ.get(VARIABLE, "").strip()
+    return (user_path(elsewhere, os.environ) / root.name if elsewhere else root) / FOLDER / run
 
 
 def is_run(name: object) -> bool:

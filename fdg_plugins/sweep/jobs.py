@@ -12,6 +12,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import find_method, parse_method, published
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.named_protocols import protocol_settings
@@ -52,7 +53,7 @@ class FederatedRuns(RunKind):
         """Return the names of the settings of the method's recipe."""
         return settings_of(method)
 
-    def base_settings(self, protocol: str, dataset: str) -> Mapping[str, Any]:
+    def base_settings(self, protocol: str, dataset: DatasetRef) -> Mapping[str, Any]:
         """Return all settings of the protocol, because a recipe knows only the paper's."""
         return protocol_settings(protocol, dataset)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kind of run of a method, by its name alone, and the function that starts a run on this machine."""
 
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,14 +11,18 @@ from fdg_plugins.naming import did_you_mean
 from fdg_plugins.sweep.execute import Start
 from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.machine import Machine, run_environment
+from fdg_plugins.sweep.one_process import OneProcessRuns
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.references import ReferenceRuns
 from fdg_plugins.sweep.request import DataFound
-from fdg_plugins.sweep.run_kind import RunKind
+from fdg_plugins.sweep.run_kind import RunKind, Written
 from fdg_plugins.sweep.run_process import RunProcess
+from fdg_plugins.sweep.store import JOB, STATE
 from fdg_plugins.values import shorten
 
 KINDS: tuple[RunKind, ...] = (FederatedRuns(), ReferenceRuns())
+
+_IN_ONE_PROCESS = OneProcessRuns()
 
 
 def kind_of(method: str) -> RunKind:
@@ -36,13 +42,34 @@ def canonical_method(text: str) -> str:
     return kind_of(text).canonical_name(text)
 
 
-def launcher(machine: Machine, data: DataFound, environment: Mapping[str, str]) -> Start:
+def executing(method: str, *, in_one_process: bool) -> RunKind:
+    """Return what executes a run of ``method``: its kind, or for a federated one the process that it is run in."""
+    kind = kind_of(method)
+    return _IN_ONE_PROCESS if in_one_process and isinstance(kind, FederatedRuns) else kind
+
+
+def launcher(machine: Machine, data: DataFound, environment: Mapping[str, str], *, in_one_process: bool) -> Start:
     """Return the function that starts a run on ``data``; ``environment`` is that of all runs."""
 
     def start(run: PlannedRun, working: Path, gpu: str | None) -> RunProcess:
-        kind = kind_of(run.method)
-        processes = kind.write_job(run, data, working).processes
+        kind = executing(run.method, in_one_process=in_one_process)
+        processes = _write_job(kind, run, data, working).processes
+        if kind is _IN_ONE_PROCESS:
+            processes = machine.threads or processes
         own = run_environment(environment, working, machine.arithmetic_threads(processes), gpu)
         return RunProcess(run, kind, working, kind.command(run, machine.threads_of(processes)), own)
 
     return start
+
+
+def _write_job(kind: RunKind, run: PlannedRun, data: DataFound, working: Path) -> Written:
+    """Write the job of a run to its working folder; the state of an interrupted run is removed if its job differs."""
+    if not (working / JOB).exists():
+        return kind.write_job(run, data, working)
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
+        written = kind.write_job(run, data, Path(folder))
+        if not kind.difference(working / JOB, Path(folder, JOB)):
+            return written
+    for name in (JOB, STATE):
+        shutil.rmtree(working / name)
+    return kind.write_job(run, data, working)

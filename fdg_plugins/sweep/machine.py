@@ -12,10 +12,12 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
+from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.processes import MARK
+from fdg_plugins.sweep.store import STATE
 
-_PATHS = ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_PRETRAINED_FILE")
+_PATHS = ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE", "FDG_PRETRAINED_FILE")
 _GPU = re.compile(r"\d+|(GPU|MIG)-[A-Za-z0-9-]+")
 
 
@@ -122,9 +124,10 @@ def _own_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def run_environment(environment: Mapping[str, str], working: Path, threads: int, gpu: str | None) -> dict[str, str]:
     """Return the environment of the run in ``working``, from that of all runs.
 
-    Each of its sites computes with ``threads`` threads, unless the user has set a number, and sees only ``gpu``.
+    Each of its sites computes with ``threads`` threads, unless the user has set a number, and sees only ``gpu``. What
+    the run needs to be resumed is kept in its folder ``state``.
     """
-    own = {MARK: str(working), "PWD": str(working)}
+    own = {MARK: str(working), "PWD": str(working), STATE_VARIABLE: str(working / STATE)}
     if gpu is not None:
         # Not FLARE's -gpu: it counts the GPUs of the whole machine, and keeps a site's process only if the GPU's
         # number is repeated for each site.

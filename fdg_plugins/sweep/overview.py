@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.plan import PlannedRun, methods_with
 from fdg_plugins.sweep.prepare import Prepared
@@ -35,7 +36,7 @@ def headline(prepared: Prepared) -> str:
     return f"{count} run{'s' * (count > 1)} on {title}, protocol {request.protocol}"
 
 
-def title_of_data(dataset: str, *, stand_in: bool) -> str:
+def title_of_data(dataset: DatasetRef, *, stand_in: bool) -> str:
     """Return what runs on this data set are told to be on; the stand-in is named as such."""
     title = dataset_spec(dataset).title
     return f"the STAND-IN for {title} (not the data itself)" if stand_in else title

@@ -11,8 +11,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import did_you_mean
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.sweep.request import Request
 from fdg_plugins.sweep.values import as_json, split_key
 
@@ -33,12 +35,16 @@ class PlannedRun(NamedTuple):
     """
 
     name: str
-    dataset: str
+    dataset: DatasetRef
     protocol: str
     method: str
     target: str
     seed: int
     settings: Mapping[str, Any]
+
+    def content(self) -> dict[str, Any]:
+        """Return the run as a JSON value."""
+        return {**self._asdict(), "dataset": plain_dataset(self.dataset)}
 
 
 class Grid(NamedTuple):
@@ -62,10 +68,11 @@ def make_plan(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> tup
     """
     for name in ("methods", "targets", "seeds"):
         _refuse_repeated(name, getattr(request, name))
-    grids = make_grids(request, base_of, settings_of)
+    grids, spec = make_grids(request, base_of, settings_of), dataset_spec(request.dataset)
+    sites = dict(zip(spec.domains, spec.sites, strict=True))  # domains of any name; these are safe for files
     return tuple(
         PlannedRun(
-            name=run_name(method, target, seed, point),
+            name=run_name(method, sites.get(target, target), seed, point),
             dataset=request.dataset,
             protocol=request.protocol,
             method=method,

@@ -9,15 +9,18 @@ from typing import Any
 
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import perhaps
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.named_protocols import PAPER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import user_path
-from fdg_plugins.sweep.kinds import canonical_method, kind_of
+from fdg_plugins.sweep.kinds import canonical_method, executing, kind_of
 from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan
 from fdg_plugins.sweep.request import DataFound, Request, SweepFile, check_continues
-from fdg_plugins.sweep.run_kind import Written
+from fdg_plugins.sweep.run_kind import RunKind, Written
 from fdg_plugins.sweep.store import JOB, Store
 from fdg_plugins.sweep.values import split_key
+from fdg_plugins.tasks import TASKS
 from fdg_plugins.versions import OF_SERVER, installed_versions
 
 ALL = "all"
@@ -27,7 +30,7 @@ ALL = "all"
 class Asked:
     """The request of one call; a field that is None takes its value from the continued sweep, or its default."""
 
-    dataset: str | None = None
+    dataset: DatasetRef | None = None
     protocol: str | None = None
     methods: tuple[str, ...] | None = None
     targets: tuple[str, ...] | None = None
@@ -51,8 +54,10 @@ class Prepared:
     warnings: tuple[str, ...]
 
 
-def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepared:
+def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_one_process: bool = False) -> Prepared:
     """Return the plan of a sweep in the folder of ``store``, for runs in ``environment``.
+
+    ``in_one_process``: whether each federated run is one process; otherwise each of its sites is one.
 
     Raises ``SettingsError`` or ``DataError`` for every foreseeable failure of a run, and for a folder whose sweep
     cannot continue with this plan.
@@ -70,7 +75,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepa
     data = look_at_data(request.dataset, environment)
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
-    checked = check_runs(plan, store, data)
+    checked = check_runs(plan, store, data, in_one_process=in_one_process)
     versions = installed_versions(OF_SERVER)
     return Prepared(
         content=SweepFile(request=request, data=data, versions=earlier.versions if earlier else versions),
@@ -82,17 +87,17 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str]) -> Prepa
     )
 
 
-def look_at_data(dataset: str, environment: Mapping[str, str]) -> DataFound:
+def look_at_data(dataset: DatasetRef, environment: Mapping[str, str]) -> DataFound:
     """Return the number of images per domain in the place where the runs will find them.
 
     Without a data root, this is the stand-in, which is drawn if it does not exist. Raises ``DataError`` for a data root
     that does not exist or does not contain the data set.
     """
-    root, cache = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE"))
+    root, cache, file = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
     found = find_data_root(dataset, root, cache)
     images: dict[str, int] = {}
     for domain in dataset_spec(dataset).domains:
-        data = open_domain(found.path, dataset, domain, seed=0)
+        data = open_domain(found.path, dataset, domain, seed=0, dataset_file=file)
         images[domain] = len({sample.file for sample in (*data.train, *data.validation, *data.test)})
     return DataFound(stand_in=found.stand_in, images=images)
 
@@ -120,7 +125,7 @@ def make_request(asked: Asked, earlier: Request | None) -> Request:
     )
 
 
-def _targets(targets: tuple[str, ...], dataset: str) -> tuple[str, ...]:
+def _targets(targets: tuple[str, ...], dataset: DatasetRef) -> tuple[str, ...]:
     """Return the held-out domains; raise ``SettingsError`` for a name that the data set does not have."""
     domains = dataset_spec(dataset).domains
     if targets == (ALL,):
@@ -128,24 +133,28 @@ def _targets(targets: tuple[str, ...], dataset: str) -> tuple[str, ...]:
     for target in targets:
         if target not in domains:
             raise SettingsError(
-                f"--targets names {target!r}, expected all, or domains of {dataset}: {', '.join(domains)}."
+                f"--targets names {target!r}, expected all, or domains of {dataset}: {', '.join(domains)}"
+                f"{perhaps(target, domains)}"
             )
     return targets
 
 
-def check_runs(plan: tuple[PlannedRun, ...], store: Store, data: DataFound) -> dict[str, Written]:
+def check_runs(
+    plan: tuple[PlannedRun, ...], store: Store, data: DataFound, *, in_one_process: bool
+) -> dict[str, Written]:
     """Write the job of every run, and compare it with that of the finished run of the same name.
 
     Returns the protocol and processes of each run; with the stand-in, those on the stand-in. Raises ``SettingsError``
-    for a setting that the run rejects, and for a finished run that was made differently.
+    for a setting that the run rejects, a package that it lacks, and a finished run that was made differently.
     """
-    return {run.name: _check_run(run, store, data) for run in plan}
+    kinds = {run.name: executing(run.method, in_one_process=in_one_process) for run in plan}
+    return {run.name: _check_run(run, kinds[run.name], store, data) for run in plan}
 
 
-def _check_run(run: PlannedRun, store: Store, data: DataFound) -> Written:
-    kind = kind_of(run.method)
+def _check_run(run: PlannedRun, kind: RunKind, store: Store, data: DataFound) -> Written:
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         written = kind.write_job(run, data, Path(folder))
+        TASKS.get(written.protocol.task).check_packages()
         if store.is_finished(run.name) and (found := kind.difference(store.runs / run.name / JOB, Path(folder, JOB))):
             raise SettingsError(
                 f"run {run.name} in {store.runs} was made with other settings ({found}): expected the same, or another "

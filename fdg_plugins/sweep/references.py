@@ -10,6 +10,8 @@ from typing import Any
 from fdg_plugins.centralised.catalogue import ALGORITHMS
 from fdg_plugins.centralised.plan import make_plan, setting_names
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.files import files_behind
+from fdg_plugins.plugins.own_dataset import DatasetRef, dataset_text, plain_dataset
 from fdg_plugins.storage import write_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import DataFound
@@ -46,7 +48,7 @@ class ReferenceRuns(RunKind):
         """Return the names of the settings of the algorithm in ``fdg centralised``."""
         return setting_names(method)
 
-    def base_settings(self, protocol: str, dataset: str) -> Mapping[str, Any]:
+    def base_settings(self, protocol: str, dataset: DatasetRef) -> Mapping[str, Any]:
         """Return nothing: the run receives the protocol's name, whose values differ from those of federated runs."""
         return {}
 
@@ -61,14 +63,22 @@ class ReferenceRuns(RunKind):
         except SettingsError as error:
             raise SettingsError(f"run {run.name}: {error}") from error
         values = {**plan.protocol.model_dump(mode="json"), **plan.settings()}
-        where = {"algorithm": run.method, "dataset": run.dataset, "target": run.target, "seed": run.seed}
+        where = {"algorithm": run.method, "dataset": plain_dataset(run.dataset), "target": run.target, "seed": run.seed}
         settings = {name: values[name] for name in setting_names(run.method)}
         write_json(working / JOB / self.job_file, {**where, "settings": settings})
         return Written(plan.protocol, processes=1)
 
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
         """Return ``fdg centralised`` with the run's settings; the environment sets its number of threads."""
-        options = {"dataset": run.dataset, "target": run.target, "seed": run.seed, "protocol": run.protocol}
+        options = {
+            "dataset": dataset_text(run.dataset),
+            "target": run.target,
+            "seed": run.seed,
+            "protocol": run.protocol,
+        }
         given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        model = run.settings.get("model")
+        uses = [("model", model)] if isinstance(model, str) else []
+        given += [text for file in files_behind(uses).values() for text in ("--plugin", str(file.resolve()))]
         given += [text for name, value in run.settings.items() for text in ("--set", f"{name}={as_json(value)}")]
         return (*FDG, "centralised", run.method, *given, "--to", WORKSPACE)

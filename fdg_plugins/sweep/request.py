@@ -9,6 +9,7 @@ import pydantic
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import first_problem, shorten
+from fdg_plugins.plugins.own_dataset import OwnDataset, plain_dataset
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.values import as_json
 
@@ -26,7 +27,7 @@ class Request(Kept):
     grid.
     """
 
-    dataset: str
+    dataset: str | OwnDataset
     protocol: str
     methods: tuple[str, ...] = pydantic.Field(min_length=1)
     targets: tuple[str, ...] = pydantic.Field(min_length=1)
@@ -67,8 +68,8 @@ def check_continues(earlier: SweepFile, request: Request, data: DataFound, folde
     it from the plan, raise ``SettingsError``; other images raise ``DataError``.
     """
     before = earlier.request
-    for name in ("dataset", "protocol"):
-        _require_equal(name, getattr(before, name), getattr(request, name), folder)
+    _require_equal("dataset", plain_dataset(before.dataset), plain_dataset(request.dataset), folder)
+    _require_equal("protocol", before.protocol, request.protocol, folder)
     for name in ("methods", "targets", "seeds"):
         _require_more(name, getattr(before, name), getattr(request, name), folder)
     _check_settings(before.settings, request.settings, folder)

@@ -12,6 +12,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
@@ -58,7 +59,7 @@ class RunKind(ABC):
         """Return the names of all settings of a run of ``method``."""
 
     @abstractmethod
-    def base_settings(self, protocol: str, dataset: str) -> Mapping[str, Any]:
+    def base_settings(self, protocol: str, dataset: DatasetRef) -> Mapping[str, Any]:
         """Return a named protocol as settings of a run; a method ignores those that it does not have.
 
         Raises ``SettingsError`` for an unknown protocol or data set.

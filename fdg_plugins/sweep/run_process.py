@@ -56,7 +56,7 @@ class RunProcess:
         self._position = Position()
         self._content: Any = None
         self._seen = 0
-        with (working / LOG_FILE).open("wb") as log:
+        with (working / LOG_FILE).open("ab") as log:  # a resumed run goes on with its log
             try:
                 self._process = subprocess.Popen(
                     list(command),

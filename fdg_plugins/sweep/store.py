@@ -5,7 +5,7 @@ sweep.json               the request
 runs/<name>/             job/, run.json, results.json, log.txt, and the models if they are kept
 failed/<name>/           log.txt, reason.txt
 plugins/<name>.py        plug-in files that the runs use
-running/<name>/          the working folder of a run; worthless once the sweep has ended
+running/<name>/          the working folder of a run; if it was interrupted, job/, log.txt and state/ remain
 """
 
 import shutil
@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import locked, read_json, write_bytes, write_json
 from fdg_plugins.sweep.plan import PlannedRun
@@ -26,6 +27,7 @@ REASON_FILE = "reason.txt"
 MODEL_FILES = (LAST_FILE, SELECTED_FILE)
 JOB = "job"
 WORKSPACE = "workspace"
+STATE = "state"
 _OWN = {SWEEP_FILE, "runs", "failed", "running", "plugins", ".lock"}
 _LOCK_FILE = ".lock"
 
@@ -117,11 +119,11 @@ class Store:
         return float(seconds)
 
     def begin(self, name: str) -> Path:
-        """Return a new, empty working folder for a run."""
+        """Return the working folder of a run: empty, or with what an interrupted run needs to go on."""
         working = self.running / name
         with self._writing():
-            shutil.rmtree(working, ignore_errors=True)
-            working.mkdir(parents=True)
+            _clear_working(working)
+            working.mkdir(parents=True, exist_ok=True)
         return working
 
     def keep(self, run: PlannedRun, record_folder: Path, seconds: float, keep_models: bool) -> None:
@@ -136,7 +138,8 @@ class Store:
             if keep_models:
                 _move_models(left, working)
             shutil.rmtree(working / WORKSPACE)
-            write_json(working / RUN_FILE, {**run._asdict(), "seconds": round(seconds, 1)})
+            shutil.rmtree(working / STATE, ignore_errors=True)
+            write_json(working / RUN_FILE, {**run.content(), "seconds": round(seconds, 1)})
             self.runs.mkdir(exist_ok=True)
             working.rename(self.runs / run.name)
             shutil.rmtree(self.failed / run.name, ignore_errors=True)
@@ -156,8 +159,9 @@ class Store:
             self._tidy()
 
     def clear(self) -> None:
-        """Remove the working folders; all of their processes must have ended."""
-        shutil.rmtree(self.running, ignore_errors=True)
+        """Clear the working folders, all of whose processes have ended, of what no interrupted run goes on with."""
+        for working in self.running.glob("*"):
+            _clear_working(working)
         self._tidy()
 
     def _tidy(self) -> None:
@@ -181,6 +185,21 @@ def check_folder(folder: Path) -> None:
         raise SettingsError(
             f"folder {str(folder.absolute())!r} has {odd[0]!r} in its path, which FLARE's simulator cannot take."
         )
+
+
+def can_resume(working: Path) -> bool:
+    """Return whether a run has left in its working folder what it needs to go on after its last complete round."""
+    return any((working / STATE).glob(f"*/*/*/{CHECKPOINT_FILE}"))
+
+
+def _clear_working(working: Path) -> None:
+    """Remove a working folder, or all of it that a run which can be resumed does not need."""
+    kept = {JOB, LOG_FILE, STATE} if can_resume(working) else set()
+    for path in working.glob("*"):
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with suppress(OSError):  # if there is none, or it is not empty
+        working.rmdir()
 
 
 def _move_models(source: Path, target: Path) -> None:

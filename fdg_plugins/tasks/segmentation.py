@@ -42,6 +42,7 @@ class Segmentation(Task):
 
     one_class_per_image: ClassVar[bool] = False
     weighs_classes_equally: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ("monai",)
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = (POOLED_DICE,)
 
     name: str = "segmentation"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from fdg_plugins.extras import check_extra
 from fdg_plugins.tasks.score import ScoreKind, Sum
 
 SumAndCount = tuple[float, int]
@@ -35,12 +36,14 @@ class Task(ABC):
     ``one_class_per_image``: whether a sample is an image. Methods that require this reject other tasks.
     ``weighs_classes_equally``: whether a method that averages a term over samples averages it within each class first,
     and then over the classes of the batch, because most samples are of one class. ``derived_kinds``: the scores that
-    follow from the sums of others and are displayed beside the primary score.
+    follow from the sums of others and are displayed beside the primary score. ``packages``: packages of an optional
+    extra without which no model can be trained or evaluated.
     """
 
     one_class_per_image: ClassVar[bool]
     weighs_classes_equally: ClassVar[bool] = False
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
 
     name: str
     score: ScoreKind
@@ -49,6 +52,11 @@ class Task(ABC):
     def names(self) -> tuple[str, ...]:
         """All names that refer to this task."""
         return (self.name,)
+
+    def check_packages(self) -> None:
+        """Raise ``SettingsError`` if one of the ``packages`` is not installed on this machine."""
+        for package in self.packages:
+            check_extra(package, f"task {self.name!r}")
 
     # --- logits, loss and score ---
 

@@ -26,7 +26,7 @@ NETWORKS = (("convnet", "linear"), ("groupnorm_convnet", "two_layer"))
 
 def network(objective: Objective, name: str = "convnet", head: str = "linear") -> ExtractorClassifier:
     """Return a small network, adapted by the objective, in training mode."""
-    model = build_model(name, CLASSES, seed=1, head=head)
+    model = build_model(name, CLASSES, seed=1, head=head, image_size=SIZE)
     return objective.adapt(model, (channels_of(model), SIZE, SIZE), 1).train()
 
 

@@ -22,7 +22,17 @@ from fdg_plugins.models import (
     load_pretrained,
     parameter_kinds,
 )
-from fdg_plugins.objectives import Exchange, adapt_model, make_objective, plain_network, travel_rules
+from fdg_plugins.models.batch_norm import NormLayer, norm_layers
+from fdg_plugins.objectives import (
+    Exchange,
+    adapt_model,
+    check_network,
+    image_shape,
+    make_objective,
+    plain_network,
+    reestimated_layers,
+    travel_rules,
+)
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import save_tensors, user_path
@@ -33,14 +43,20 @@ class GlobalModel:
     """The global model's parameters and buffers. They are replaced, never changed in place: messages may hold them.
 
     ``shared`` names the entries that travel in updates and that steps change (None: all); ``layout`` describes them.
+    ``reestimated``: the BatchNorm layers whose running statistics the sites measure anew.
     """
 
     def __init__(
-        self, state: Mapping[str, torch.Tensor], kinds: Mapping[str, str], shared: Collection[str] | None = None
+        self,
+        state: Mapping[str, torch.Tensor],
+        kinds: Mapping[str, str],
+        shared: Collection[str] | None = None,
+        reestimated: Mapping[str, NormLayer] | None = None,
     ) -> None:
         self.state = {name: value.detach().clone().contiguous() for name, value in state.items()}
         travelling = self.state if shared is None else {name: self.state[name] for name in shared}
         self.layout = ModelLayout.of(travelling, kinds)
+        self.reestimated = dict(reestimated or {})
 
     def apply(self, step: Mapping[str, torch.Tensor | np.ndarray]) -> None:
         """Add ``step`` to the shared entries.
@@ -56,6 +72,13 @@ class GlobalModel:
                 value.clamp_(min=0)  # a mean of variances is not negative, but privacy noise can make it so
             _check_finite(name, value)
         self.state = {**self.state, **moved}
+
+    def replace(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Replace entries by ``values``; raise ``FDGError`` and change nothing if one would not be finite."""
+        given = {name: value.to(self.state[name].dtype) for name, value in values.items()}
+        for name, value in given.items():
+            _check_finite(name, value)
+        self.state = {**self.state, **given}
 
     @property
     def num_bytes(self) -> int:
@@ -112,15 +135,18 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
         protocol.pretrained,
         file=user_path(file, os.environ) if file else None,
         sha256=sha256 or None,
+        norm=protocol.normalization,
     )
     if NETWORKS.origin(protocol.model) is not None:  # this package's own networks are covered by tests
         dense = not TASKS.get(protocol.task).one_class_per_image
         spec = dataset_spec(protocol.dataset)
         check_features(model, spec.channels, protocol.image_size, dims=spec.dims, dense=dense)
+    check_network(model, protocol)
     model = adapt_model(model, protocol)
     exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
     shared = travel_rules(model, protocol).names(Rule.SHARED)
-    start = GlobalModel(model.state_dict(), parameter_kinds(model), shared)
+    reestimated = norm_layers(model, reestimated_layers(model, protocol), torch.zeros(image_shape(protocol)))
+    start = GlobalModel(model.state_dict(), parameter_kinds(model), shared, reestimated)
     return Start(start, record, exchange, model.last_layer_names)
 
 

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: its data, and each task on the received model."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 import torch
 
 from fdg_plugins.core.steps import effective_steps
-from fdg_plugins.core.travel import Rule, Rules
+from fdg_plugins.core.travel import Rule
 from fdg_plugins.data import (
     DomainData,
     Sample,
+    SharedDomains,
     check_images,
+    dataset_spec,
     evaluation_batches,
     find_data_root,
     open_domain,
     reported_batches,
+    shuffled_reported_batches,
     training_epochs,
     without_damaged,
 )
@@ -25,6 +28,7 @@ from fdg_plugins.messages import (
     MOST_NAMES,
     REPORT_GAP,
     REPORT_LOCAL_MODEL,
+    REPORT_STATISTICS,
     REPORT_TRAINING_LOSS,
     CensusReply,
     Evaluation,
@@ -32,8 +36,18 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objective, see, travel_rules
+from fdg_plugins.objectives import (
+    SiteRound,
+    Trained,
+    build_network,
+    kept_names,
+    make_objective,
+    reestimated_layers,
+    see,
+    travel_rules,
+)
 from fdg_plugins.objectives.objective import to_report
+from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.tasks import TASKS, Score
@@ -48,7 +62,9 @@ from fdg_plugins.training.loop import (
     placed,
     train_locally,
 )
+from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer
+from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 from fdg_plugins.versions import OF_SITE, installed_versions
 
 EVALUATION_BATCH = 64
@@ -58,7 +74,7 @@ class TrainResult(NamedTuple):
     """The result of one round of local training.
 
     ``update``: local - global, as dense contiguous CPU tensors. ``report``: the training report. ``tensors``: the
-    method's report. ``memory``: the tensors that the method keeps at the site. ``personal``: the personal parameters
+    method's report. ``memory``: the tensors that the method keeps at the site. ``personal``: the site's own parameters
     and buffers after training; empty if there are none or any is not finite.
     """
 
@@ -73,7 +89,8 @@ class SiteSession:
     """A site's tasks under one protocol. Opens the data once; holds no state that must survive a round.
 
     ``cache``: folder for stand-in data. ``left_out``: the images that the census found damaged and left out; a new
-    census searches for them again.
+    census searches for them again. ``shared`` and ``networks``: the domains that other sites of this process have
+    opened, and the network that has been built for them.
     """
 
     def __init__(
@@ -83,6 +100,8 @@ class SiteSession:
         protocol: Protocol,
         cache: Path | None = None,
         left_out: frozenset[str] = frozenset(),
+        shared: SharedDomains | None = None,
+        networks: SharedNetworks | None = None,
     ) -> None:
         self.site = site
         self.config = config
@@ -91,9 +110,11 @@ class SiteSession:
         self.objective = make_objective(protocol.objective)
         root = find_data_root(protocol.dataset, config.data_root, cache)
         self.stand_in = root.stand_in
-        self.domain = config.domain or site
+        self.domain = config.domain or dataset_spec(protocol.dataset).domain_of(site)
         self._root = root.path
         self.left_out = left_out
+        self._shared = shared
+        self._build_network = build_network if networks is None else networks.build
         self.data: DomainData = self._open(left_out)
         self.policy = DevicePolicy(
             config.torch_device(), bfloat16=protocol.precision == "bfloat16", channels_last=protocol.channels_last
@@ -141,13 +162,15 @@ class SiteSession:
             max_pixels=self.config.max_image_pixels,
             left_out=left_out,
             preset=self.protocol.preset,
+            shared=self._shared,
+            dataset_file=self.config.dataset_file,
         )
 
     def _look_at_images(self) -> None:
         if self.left_out:
             self.data, self.left_out = self._open(frozenset()), frozenset()
         if self.config.damaged_images == "stop":
-            check_images(self.data)
+            check_images(self.data, None if self._shared is None else self._shared.sound_images(self.data.images))
         else:
             self.data, damaged = without_damaged(self.data, self._open)
             self.left_out = damaged.files
@@ -157,10 +180,10 @@ class SiteSession:
     ) -> ExtractorClassifier:
         """Return the protocol's model with the received parameters, on the site's device; frozen parameters are fixed.
 
-        ``personal``: the site's own personal parameters; without them, the received values are used. Raises
+        ``personal``: the site's own parameters and buffers; without them, the received values are used. Raises
         ``SettingsError`` if a received shape differs from the model's, ``DataError`` if ``personal`` does not fit.
         """
-        model = build_network(self.protocol, len(self.data.classes))
+        model = self._build_network(self.protocol, len(self.data.classes))
         expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
         received = {name: tuple(value.shape) for name, value in state.items()}
         if expected != received:
@@ -171,19 +194,10 @@ class SiteSession:
                 public=True,
             )
         rules = travel_rules(model, self.protocol)
-        own = self._personal(rules, expected, personal or {})
+        own = _own(kept_names(model, self.protocol), expected, personal or {})
         model.load_state_dict({**state, **own})
         model.hold(rules.names(Rule.FROZEN))
         return self.policy.place(model)
-
-    def _personal(
-        self, rules: Rules, shapes: Mapping[str, tuple[int, ...]], kept: Mapping[str, torch.Tensor]
-    ) -> Mapping[str, torch.Tensor]:
-        """Return the kept personal parameters; raise ``DataError`` if their names or shapes are not as expected."""
-        expected = {name: shapes[name] for name in rules.names(Rule.PERSONAL)}
-        if kept and {name: tuple(value.shape) for name, value in kept.items()} != expected:
-            raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
-        return kept
 
     def evaluate(
         self, model: ExtractorClassifier, split: Literal["train", "validation", "test"], should_stop: ShouldStop
@@ -192,6 +206,26 @@ class SiteSession:
         batches = self._unchanged_images(getattr(self.data, split))
         size = self.protocol.image_size
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, self.task, size))
+
+    def statistics(
+        self,
+        state: Mapping[str, torch.Tensor],
+        should_stop: ShouldStop,
+        personal: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """Return the sums over the inputs of the received model's BatchNorm layers, as ``payload_of`` names them.
+
+        Raises ``SettingsError`` if the site's domain is held out or the site forbids this report.
+        """
+        self._refuse_held_out()
+        allowed = self.config.allowed_reports
+        if allowed is not None and REPORT_STATISTICS not in allowed:
+            self._forbid(REPORT_STATISTICS, "batch_norm 'reestimate'")
+        model = self.load(state, personal)
+        layers = reestimated_layers(model, self.protocol)
+        return payload_of(
+            measure_statistics(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
+        )
 
     def probe(
         self,
@@ -237,14 +271,18 @@ class SiteSession:
         trained = [*model.parameters(), *local_objective.parameters()]
         optimizer = make_optimizer(trained, self.protocol, learning_rate, self.policy.device)
         epochs = self._epochs(round_number)
-        training = train_locally(model, local_objective, epochs, optimizer, self.policy, should_stop, on_epoch)
+        with seeded(self.protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
+            training = train_locally(model, local_objective, epochs, optimizer, self.policy, should_stop, on_epoch)
+        if layers := reestimated_layers(model, self.protocol):  # as for the model received
+            reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
         after, more = self._judge(model, should_stop, objective.report_trained)
         tensors.update(more)
         report = self._report(before, after, training, learning_rate)
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
         tensors.update(local_objective.report(done))
-        return TrainResult(update, report, tensors, local_objective.memory(done), personal_part(model, rules))
+        own = personal_part(model, kept_names(model, self.protocol))
+        return TrainResult(update, report, tensors, local_objective.memory(done), own)
 
     def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor] | None) -> SiteRound:
         """Return what an objective knows of the site and the round."""
@@ -260,9 +298,12 @@ class SiteSession:
             return
         for report, whose in self._needed_reports(allowed).items():
             if report not in allowed:
-                raise SettingsError(
-                    f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.", public=True
-                )
+                self._forbid(report, whose)
+
+    def _forbid(self, report: str | None, whose: str) -> NoReturn:
+        raise SettingsError(
+            f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.", public=True
+        )
 
     def _needed_reports(self, allowed: Collection[str]) -> dict[str | None, str]:
         """Return the reports that the protocol asks for, and what needs each; an allowed gap includes its losses."""
@@ -312,14 +353,17 @@ class SiteSession:
             device=self.policy.device,
         )
 
-    def _training_images(self, should_stop: ShouldStop) -> Batches:
-        """Return the batches of the training split on the device, in order, as methods report on them."""
-        batches = reported_batches(
+    def _training_images(self, should_stop: ShouldStop, *, shuffled: bool = False) -> Batches:
+        """Return the batches of the training split on the device, not augmented, as methods report on them.
+
+        They are in order, or ``shuffled`` alike in all rounds, for statistics that depend on the batches.
+        """
+        batches = (shuffled_reported_batches if shuffled else reported_batches)(
             self.data,
             image_size=self.protocol.image_size,
             batch_size=EVALUATION_BATCH,
             seed=self.protocol.seed,
-            scope=(self.site,),
+            scope=(self.site, "statistics") if shuffled else (self.site,),
             workers=self.config.workers,
             device=self.policy.device,
         )
@@ -359,9 +403,20 @@ def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -
     return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
 
 
-def personal_part(model: ExtractorClassifier, rules: Rules) -> dict[str, torch.Tensor]:
-    """Return the personal parameters and buffers of ``model`` by name; none of them if any is not finite."""
-    own = to_report({name: model.state_dict()[name] for name in rules.names(Rule.PERSONAL)})
+def _own(
+    names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], kept: Mapping[str, torch.Tensor]
+) -> Mapping[str, torch.Tensor]:
+    """Return the kept parameters and buffers; raise ``DataError`` if their names or shapes are not as expected."""
+    expected = {name: shapes[name] for name in names}
+    if kept and {name: tuple(value.shape) for name, value in kept.items()} != expected:
+        raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
+    return kept
+
+
+def personal_part(model: ExtractorClassifier, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers ``names`` of ``model``; none of them if any is not finite."""
+    state = model.state_dict()
+    own = to_report({name: state[name] for name in names})
     usable = all(bool(value.isfinite().all()) for value in own.values())
     return own if usable else {}
 

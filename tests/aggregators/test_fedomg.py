@@ -13,6 +13,7 @@ from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAg
 from fdg_plugins.core import linear
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
+from fdg_plugins.record.run_record import AggregationRecord
 
 Params = dict[str, Any]
 SAMPLES = {"art": 3, "photo": 4, "sketch": 5, "cartoon": 6}
@@ -149,8 +150,9 @@ def test_the_step_scales_with_the_updates(make_update: Callable[..., Params], sc
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
-    defaults = {"kappa": 0.5, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
-    assert FedOMGAggregator().settings() == defaults
+    of_the_paper = {"kappa": 0.5, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
+    ours = {"damping": 0.0, "idle_below": 0.001, "cancelled": "mean"}
+    assert FedOMGAggregator().settings() == of_the_paper | ours
 
 
 @pytest.mark.parametrize(
@@ -194,3 +196,49 @@ def test_a_rescale_that_is_neither_true_nor_false_is_refused(rescale: Any) -> No
 def test_settings_that_cannot_be_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         FedOMGAggregator().configure(settings)
+
+
+def test_a_site_that_hardly_moves_is_named_and_not_matched(caplog: pytest.LogCaptureFixture) -> None:
+    updates = vectors([3, 1], [1, 3], [1e-4, -1e-4])
+    with caplog.at_level("INFO"):
+        found = step(FedOMGAggregator(server_lr=1.0), updates)
+    report = found.meta[META_REPORT]
+    assert (report["idle"], report["gamma"][report["sites"].index("sketch")]) == (("sketch",), 0)
+    assert AggregationRecord.from_report(report).idle == ("sketch",)
+    assert "not matched, since their updates are below idle_below 0.001: sketch" in caplog.text
+    matched = step(FedOMGAggregator(server_lr=1.0, idle_below=0.0), updates)
+    assert matched.meta[META_REPORT]["gamma"] == pytest.approx([0, 0, 1], abs=1e-6)
+    assert np.linalg.norm(found.params["w"]) > np.linalg.norm(matched.params["w"])
+
+
+@pytest.mark.parametrize("named", ["released", 1e-4, "0.0001"])
+def test_the_damping_of_the_authors_code_has_a_name(named: str | float) -> None:
+    aggregator = FedOMGAggregator(server_lr=1.0)
+    aggregator.configure({"damping": named})
+    found = step(aggregator, vectors([3, 1], [1, 3], [-1, 1])).params["w"]
+    np.testing.assert_array_equal(
+        found, step(FedOMGAggregator(server_lr=1.0, damping=1e-4), vectors([3, 1], [1, 3], [-1, 1])).params["w"]
+    )
+    assert not np.array_equal(
+        found, step(FedOMGAggregator(server_lr=1.0), vectors([3, 1], [1, 3], [-1, 1])).params["w"]
+    )
+
+
+def test_updates_that_cancel_step_along_the_mean_or_against_nobody() -> None:
+    updates = vectors([2, 0, 0], [-1, 0, 0], [0.5, 1, 0])
+    mean = step(FedOMGAggregator(server_lr=1.0, kappa=2.0), updates)
+    assert mean.meta[META_REPORT]["cancelled"] is True
+    np.testing.assert_allclose(mean.params["w"], [0.5, 1 / 3, 0], atol=1e-6)
+    nobody = step(FedOMGAggregator(server_lr=1.0, kappa=2.0, cancelled="least_conflict"), updates)
+    np.testing.assert_allclose(nobody.params["w"], [0, 1 / 3, 0], atol=1e-6)
+    for aggregator in (FedOMGAggregator(server_lr=1.0, kappa=0.0, cancelled="least_conflict"), FedAvgAggregator()):
+        aggregator.configure({"weighting": "uniform"})
+        np.testing.assert_allclose(step(aggregator, updates).params["w"], [0.5, 1 / 3, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"damping": -1}, {"damping": "printed"}, {"damping": [0]}, {"idle_below": 1}, {"cancelled": "none"}]
+)
+def test_an_edge_that_does_not_exist_is_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=f"^{next(iter(setting))} is "):
+        FedOMGAggregator(**setting)

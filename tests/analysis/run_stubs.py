@@ -68,7 +68,7 @@ def finished(
         "stand_in": False,
         "data": "PACS",
         "started": "2030-01-01T00:00:00+00:00",
-        "protocol": Protocol(**{"target": target, "seed": seed, "rounds": 2, **(protocol or {})}),
+        "protocol": Protocol(**{"target": target, "seed": seed, "rounds": 100, **(protocol or {})}),
         "method": method,
         "initial_weights": InitialWeights(label="imagenet"),
         "versions": {"fdg-plugins": "0.1.0"},

@@ -39,7 +39,7 @@ def test_a_later_minor_version_is_no_difference() -> None:
         ({"stand_in": True}, "the stand-in is not used in runs/a and used in runs/b"),
         ({"data": "PACS, cleaned"}, "data is PACS in runs/a and PACS, cleaned in runs/b"),
         ({"protocol": {"dataset": "rotatedmnist"}}, "data set is pacs in runs/a and rotatedmnist in runs/b"),
-        ({"protocol": {"rounds": 20}}, "rounds of the protocol is 2 in runs/a and 20 in runs/b"),
+        ({"protocol": {"rounds": 20}}, "rounds of the protocol is 100 in runs/a and 20 in runs/b"),
         (
             {"protocol": {"max_samples_per_domain": 400}},
             "max_samples_per_domain of the protocol is unset in runs/a and",

@@ -59,7 +59,7 @@ def test_the_table_has_a_row_below_each_method(record: RunRecord) -> None:
     table = build_table([Run(Path("a"), record), Run(Path("b"), better)], ("last",))
     rows = [[cell.text for cell in row] for row in to_grid(table).rows]
     assert [row[0] for row in rows] == ["FedAvg", "FedAvg, Pooled Dice", "FedOMG", "FedOMG, Pooled Dice"]
-    assert [row[3] for row in rows] == ["20.0", "20.0", "20.0", "20.0"]
+    assert [row[1] for row in rows] == ["20.0", "20.0", "20.0", "20.0"]
     lines = [line for line in csv.DictReader(render_csv(table).splitlines()) if line["target"] == "photo"]
     assert [(line["kind"], line["mean"]) for line in lines] == [("ours", "0.2"), ("pooled_dice", "0.2")] * 2
     assert record.method == FEDAVG

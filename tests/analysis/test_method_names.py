@@ -76,8 +76,24 @@ def test_saying_a_default_of_the_weighting_makes_no_other_method() -> None:
         method("FedAvgAggregator", weighting={**GA, "normalizer": "max"}, server_lr=1),
     ]
     first, *others = [method_settings(finished(one)) for one in spelt]
-    assert first == {"gap_split": "validation", "normalizer": "max", "server_lr": 1.0, "step_size": 0.05}
+    assert first == {
+        "batch_norm": "average",
+        "gap_split": "validation",
+        "normalizer": "max",
+        "server_lr": 1.0,
+        "step_size": 0.05,
+    }
     assert others == [first, first]
+
+
+def test_a_record_from_before_a_setting_was_added_is_of_the_same_method_as_one_with_its_default() -> None:
+    older = {"kappa": 0.5, "server_lr": 1.0, "rescale": False, "weighting": "uniform"}
+    newer = {**older, "damping": 0.0, "idle_below": 1e-3, "cancelled": "mean"}
+    one, other, damped = (
+        method_settings(finished(Method(aggregator="FedOMGAggregator", settings=settings, objective={"name": "erm"})))
+        for settings in (older, newer, {**newer, "damping": 0.1})
+    )
+    assert one == other != damped
 
 
 def test_settings_of_the_objective_are_told_apart_from_the_protocols() -> None:

@@ -151,7 +151,7 @@ def test_the_best_is_bold_in_each_block(mixed: Sequence[Run]) -> None:
 
 def test_the_caption_says_how_long_each_kind_was_trained(mixed: Sequence[Run]) -> None:
     caption = grid_of(mixed).caption
-    assert "2 rounds, 3 source sites, centralised references of 5001 steps" in caption
+    assert "100 rounds, 3 source sites, centralised references of 5001 steps" in caption
     alone = grid_of([mixed[0]]).caption
     assert "centralised references of 5001 steps" in alone
     assert "rounds" not in alone
@@ -169,22 +169,22 @@ def test_in_text_a_rule_and_a_heading_part_the_blocks(mixed: Sequence[Run]) -> N
     lines = render_text(grid_of(mixed)).plain.splitlines()
     first_words = [line.split()[0] for line in lines[1:]]
     assert first_words[0] == "method"
-    assert first_words[2:] == ["FedAvg", "FedOMG", first_words[1], "Centralised", "ERM", "IRM"]
+    assert first_words[2:-1] == ["FedAvg", "FedOMG", first_words[1], "Centralised", "ERM", "IRM"]
     assert set(lines[2]) == {"-"}
     alone = render_text(grid_of([mixed[0]])).plain.splitlines()
-    assert [line.split()[0] for line in alone[3:]] == ["Centralised", "IRM"]
+    assert [line.split()[0] for line in alone[3:-1]] == ["Centralised", "IRM"]
 
 
 def test_in_markdown_the_heading_is_a_row(mixed: Sequence[Run]) -> None:
     rows = [line for line in render_markdown(grid_of(mixed)).splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows} == {7}
+    assert {line.count("|") for line in rows} == {3}
     assert [line.split("|")[1].strip() for line in rows[2:]] == ["FedAvg", "FedOMG", f"*{REFERENCES}*", "ERM", "IRM"]
 
 
 def test_in_latex_the_heading_spans_all_columns_below_a_rule(mixed: Sequence[Run]) -> None:
     for runs, rules in ((mixed, 2), (mixed[:1], 1)):
         text = render_latex(grid_of(runs))
-        heading = rf"\multicolumn{{6}}{{l}}{{\textit{{{REFERENCES}}}}} \\"
+        heading = rf"\multicolumn{{2}}{{l}}{{\textit{{{REFERENCES}}}}} \\"
         assert text.count(heading) == 1
         assert text.count(r"\midrule") == rules
         assert rf"\midrule{chr(10)}{heading}{chr(10)}ERM &" in text or len(runs) == 1
@@ -194,7 +194,7 @@ def test_in_latex_the_heading_spans_all_columns_below_a_rule(mixed: Sequence[Run
 def test_csv_says_steps_for_references_and_rounds_for_methods(mixed: Sequence[Run]) -> None:
     lines = csv.DictReader(render_csv(build_table(mixed)).splitlines())
     found = {line["method"]: (line["rounds"], line["steps"]) for line in lines}
-    assert found == {"fedavg": ("2", ""), "fedomg": ("2", ""), "erm": ("", "5001"), "irm": ("", "5001")}
+    assert found == {"fedavg": ("100", ""), "fedomg": ("100", ""), "erm": ("", "5001"), "irm": ("", "5001")}
 
 
 def test_a_record_of_a_reference_is_read_as_any_other() -> None:

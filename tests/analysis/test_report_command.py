@@ -105,7 +105,7 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(sweep: Path) -> None:
     keep(run("other", fedomg(kappa=0.1), protocol={"rounds": 9}), sweep)
     result = command(sweep)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("Error: these runs cannot stand in one table: rounds of the protocol is 2 in ")
+    assert result.stderr.startswith("Error: these runs cannot stand in one table: rounds of the protocol is 100 in ")
     assert result.stderr.count("\n") == 1
 
 

@@ -105,12 +105,12 @@ def test_the_table_carries_what_its_runs_share() -> None:
     runs = [run("a"), run("b", seed=4, versions={"fdg-plugins": "0.2.0"})]
     facts = build_table(runs).facts
     assert (facts.data, facts.stand_in, facts.initial_weights, facts.model) == ("PACS", False, "imagenet", "resnet18")
-    assert (facts.rounds, facts.image_size, facts.max_samples) == (2, 224, None)
+    assert (facts.rounds, facts.image_size, facts.max_samples) == (100, 224, None)
     assert (facts.sources, facts.seeds, facts.versions) == ((3,), (0, 4), ("0.1.0", "0.2.0"))
 
 
 def test_runs_that_do_not_fit_make_no_table() -> None:
-    with pytest.raises(SettingsError, match="rounds of the protocol is 2 in runs/a and 5 in runs/b"):
+    with pytest.raises(SettingsError, match="rounds of the protocol is 100 in runs/a and 5 in runs/b"):
         build_table([run("a"), run("b", FEDOMG, protocol={"rounds": 5})])
     with pytest.raises(SettingsError, match="two runs of fedavg"):
         build_table([run("a"), run("b", accuracies=(0.25,))])

@@ -17,11 +17,13 @@ from cases import (
     compiled,
     dim_bytes,
     dim_penalty,
+    flower,
     guard,
     iir_step,
     images,
     local_step,
     memory,
+    one_process,
     round_overhead,
     scale,
     server_step,
@@ -197,6 +199,7 @@ def test_a_step_is_timed_on_both_sides() -> None:
     assert min(scale.step_seconds(3, 10)) > 0
 
 
+@pytest.mark.slow
 @needs_linux
 def test_fedomg_holds_every_update_and_flares_mean_does_not() -> None:
     update = 40 * MIB  # so large that the memory is given back at once, also here, in no process of its own
@@ -242,6 +245,7 @@ def test_the_peak_of_tensors_counts_what_lives_at_the_same_time() -> None:
     assert tensor_peak(one_after_the_other) == MIB
 
 
+@pytest.mark.slow
 @needs_linux
 def test_the_peak_of_a_process_stays_when_memory_is_given_back() -> None:
     before = process_peak()
@@ -250,6 +254,7 @@ def test_the_peak_of_a_process_stays_when_memory_is_given_back() -> None:
     assert before + 64 * MIB <= process_peak() < 2 * before + 128 * MIB
 
 
+@pytest.mark.slow
 @needs_linux
 def test_the_added_peak_is_that_of_the_task_alone() -> None:
     # In a process without a past: memory that this one was given back by others would be used again, and add nothing.
@@ -265,6 +270,7 @@ def _peak_of_40_mib_after_more() -> int:
     return added
 
 
+@pytest.mark.slow
 def test_a_new_process_has_the_threads_of_this_one() -> None:
     assert in_new_process(torch.get_num_threads) == torch.get_num_threads()
 
@@ -308,6 +314,6 @@ def test_the_script_prints_and_writes_one_table_and_the_machine(
 
 
 def test_every_case_can_be_asked_for() -> None:
-    modules = {dim_bytes, dim_penalty, guard, iir_step, images, local_step, memory, scale, server_step, solver}
-    modules |= {bare_command, compiled, round_overhead, whole_job, wire}
+    modules = {dim_bytes, dim_penalty, flower, guard, iir_step, images, local_step, memory, scale, server_step, solver}
+    modules |= {bare_command, compiled, one_process, round_overhead, whole_job, wire}
     assert {module.__name__.removeprefix("cases."): module.rows for module in modules} == CASES

@@ -230,7 +230,7 @@ def test_a_turn_and_the_imports_in_it_are_given(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["round_overhead", "wire", "whole_job", "bare_command"])
+@pytest.mark.parametrize("case", ["round_overhead", "wire", "whole_job", "one_process", "bare_command"])
 def test_a_case_that_runs_commands_gives_well_formed_rows(case: str) -> None:
     assert_well_formed(CASES[case](True))
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
+from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
@@ -57,6 +59,28 @@ def test_it_writes_the_exact_paths_of_our_components_and_keeps_the_rest(tmp_path
     assert plus(result) == class_paths(end)
     assert "kept my_hospital.filters.Guard, which is neither this package's nor FLARE's" in result.stdout
     assert result.stderr == ""
+
+
+STREAMS = {"id": "log", "path": f"{SiteLogStreamer.__module__}.SiteLogStreamer", "args": {}}
+
+
+def test_a_site_whose_logs_flare_streams_allows_the_class_that_flare_adds_to_each_job(tmp_path: Path) -> None:
+    # As FLARE provisions every kit. Without the class, each job would fail there.
+    kit = make_kit(tmp_path / "kit", content={**BEFORE, "components": [STREAMS]})
+    result = run("--kit", kit)
+    assert f"{JobLogStreamer.__module__}.JobLogStreamer" in read(kit)["class_allow_list"]
+    assert "Warning: FLARE sends this site's logs, which name its files, to the server" in result.stderr
+    assert count_other_components(kit, SITE) == 1, "the operator's own"
+    (kit / "local" / "resources.json").write_text(json.dumps({**read(kit), "allow_log_streaming": False}))
+    assert count_other_components(kit, SITE) == 2
+    assert run("--kit", kit).stderr == ""
+    assert read(kit)["class_allow_list"] == ["my_hospital.filters.Guard", *class_paths(SITE)]
+
+
+def test_no_log_of_a_server_is_streamed(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", SERVER, content={"components": [STREAMS]})
+    assert run("--kit", kit).stderr == ""
+    assert set(read(kit)["class_allow_list"]) == set(class_paths(SERVER))
 
 
 def plus(result: Result) -> list[str]:

@@ -61,7 +61,7 @@ def check_refusal(result: Result, sentence: str) -> None:
     assert result.exit_code == 2, result.output
     assert isinstance(result.exception, SystemExit)
     assert len(result.stderr.strip().splitlines()) == 1
-    assert result.stderr.startswith("Error: ")
+    assert result.stderr.lstrip().startswith("Error: ")
     assert sentence in result.stderr
 
 

@@ -82,12 +82,6 @@ def test_check_without_sheets_writes_nothing(root: Path) -> None:
     assert sorted(root.rglob("*")) == before
 
 
-def test_check_of_a_data_set_without_masks_is_refused(root: Path) -> None:
-    result = run("check", "pacs", "--data-root", root)
-    assert result.exit_code == 2
-    assert "data set pacs has no masks; fdg data verify pacs --images decodes its images" in result.stderr
-
-
 def test_the_stand_in_for_vessels_is_drawn_and_cannot_be_taken_for_retinas(tmp_path: Path) -> None:
     to = tmp_path / "drawn"
     done = run("stand-in", "--dataset", "vessels", "--images-per-class", 2, "--to", to)

@@ -11,10 +11,10 @@ from rich.text import Text
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
-from fdg_plugins.cli.doctor import SITES_OF_PACS, doctor
+from fdg_plugins.cli.doctor import doctor
 from fdg_plugins.data import PACS
 from fdg_plugins.doctor import machine, software
-from fdg_plugins.doctor.examination import examine
+from fdg_plugins.doctor.examination import SITES_OF_PACS, examine
 from fdg_plugins.doctor.finding import Finding, Status, guarded, worst
 
 app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)

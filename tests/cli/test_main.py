@@ -2,15 +2,19 @@
 """The command ``fdg`` itself: help that comes at once, and users' mistakes without tracebacks."""
 
 import json
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
 
+TORCH = version("torch")
 HEAVY = ("torch", "nvflare", "pydantic")
 
 
@@ -34,6 +38,7 @@ def test_help_loads_neither_torch_nor_flare() -> None:
         "submit",
         "resume",
         "run",
+        "jobs",
         "sweep",
         "report",
         "plot",
@@ -69,3 +74,41 @@ def test_a_users_mistake_ends_with_2_and_no_traceback(arguments: list[str]) -> N
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert done.stderr.strip()
+
+
+def test_the_versions_are_printed() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == f"fdg-plugins {version('fdg-plugins')}, nvflare {version('nvflare')}, torch {TORCH}\n"
+
+
+@pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
+def test_help_has_room_for_its_texts_on_80_columns(command: str) -> None:
+    printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).stdout
+    (line,) = [line for line in printed.splitlines() if "--help " in line]
+    assert len(line) == 80
+    assert 78 - line.index("Show this message") >= 30
+
+
+@pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
+def test_the_lines_of_a_help_end_at_the_width_of_the_terminal_and_not_where_the_source_does(command: str) -> None:
+    text = typer.main.get_command(app).commands[command].help
+    assert not any("\n" in paragraph for paragraph in text.split("\n\n"))
+    printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}).stdout
+    assert " ".join(text.replace("\\[", "[").split()) in " ".join(printed.split())
+
+
+def test_a_command_goes_on_when_its_reader_has_left(tmp_path: Path) -> None:
+    code = "import sys; from fdg_plugins.cli.console import say; say('a'); say('b'); open(sys.argv[1], 'x').close()"
+    end, start = os.pipe()
+    os.close(end)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "reached"],
+        stdout=start,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(start)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "reached").exists()

@@ -11,8 +11,9 @@ import pytest
 
 ROUNDS = 200
 SETTLED = 50  # rounds after which allocator and caches have what they need
-# Bytes: twice what the record itself grows, some 15 kB a round. One update kept of each round is twenty times that.
-ALLOWED = 5 * 2**20
+# Bytes. A round adds some 18 kB of objects to the record, and the whole of it is written after each round, which takes
+# about as much again for a moment: 6 MiB were measured. One update kept of each round would be 45 MiB.
+ALLOWED = 10 * 2**20
 SCRIPT = Path(__file__).with_name("crowd.py")
 
 

@@ -8,7 +8,7 @@ from federation_stubs import Engine, Reporter, context_of, evaluation, round_rec
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData, AnalyticsDataType
 from nvflare.apis.dxo import from_shareable
 
-from fdg_plugins.controllers.tracking import Tracker, evaluation_scalars, round_scalars
+from fdg_plugins.controllers.tracking import Tracker, describe, evaluation_scalars, round_scalars
 from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord
 
 
@@ -18,7 +18,7 @@ def judged() -> EvaluationRecord:
 
 def sent(folder: Path, record: RoundRecord | EvaluationRecord, prefix: str = "") -> list[AnalyticsData]:
     engine = Engine(folder)
-    tracker = Tracker(Reporter(), "accuracy", prefix)
+    tracker = Tracker(Reporter(), run_record(stand_in=bool(prefix)), None, context_of(engine))
     if isinstance(record, RoundRecord):
         tracker.round(record, context_of(engine))
     else:
@@ -34,6 +34,8 @@ def test_a_round_gives_its_losses_times_and_what_the_server_made_of_the_updates(
     assert (scalars["train_loss/cartoon"], scalars["train_loss/photo-1"]) == (1.0, 1.5)
     assert (scalars["weights/cartoon"], scalars["update_norms/photo-1"]) == (0.25, 4.0)
     assert (scalars["server/mean_norm"], scalars["server/direction_norm"]) == (2.0, 2.5)
+    assert (scalars["server/idle"], scalars["server/cancelled"]) == (0.0, False)
+    assert all(isinstance(value, int | float) for value in scalars.values())
     assert not any(tag.startswith(("gamma", "server/gamma", "server/objective")) for tag in scalars)
 
 
@@ -68,3 +70,14 @@ def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in
         for event in events:
             assert event.tag.startswith("STAND-IN/")
             assert (event.data_type, event.step, type(event.value)) == (AnalyticsDataType.SCALAR, step, float)
+
+
+def test_a_run_is_called_by_method_data_target_and_seed_and_has_protocol_and_method_as_plain_values() -> None:
+    run = describe(run_record(stand_in=True, seed=7))
+    assert (run.name, run.group) == ("fedomg-pacs-sketch-seed7-STAND-IN", "fdg-pacs-STAND-IN")
+    assert run.settings.items() >= {"method": "fedomg", "server.kappa": 0.5, "rounds": 2, "torch": "2.0"}.items()
+    assert all(isinstance(value, bool | int | float | str) for value in run.settings.values())
+
+
+def test_a_name_of_a_run_is_one_name_of_a_folder() -> None:
+    assert describe(run_record(target="../a b")).name == "fedomg-pacs-.._a_b-seed0"

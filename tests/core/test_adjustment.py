@@ -92,7 +92,7 @@ def test_the_released_rule_clips_at_one_before_it_renormalises_and_the_paper_doe
 @given(problem=problems(st.floats(-1e3, 1e3)), step=STEPS)
 def test_distinct_gaps_follow_the_equation(problem: tuple[torch.Tensor, list[float]], step: float) -> None:
     weights, gaps = problem
-    if max(gaps) - min(gaps) > 1e-6 * max(map(abs, gaps)):
+    if max(gaps) - min(gaps) > max(1e-6 * max(map(abs, gaps)), 1e-300):  # halves of less are not exact
         torch.testing.assert_close(
             adjust_weights(weights, gaps, step), expected(weights, gaps, step), rtol=1e-6, atol=1e-9
         )

@@ -50,7 +50,7 @@ def test_a_truncated_image_opens_but_cannot_be_read(tmp_path: Path, suffix: str)
 
 
 def test_a_format_outside_the_list_is_refused_whatever_its_suffix(tmp_path: Path) -> None:
-    Image.new("RGB", (16, 16)).save(tmp_path / "image.jpg", format="TIFF")
+    Image.new("RGB", (16, 16)).save(tmp_path / "image.jpg", format="PPM")
     with pytest.raises(DataError, match=r"image\.jpg cannot be read"):
         open_image(tmp_path / "image.jpg")
 

@@ -103,7 +103,7 @@ def test_unknown_names_are_refused_with_the_known_ones(root: Path) -> None:
         open_domain(root, "pacs", "clipart", seed=1)
     with pytest.raises(
         SettingsError,
-        match=r"data set 'PACS' is unknown, .*expected one of pacs, vlcs, .*rotatedmnist_7k",
+        match=r"data set 'PACS' is unknown, .*did you mean 'pacs'\? Known are pacs, vlcs, .*rotatedmnist_7k",
     ):
         dataset_spec("PACS")
     with pytest.raises(SettingsError, match=r"domain '\.\./photo' is unknown"):
@@ -116,7 +116,6 @@ def test_unknown_names_are_refused_with_the_known_ones(root: Path) -> None:
         ("", "data root .*root is not a folder"),
         ("pacs", "folder of data set pacs .*pacs is not a folder"),
         ("pacs/photo", "folder of domain photo .*photo is not a folder"),
-        ("pacs/photo/horse", "photo lacks the class folder horse"),
     ],
 )
 def test_a_missing_folder_is_named(root: Path, path: str, message: str) -> None:
@@ -131,11 +130,48 @@ def test_an_unexpected_class_folder_is_named(root: Path) -> None:
         open_photo(root)
 
 
+def test_a_class_folder_in_another_case_is_told_from_a_new_class(root: Path) -> None:
+    (root / "pacs" / "photo" / "dog").rename(root / "pacs" / "photo" / "Dog")
+    with pytest.raises(DataError, match=r"unexpected class folder Dog \(did you mean dog\?\)"):
+        open_photo(root)
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "known bad only"])
+def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root: Path, how: str) -> None:
+    expected = {sample.file: sample.label for sample in open_domain(root, "pacs", "sketch", seed=1).test}
+    folder = root / "pacs" / "sketch" / "dog"
+    for file in folder.iterdir():
+        file.unlink()
+    if how == "missing":
+        folder.rmdir()
+    if how == "known bad only":
+        (folder / "n02103406_4068-1.jpg").touch()
+    data = open_domain(root, "pacs", "sketch", seed=1)
+    kept = {file: label for file, label in expected.items() if label != PACS.classes.index("dog")}
+    assert {sample.file: sample.label for sample in data.test} == kept
+    assert data.classes == PACS.classes
+
+
+def test_a_domain_without_any_image_is_refused(root: Path) -> None:
+    for name in PACS.classes:
+        (root / "pacs" / "photo" / name).rename(root.parent / name)
+    with pytest.raises(DataError, match=r"pacs/photo has no usable image in a folder of a class; expected .* dog, "):
+        open_photo(root)
+
+
+@pytest.mark.parametrize(("given", "hint"), [("pacs", "use its parent, .*root"), ("..", "root holds pacs/: use it")])
+def test_a_data_root_one_level_off_is_told_where_the_data_set_is(root: Path, given: str, hint: str) -> None:
+    for domain in PACS.domains:
+        (root / "pacs" / domain).mkdir(exist_ok=True)
+    with pytest.raises(DataError, match=hint):
+        open_domain((root / given).resolve(), "pacs", "photo", seed=1)
+
+
 def test_a_class_folder_without_usable_images_is_named(root: Path) -> None:
     folder = root / "pacs" / "sketch" / "dog"
     for file in folder.iterdir():
         file.unlink()
-    (folder / "n02103406_4068-1.jpg").touch()
+    (folder / "dog.heic").touch()
     with pytest.raises(DataError, match=r"class folder .*sketch/dog holds no usable image"):
         open_domain(root, "pacs", "sketch", seed=1)
 

@@ -515,6 +515,7 @@ def test_only_segmentation_has_presets() -> None:
         make_plans({"preset": "photo"}, {}, {}, [])
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_before_it_is_needed() -> None:
     code = (
         "import sys; import fdg_plugins.data, fdg_plugins.training.session, fdg_plugins.plans.plans as plans\n"
@@ -540,3 +541,17 @@ def test_a_bad_file_is_one_sentence_with_or_without_workers(root: Path, workers:
         epoch(data, workers=workers)
     assert "\n" not in str(caught.value)
     assert caught.value.public == "an image of the split cannot be read."
+
+
+@pytest.mark.parametrize("memory", [0, 10**6])
+def test_a_file_that_our_readers_cannot_decode_is_offered_to_none_of_monais(
+    root: Path, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import monai.data
+
+    for name in ("PILReader", "NibabelReader", "NumpyReader", "NrrdReader", "ITKReader", "PydicomReader"):
+        monkeypatch.setattr(getattr(monai.data, name), "read", lambda *_: pytest.fail("another reader"))
+    data = opened(root, image_memory=memory)
+    (root / "eyes" / data.train[0].file).write_bytes(b"no image")
+    with pytest.raises(DataError, match="cannot be read"):
+        epoch(data)

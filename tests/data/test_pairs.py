@@ -22,6 +22,7 @@ from fdg_plugins.data import (
     open_domain,
     without_damaged,
 )
+from fdg_plugins.data.data_lists import find_data_list, read_data_list
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.tasks import TASKS
 
@@ -205,6 +206,21 @@ def test_a_list_gives_the_split_whatever_its_paths_are_relative_to(domain: Path,
     assert [sample.file for sample in data.train] == [f"left/images/{number:02d}.png" for number in range(12)]
     assert (len(data.validation), len(data.test), data.split) == (4, 16, "eyes/list")
     assert len(opened(domain, max_samples=14).test) == 14
+
+
+@pytest.mark.parametrize("folder", ["dataset_2D", "prostate"])
+def test_lists_are_read_where_flares_prostate_example_writes_them(domain: Path, folder: str) -> None:
+    root, spec = root_of(domain), eyes(folder=folder)
+    domain.parent.rename(root / folder)
+    lists = root / ("datalist_2D" if folder == "dataset_2D" else folder)
+    lists.mkdir(exist_ok=True)
+    content = {"training": stems(range(12), "left/"), "testing": stems(range(12, 20), "left/")}
+    (lists / "client_left.json").write_text(json.dumps(content), encoding="utf-8")
+    found = find_data_list(root, spec, "left")
+    assert found == lists / "client_left.json"
+    training, validation, test = read_data_list(root, found, spec, "left")
+    assert [pair.file for pair in training] == [f"left/images/{number:02d}.png" for number in range(12)]
+    assert (validation, len(test)) == ((), 8)
 
 
 def test_a_list_without_validation_is_split_by_the_seed(domain: Path) -> None:

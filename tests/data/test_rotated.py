@@ -147,6 +147,7 @@ def test_digits_are_those_of_scikit_learn_scaled_to_all_of_a_byte() -> None:
     np.testing.assert_allclose(means, source.images.mean(axis=(1, 2)) / 16.0, atol=0.03)
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_imported_only_when_its_digits_are_opened() -> None:
     code = (
         "import sys; from fdg_plugins.data import open_domain; assert 'sklearn' not in sys.modules; "

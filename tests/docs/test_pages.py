@@ -102,6 +102,13 @@ def test_the_table_of_all_methods_follows_from_its_records(tmp_path: Path) -> No
     assert table.read_text(encoding="utf-8").strip() in page
 
 
+def test_the_table_of_the_vessels_follows_from_its_records(tmp_path: Path) -> None:
+    table = tmp_path / "table.md"
+    asked = ["report", str(ROOT / "benchmarks" / "vessels"), "--to", str(table)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert table.read_text(encoding="utf-8").strip() in (ROOT / "docs" / "vessels.md").read_text(encoding="utf-8")
+
+
 def commands_on(page: Path) -> Iterator[list[str]]:
     """Yield the commands in a page's shell blocks as lists of words, without comments and variables set before them."""
     blocks = re.findall(r"^```(?:bash|sh)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)

@@ -12,7 +12,7 @@ from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.doctor import setup
 from fdg_plugins.doctor.finding import Finding, Status
 from fdg_plugins.doctor.setup import check_data, check_variables, check_weights
-from fdg_plugins.models.resnet import imagenet_file_name
+from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
 
 def by_check(findings: "list[Finding]") -> dict[str, Finding]:

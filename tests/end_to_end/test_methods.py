@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every other method's job, as the bare command runs it, for two rounds at toy size."""
+"""Every other method's job, for two rounds at toy size: in one process, or by the bare command where that matters."""
 
 import json
 from pathlib import Path
@@ -38,6 +38,14 @@ DIGITS = {
 }
 
 
+def run_here(simulator: Simulator, job: str, data_root: Path | None, **settings: str) -> Simulation:
+    """Run a job in one process, which gives the bits of the simulator."""
+    toy = {**TOY, "FDG_DATA_ROOT": str(data_root)} if data_root else DIGITS
+    done = simulator.run_in_one_process(f"jobs/{job}", {**toy, **settings})
+    assert done.returncode == 0, done.log
+    return done
+
+
 def run(simulator: Simulator, job: str, data_root: Path | None, *flags: str, **settings: str) -> Simulation:
     toy = {**TOY, "FDG_DATA_ROOT": str(data_root)} if data_root else DIGITS
     done = simulator.run(f"jobs/{job}", *flags, settings={**toy, **settings})
@@ -63,13 +71,13 @@ def assert_gaps_moved_the_weights(done: Simulation) -> None:
 
 
 def test_fedavg_runs(simulator: Simulator, data_root: Path) -> None:
-    record = run(simulator, "pacs_fedavg", data_root, "-t", "4").record()
+    record = run_here(simulator, "pacs_fedavg", data_root).record()
     assert record.method.aggregator == "FedAvgAggregator"
     assert [finished.aggregation is not None for finished in record.rounds] == [True, True]
 
 
 def test_fedga_moves_weights_by_the_gaps_that_the_sites_report(simulator: Simulator, data_root: Path) -> None:
-    done = run(simulator, "pacs_fedga", data_root, "-t", "4")
+    done = run_here(simulator, "pacs_fedga", data_root)
     assert_gaps_moved_the_weights(done)
     state = json.loads((done.folder / "server_state.json").read_text())
     assert state["after_round"] == 2
@@ -80,7 +88,7 @@ def test_fedga_moves_weights_by_the_gaps_that_the_sites_report(simulator: Simula
     "job", ["pacs_feddim", "pacs_fediir", "pacs_fedomg_dim", "pacs_fedomg_iir", "pacs_fedomg_ga_dim"]
 )
 def test_a_method_and_its_compositions_run(simulator: Simulator, data_root: Path, job: str) -> None:
-    record = run(simulator, job, data_root, "-t", "4").record()
+    record = run_here(simulator, job, data_root).record()
     assert record.method.objective["name"] == ("iir" if "iir" in job else "dim")
     assert record.method.aggregator == ("FedOMGAggregator" if "omg" in job else "FedAvgAggregator")
     for finished in record.rounds:
@@ -92,7 +100,7 @@ def test_a_method_and_its_compositions_run(simulator: Simulator, data_root: Path
 
 @pytest.mark.parametrize("method", ["fedavg", "fedomg", "feddim", "fediir"])
 def test_the_jobs_of_rotatedmnist_run_on_digits_that_need_no_download(simulator: Simulator, method: str) -> None:
-    record = run(simulator, f"rotatedmnist_{method}", None, "-t", "6").record()
+    record = run_here(simulator, f"rotatedmnist_{method}", None).record()
     assert (record.data, record.stand_in) == ("RotatedDigits", False)
     assert all(len(finished.sites) == 5 for finished in record.rounds)
 
@@ -109,8 +117,9 @@ def test_strength_zero_is_fedavg_bit_for_bit_in_the_simulator(
     tmp_path_factory: pytest.TempPathFactory, data_root: Path, job: str, objective: str
 ) -> None:
     settings = {"FDG_WEIGHTING": "uniform"}
-    plain = run(Simulator(tmp_path_factory.mktemp("plain")), "pacs_fedavg", data_root, "-t", "4", **settings)
-    zero = run(Simulator(tmp_path_factory.mktemp("zero")), job, data_root, "-t", "4", FDG_STRENGTH="0")
+    plain = run_here(Simulator(tmp_path_factory.mktemp("plain")), "pacs_fedavg", data_root, **settings)
+    zeroed = {"FDG_STRENGTH": "0", "FDG_BATCH_NORM": "average"}  # FedIIR's own rule is another
+    zero = run_here(Simulator(tmp_path_factory.mktemp("zero")), job, data_root, **zeroed)
     assert zero.record().method.objective["strength"] == 0.0
     assert same_bits(plain, zero)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.engine.folder import check_new, make_folder, settle
+from fdg_plugins.engine.folder import check_new, held, make_folder, settle
 from fdg_plugins.errors import DataError
 
 NOW = datetime(2030, 5, 6, 7, 8, 9)
@@ -52,6 +52,45 @@ def test_what_a_run_has_left_is_in_its_folder_and_the_workspace_is_gone(ended: P
     assert left == {"global_model.safetensors", "log.txt", "results.json", "run.json", "tb_events"}
     assert json.loads((ended / "run.json").read_text()) == {"seconds": 1.5}
     assert json.loads((ended / "results.json").read_text())["status"] == "running", "as the run wrote it"
+
+
+def test_what_an_earlier_part_of_the_run_has_left_is_replaced_or_added_to(ended: Path) -> None:
+    (ended / "tb_events").mkdir()
+    (ended / "tb_events" / "earlier").write_text("events")
+    (ended / RESULTS / "tb_events" / "later").write_text("events")
+    (ended / "global_model.safetensors").write_bytes(b"earlier model")
+    settle(ended, RESULTS, {}, reason=None)
+    assert (ended / "global_model.safetensors").read_bytes() == b"model"
+    assert {path.name for path in (ended / "tb_events").iterdir()} == {"earlier", "later"}
+
+
+def test_the_state_stays_as_long_as_it_is_of_use(ended: Path) -> None:
+    checkpoint = ended / "state" / "server" / "fdg_state" / "job" / "checkpoint.safetensors"
+    for reason, is_kept in (("stopped", True), (None, False)):
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.touch()
+        settle(ended, RESULTS, {}, reason)
+        assert checkpoint.exists() == is_kept
+    (ended / "state").mkdir()
+    settle(ended, RESULTS, {}, "stopped before its first round ended")
+    assert not (ended / "state").exists()
+
+
+def test_a_run_is_executed_by_one_process_at_a_time(ended: Path) -> None:
+    with held(ended):
+        assert not (ended / "workspace").exists(), "it was left by a process that was killed"
+        with (
+            pytest.raises(DataError, match=r"^the run in .* is still going on, expected one that was stopped\.$"),
+            held(ended),
+        ):
+            pass
+    with held(ended):
+        assert (ended / "log.txt").exists()
+
+
+def test_an_error_of_the_run_itself_is_not_told_as_one_of_its_folder(ended: Path) -> None:
+    with pytest.raises(BrokenPipeError), held(ended):
+        raise BrokenPipeError
 
 
 def test_the_record_of_a_run_that_was_ended_says_so(ended: Path) -> None:

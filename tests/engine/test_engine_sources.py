@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from fdg_plugins import extras
 from fdg_plugins.data import PACS
 from fdg_plugins.doctor.advice import recommend
 from fdg_plugins.engine import prepare
 from fdg_plugins.engine.prepare import check_run, make_launch
+from fdg_plugins.engine.process import ProcessEngine
+from fdg_plugins.engine.simulator import SimulatorEngine
 from fdg_plugins.engine.sources import Asked, FolderJob, JobSource, RecipeJob, as_variables, find_source
 from fdg_plugins.errors import FDGError
 from fdg_plugins.plugins.files import load_file
@@ -118,6 +121,14 @@ def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_pat
         source(str(tmp_path / "job"))
 
 
+def test_a_missing_package_is_told_before_the_data_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(prepare, "look_at_data", lambda *_: pytest.fail("the data were looked at"))
+    check = r"^task 'segmentation' needs the package monai, .*: pip install 'fdg-plugins\[medical\]'\.$"
+    with pytest.raises(FDGError, match=check):
+        check_run(source("fedavg", dataset="vessels"))
+
+
 def test_a_data_root_is_looked_into(data_root: Path) -> None:
     asked = Asked("fedavg")
     assert check_run(find_source(asked, {"FDG_DATA_ROOT": str(data_root)}, {})).images == dict.fromkeys(
@@ -132,11 +143,17 @@ def test_the_sites_share_the_cores_as_the_doctor_advises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
     monkeypatch.setattr(prepare, "available_cores", lambda: cores)
-    launch, protocol = make_launch(source("fedavg"), FOUND, tmp_path, None)
+    launch, protocol = make_launch(SimulatorEngine(), source("fedavg"), FOUND, tmp_path, None)
     advice = recommend(cores, (), sites=4, processes=100)
     assert (launch.at_once, launch.environment["FDG_THREADS"]) == (advice.alive, str(advice.threads))
     assert launch.environment[MARK] == str(tmp_path)
     assert protocol.model == "convnet", "that of the stand-in"
+
+
+def test_one_process_has_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "available_cores", lambda: 8)
+    launch, _ = make_launch(ProcessEngine(), source("fedavg"), FOUND, tmp_path, None)
+    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (1, "8")
 
 
 def test_the_user_may_choose_the_sites_at_a_time_and_the_threads_of_each(
@@ -144,5 +161,5 @@ def test_the_user_may_choose_the_sites_at_a_time_and_the_threads_of_each(
 ) -> None:
     monkeypatch.setattr(prepare, "available_cores", lambda: 8)
     made = find_source(Asked("fedavg"), {"FDG_THREADS": "3"}, {})
-    launch, _ = make_launch(made, FOUND, tmp_path, 2)
+    launch, _ = make_launch(SimulatorEngine(), made, FOUND, tmp_path, 2)
     assert (launch.at_once, launch.environment["FDG_THREADS"]) == (2, "3")

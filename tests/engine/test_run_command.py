@@ -9,20 +9,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from engine_stubs import FakeEngine, fake
+from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.engine import engines
 from fdg_plugins.engine.names import EngineName
+from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.sweep.processes import processes_below
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")
 NAME = "fedavg-rotateddigits-angle_0-seed0"
+JOBS = Path(__file__).parents[2] / "jobs"
+JOB = str(JOBS / "pacs_fedomg")
 FDG = str(Path(sys.executable).with_name("fdg"))
 # The command with the fake in a process of its own, for the tests that send it signals.
 DRIVER = """
@@ -91,16 +96,84 @@ def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_
         assert done.exit_code == 0, done.output
 
 
+def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
+    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = use_fake()
+    assert run("fedavg", *DIGITS, "--tracking", "none").exit_code == 0
+    assert engine.launches[0].environment["FDG_TRACKING"] == "none"
+    monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
+    result = run("fedavg", *DIGITS, "--tracking", "wandb", "--to", "mine")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pip install 'fdg-plugins[wandb]'" in result.stderr
+    assert not Path("mine").exists()
+
+
+def test_workers_are_the_sites_at_a_time_and_not_given_beside_threads(use_fake: UseFake) -> None:
+    engine = use_fake()
+    assert run("fedavg", *DIGITS, "--workers", "3").exit_code == 0
+    assert engine.launches[0].at_once == 3
+    result = run("fedavg", *DIGITS, "--workers", "3", "--threads", "2", "--to", "mine")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--workers is 3 beside 2 threads, expected one of the two options" in result.stderr
+    assert not Path("mine").exists()
+
+
 def test_a_run_that_fails_says_why_and_keeps_what_it_recorded(use_fake: UseFake) -> None:
     use_fake("dies")
     result = run("fedavg", *DIGITS, "--to", "mine")
     assert result.exit_code == 1
     assert result.stderr == (
-        "the run failed: the simulator ended with exit code 3 and left a record that says running; "
-        "the log is mine/log.txt\n"
+        "the run failed after round 2: the simulator ended with exit code 3 and left a record that says running; "
+        "the log is mine/log.txt\ngo on with: fdg resume mine\n"
     )
     assert {path.name for path in Path("mine").iterdir()} == {"job", "log.txt", "results.json", "run.json"}
     assert json.loads(Path("mine", "results.json").read_text())["status"] == "stopped"
+
+
+def test_a_run_that_ended_early_goes_on_by_the_printed_command(
+    use_fake: UseFake, data_root: Path, tmp_path: Path
+) -> None:
+    use_fake("dies")
+    root = tmp_path / "data of mine"
+    root.symlink_to(data_root)
+    job = Path(__file__).parents[2] / "jobs" / "pacs_fedavg"
+    failed = run(job, "--data-root", root, "--set", "rounds=2", "--to", "mine")
+    words = shlex.split(failed.stderr.splitlines()[-1].removeprefix("go on with: "))
+    assert words == ["fdg", "resume", "mine", "--data-root", str(root)]
+    before = json.loads(Path("mine", "run.json").read_text())
+    engine = use_fake()
+    done = CliRunner().invoke(app, words[1:])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("job pacs_fedavg on PACS, held out art_painting, 2 rounds, in a fake; folder mine\n")
+    assert engine.launches[0].environment["FDG_ROUNDS"] == "2"
+    assert Path(engine.launches[0].environment["FDG_STATE"]) == Path("mine/state").absolute()
+    after = json.loads(Path("mine", "run.json").read_text())
+    assert after.pop("seconds") > before.pop("seconds")
+    assert after == before
+    assert Path("mine", "log.txt").read_text() == "the log of the run\n" * 2
+    again = CliRunner().invoke(app, words[1:])
+    assert (again.exit_code, again.stderr) == (
+        2,
+        "Error: the run in mine has finished: there is nothing to go on with.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "Error: folder mine has no run.json, expected the folder of a run of fdg run."),
+        ("{}", "Error: file mine/run.json is not what fdg run writes: field 'name' is missing.\n"),
+        ("[]", "Error: file mine/run.json is not what fdg run writes: "),
+    ],
+)
+def test_only_the_folder_of_a_run_goes_on(content: str | None, sentence: str) -> None:
+    Path("mine").mkdir()
+    if content is not None:
+        Path("mine", "run.json").write_text(content)
+    refused = CliRunner().invoke(app, ["resume", "mine"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +181,7 @@ def test_a_run_that_fails_says_why_and_keeps_what_it_recorded(use_fake: UseFake)
     [
         (("fedagv",), "did you mean 'fedavg'"),
         (("vrex",), "fdg centralised vrex runs it"),
+        ((str(JOBS / "pacs_fedmog"),), "pacs_fedmog is no job: it has no meta.json; did you mean"),
         (("fedavg", "--set", "rounds"), "expected name=value"),
         (("fedavg", "--set", "rounds=1,2"), "expected NAME=VALUE with one value"),
         (("fedavg", "--set", "rounds=0"), "setting rounds (FDG_ROUNDS) is 0"),
@@ -144,7 +218,7 @@ def test_settings_in_the_users_shell_act_on_a_job_folder_only(
     assert (by_folder.exit_code, by_folder.stderr) == (0, "")
     assert "job rotatedmnist_fedavg on RotatedDigits, held out angle_0, 7 rounds" in by_folder.stdout
     own = {name: value for name, value in engine.launches[1].environment.items() if name.startswith("FDG_")}
-    own.pop("FDG_THREADS")
+    del own["FDG_THREADS"], own["FDG_STATE"]
     assert own == {
         **{"FDG_ROUNDS": "7", "FDG_LOCAL_EPOCHS": "2"},
         **{"FDG_DATASET": "rotateddigits", "FDG_TARGET": "angle_0"},
@@ -160,7 +234,7 @@ def test_a_plug_in_file_is_for_a_method_and_named_in_the_next_commands(use_fake:
     assert f"fdg report own --plugin {plugin}" in result.stdout
     refused = run(root / "jobs" / "pacs_fedavg", "--plugin", plugin)
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "--plugin is for a method by name" in refused.stderr
+    assert "--plugin, and --model with a factory, are for a method by name" in refused.stderr
 
 
 @pytest.mark.slow
@@ -182,7 +256,9 @@ def test_stopped_by_a_signal_it_leaves_no_process_and_the_record(tmp_path: Path,
         printed, _ = command.communicate(timeout=60)
     assert command.returncode == 130, printed
     assert processes_below(folder) == []
-    assert printed.splitlines()[-1] == f"stopped; the log is {folder}/log.txt"
+    *_, stopped, go_on = printed.splitlines()
+    assert re.fullmatch(rf"stopped( after round \d)?; the log is {re.escape(str(folder))}/log\.txt", stopped)
+    assert go_on == f"go on with: fdg resume {folder}"
     assert {path.name for path in folder.iterdir()} == {"job", "log.txt", "results.json", "run.json"}
     record = json.loads((folder / "results.json").read_text())
     assert (record["status"], record["stopped_because"]) == ("stopped", "the user stopped the run")
@@ -207,3 +283,94 @@ def test_a_real_run_on_the_stand_in_is_kept_and_reported(tmp_path: Path) -> None
     report = CliRunner().invoke(app, ["report", str(folder)])
     assert report.exit_code == 0
     assert "FedOMG" in report.stdout
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_with_the_bits_of_one_that_was_never_stopped(tmp_path: Path) -> None:
+    tiny = {"rounds": 8, "local_epochs": 1, "image_size": 16, "max_samples_per_domain": 21}
+    given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    subprocess.run([FDG, "run", "scaffold+ga", *given, "--to", whole], check=True, timeout=600)
+    with subprocess.Popen(
+        [FDG, "run", "scaffold+ga", *given, "--to", parted], stdout=subprocess.PIPE, text=True
+    ) as one:
+        assert one.stdout is not None
+        next(line for line in one.stdout if line.startswith("round 2/8"))
+        one.send_signal(signal.SIGTERM)
+        one.stdout.read()  # to the end: no line of it meets a closed pipe
+    assert one.returncode == 130
+    subprocess.run([FDG, "resume", parted], check=True, timeout=600)
+    assert {path.name for path in parted.iterdir()} == {path.name for path in whole.iterdir()}
+    for name in ("global_model.safetensors", "global_model_selected.safetensors"):
+        models = [load_file(folder / name) for folder in (whole, parted)]
+        assert models[0].keys() == models[1].keys()
+        assert all(torch.equal(value, models[1][key]) for key, value in models[0].items())
+    records = [json.loads((folder / "results.json").read_text()) for folder in (whole, parted)]
+    assert [record["status"] for record in records] == ["finished", "finished"]
+    assert records[0]["evaluations"] == records[1]["evaluations"]
+    assert records[1]["resumed_after"][0] >= 2
+
+
+# --- a network of one's own -------------------------------------------------------------------------
+
+NET = """
+from torch import nn
+
+
+def tiny(channels: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+"""
+
+
+@pytest.fixture
+def _forget() -> Iterator[None]:
+    yield
+    forget_files()
+
+
+@pytest.mark.usefixtures("_forget")
+def test_a_factory_of_ones_own_travels_in_the_job_which_names_it(use_fake: UseFake) -> None:
+    use_fake()
+    Path("my_net.py").write_text(NET, encoding="utf-8")
+    result = run("fedavg", *DIGITS, "--model", "my_net:tiny", "--to", "mine")
+    assert (result.exit_code, result.stderr) == (0, "")
+    config = json.loads(Path("mine/job/app_server/config/config_fed_server.json").read_text())
+    protocol = config["workflows"][0]["args"]["protocol"]
+    assert (protocol["model"], protocol["plugins"]) == ("my_net_tiny", ["my_net_tiny"])
+    kept = [Path("mine/job", app, "custom", "my_net_tiny.py") for app in ("app_server", "app_site")]
+    assert all(path.read_text().startswith(NET) for path in kept)
+    assert result.stdout.rstrip().endswith(f"fdg report mine --plugin {kept[0]}")
+
+
+@pytest.mark.slow
+def test_a_network_is_named_by_its_name_too(use_fake: UseFake) -> None:
+    use_fake()
+    assert run("fedavg", "--model", "resnet34", "--to", "mine").exit_code == 0
+    config = json.loads(Path("mine/job/app_server/config/config_fed_server.json").read_text())
+    protocol = config["workflows"][0]["args"]["protocol"]
+    assert (protocol["model"], "plugins" in protocol) == ("resnet34", False)
+
+
+@pytest.mark.usefixtures("_forget")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("fedavg", "--model", "resnet19"), "did you mean 'resnet18'"),
+        (("fedavg", "--model", "resnet18", "--set", "model=convnet"), "--set names 'model', and so does --model"),
+        (("fedavg", "--set", "model=my_net:tiny"), "model 'my_net:tiny' is unknown"),
+        (("fedavg", "--model", "convnext_tiny", "--set", "image_size=16"), "image_size (FDG_IMAGE_SIZE) is 16"),
+        (("fedavg", "--model", "vit_b_16", "--set", "image_size=40"), "expected a multiple of 16 for model 'vit_b_16'"),
+        (("fedavg", "--model", "resnet18", "--set", "normalization=instance"), "'default' or 'batch' or 'group'"),
+        (("fedavg", "--model", "vit_b_16", "--set", "normalization=group"), "expected 'default': model 'vit_b_16'"),
+        ((JOB, "--model", "my_net:tiny"), "--plugin, and --model with a factory, are for a method by name"),
+    ],
+)
+def test_a_network_that_cannot_be_is_refused_before_anything_starts(
+    use_fake: UseFake, arguments: tuple[str, ...], sentence: str
+) -> None:
+    engine = use_fake()
+    Path("my_net.py").write_text(NET, encoding="utf-8")
+    result = run(*arguments)
+    assert (result.exit_code, engine.launches) == (2, [])
+    assert sentence in result.stderr
+    assert not Path("runs").exists()

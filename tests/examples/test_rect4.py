@@ -212,12 +212,3 @@ def test_a_folder_that_cannot_be_written_ends_in_one_sentence(
     monkeypatch.setattr(sys, "argv", ["rect4.py", "--to", str(tmp_path / "taken")])
     with pytest.raises(SystemExit, match=r"^file .*rect4_fl\.svg cannot be written: .+\.$"):
         script.main()
-
-
-def test_without_matplotlib_one_sentence_says_what_to_install(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(script, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["rect4.py", "--to", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"^figures need matplotlib, .*pip install 'fdg-plugins\[plot\]'\.$"):
-        script.main()

@@ -40,6 +40,7 @@ from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
+    TASK_STATISTICS,
     TASK_TRAIN,
     CensusReply,
     Evaluation,
@@ -98,7 +99,7 @@ class Done(SiteExecutor):
         self.outcome = outcome
         self.orders: list[SiteTask] = []
 
-    def _worker(self, site: str, *, isolate: bool) -> Any:
+    def _worker(self, site: str, shared: Any, *, isolate: bool) -> Any:
         return SimpleNamespace(do_work=lambda order, *_, **__: self.orders.append(order) or self.outcome)
 
 
@@ -312,6 +313,11 @@ def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
             "it is 'METRICS', expected an update",
         ),
         (TASK_EVALUATE, TaskResult("ok", SCORE.model_dump(mode="python")), "it is 'METRICS', expected an update"),
+        (
+            TASK_STATISTICS,
+            TaskResult("ok", {}, {"statistics": {"bn.sums": torch.ones(3)}}),
+            "it is 'METRICS', expected an update",
+        ),
     ],
 )
 def test_what_privacy_does_not_cover_stays_refused_with_its_sentence(
@@ -412,6 +418,14 @@ def test_a_probe_s_report_is_one_too(site: Site) -> None:
     outcome = TaskResult("ok", {"count": 4}, {"report": {"classifier.weight": torch.ones(3)}})
     text = refusal(site.returned(outcome, TASK_PROBE, objective={"name": "iir"}))
     assert "'classifier_gradient'" in text
+
+
+def test_normalization_statistics_are_one_too(site: Site) -> None:
+    site.write("fdg_site.json", {SITE: {"allowed_reports": ["classifier_gradient"]}})
+    outcome = TaskResult("ok", {}, {"statistics": {"bn.sums": torch.ones(3)}})
+    assert "'normalization_statistics'" in refusal(site.returned(outcome, TASK_STATISTICS))
+    site.write("fdg_site.json", {SITE: {"allowed_reports": ["normalization_statistics"]}})
+    assert site.returned(outcome, TASK_STATISTICS).get_return_code() == ReturnCode.OK
 
 
 # --- the audit ---

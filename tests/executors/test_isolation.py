@@ -178,6 +178,7 @@ def test_the_process_outlives_its_tasks_and_the_thread_that_asked_for_the_first(
     assert str(folder) in psutil.Process(first).cmdline(), "whoever looks at the processes sees whose it is"
 
 
+@pytest.mark.slow
 def test_the_executor_answers_the_same_and_ends_the_process_with_the_run(
     tmp_path: Path, data_root: Path, wire: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -235,6 +236,7 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
 # --- death ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "text"),
     [
@@ -287,6 +289,7 @@ def test_a_data_worker_that_dies_costs_one_task(process: TrainingProcess, config
     assert process.pid is None, "after an error that nobody foresaw, the next task gets a new process"
 
 
+@pytest.mark.slow
 def test_an_abort_ends_the_process_and_its_data_workers_at_once(
     process: TrainingProcess, config: SiteConfig, folder: Path
 ) -> None:
@@ -326,6 +329,7 @@ process.do_work(*work, lambda: False, lambda line: print(process.pid, flush=True
 """
 
 
+@pytest.mark.slow
 def test_the_death_of_the_parent_ends_the_process(config: SiteConfig, folder: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-P", "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -35,6 +35,7 @@ from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
+    TASK_STATISTICS,
     TASK_TRAIN,
     CensusReply,
     Evaluation,
@@ -338,7 +339,7 @@ def test_images_that_come_after_the_census_are_refused_by_a_new_process_and_igno
 NO_CENSUS = "the site has not answered the census of this job, and does no other task of it before."
 
 
-@pytest.mark.parametrize("task", [TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
+@pytest.mark.parametrize("task", [TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
 def test_a_task_before_the_census_of_its_own_job_is_refused(photo: Site, task: str) -> None:
     assert reason(photo.ask(task, task_request())) == NO_CENSUS
     counted(photo)
@@ -363,6 +364,7 @@ def test_a_census_file_that_is_something_else_counts_as_none(photo: Site) -> Non
     [
         ("photo", "held_out", TASK_TRAIN, "the site accepts only the role 'held_out' and never trains."),
         ("photo", "held_out", TASK_PROBE, "the site accepts only the role 'held_out' and never trains."),
+        ("photo", "held_out", TASK_STATISTICS, "the site accepts only the role 'held_out' and never trains."),
         (
             "photo",
             "held_out",

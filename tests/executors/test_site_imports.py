@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -22,9 +23,11 @@ HEAVY = (
 )
 # What only the process that works at a site, or the server, needs.
 OTHERS = ("data", "models", "methods", "aggregators", "controllers", "recipes", "analysis", "cli", "executors.session")
+WORKING = "executors.worker, fdg_plugins.training.session"
 MODULES = sorted({component.path.rpartition(".")[0] for component in components() if SITE in component.ends})
 
 
+@cache
 def loaded_by(code: str) -> set[str]:
     """Return the names of all modules that a new interpreter has loaded after ``code``."""
     return set(json.loads(printed_by(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))")))
@@ -68,16 +71,18 @@ def test_of_ours_they_load_only_what_carries_messages(package: str, loaded: set[
 
 
 def test_the_process_that_works_loads_the_rest_and_no_solver() -> None:
-    loaded = loaded_by("import fdg_plugins.executors.worker, fdg_plugins.training.session")
+    loaded = loaded_by(f"import fdg_plugins.{WORKING}")
     assert {"fdg_plugins.data", "fdg_plugins.models", "fdg_plugins.objectives"} <= loaded
     assert not {"cvxpy", "fdg_plugins.controllers", "fdg_plugins.aggregators", "nvflare.recipe"} & loaded
 
 
-@pytest.mark.parametrize("ours", ["executors.worker, fdg_plugins.training.session", "controllers", "aggregators"])
+@pytest.mark.slow
+@pytest.mark.parametrize("ours", [WORKING, "controllers", "aggregators"])
 def test_only_who_opens_digits_or_builds_a_resnet_loads_torchvision_and_with_it_the_compiler(ours: str) -> None:
     assert not {"torchvision", "torch._dynamo", "sympy"} & loaded_by(f"import fdg_plugins.{ours}")
 
 
+@pytest.mark.slow
 def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise() -> None:
     lines = f"import fdg_plugins.executors, os; print(os.environ[{SPINS!r}])"
     assert printed_by(lines) == "30000"

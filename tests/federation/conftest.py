@@ -26,7 +26,6 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "poc" / "federation.py"
 JOB_TIMEOUT_S = 200
 COMMAND_TIMEOUT_S = 120
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -89,9 +88,9 @@ class Federation:
         self.sites = list(dataset_spec(dataset or "pacs").domains)
 
     def control(self, command: str, *arguments: object) -> Done:
-        """Run ``poc/federation.py`` as a user does."""
-        words = [sys.executable, str(SCRIPT), command, "--folder", str(self.folder), *map(str, arguments)]
-        return self._run(words, self.folder.parent)
+        """Run ``fdg poc`` as a user does."""
+        words = [str(Path(sys.executable).with_name("fdg")), "poc", command, "--folder", str(self.folder)]
+        return self._run([*words, *map(str, arguments)], self.folder.parent)
 
     def start(self) -> Done:
         """Start it, on its ports and with its data."""

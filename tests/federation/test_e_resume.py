@@ -115,7 +115,7 @@ def command_line(process: psutil.Process) -> str:
 
 
 def restart_server(federation: Federation) -> None:
-    """Start the server by its kit's own script, as ``poc/federation.py`` does."""
+    """Start the server by its kit's own script, as ``fdg poc start`` does."""
     kit = federation.folder / "server"
     for path in kit.glob("*.fl"):
         path.unlink()

@@ -6,23 +6,40 @@ import itertools
 import pytest
 
 from fdg_plugins.analysis.figures.style import (
+    MARKERS,
     PALETTE,
-    domain_look,
+    domain_looks,
     domain_order,
     method_looks,
     numbered_look,
+    own_look,
 )
 from fdg_plugins.data import DATASETS, dataset_spec
 
 METHODS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim")
 
 
-@pytest.mark.parametrize("method", METHODS[:7])
-def test_a_method_looks_the_same_whoever_stands_beside_it(method: str) -> None:
+PAPERS = METHODS[:7]
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_a_method_looks_the_same_whoever_of_the_papers_stands_beside_it(method: str) -> None:
     (alone,) = method_looks([method])
-    for others in itertools.combinations(METHODS, 2):
+    for others in itertools.combinations(PAPERS, 2):
         entries = [*(other for other in others if other != method), method]
         assert method_looks(entries)[-1] == alone
+
+
+def test_the_look_of_any_method_follows_from_its_name() -> None:
+    for method in (*METHODS, "mine", "another+ga"):
+        assert method_looks([method]) == [own_look(method)] == method_looks([method, method])[:1]
+    assert len({own_look(f"method {number}") for number in range(400)}) == len(PALETTE) * len(MARKERS)
+
+
+def test_two_methods_never_share_a_colour_while_one_is_free() -> None:
+    names = [f"method {number}" for number in range(30)]
+    for entries in (names[:7], names[7:14], names[14:21]):
+        assert len({look.colour for look in method_looks(entries)}) == len(PALETTE)
 
 
 def test_all_methods_side_by_side_differ_and_so_do_the_settings_of_one() -> None:
@@ -39,7 +56,7 @@ def test_two_settings_of_a_method_differ_in_colour_and_in_marker() -> None:
 
 @pytest.mark.parametrize("dataset", sorted(DATASETS.names()))
 def test_the_domains_of_a_data_set_have_different_colours_and_markers(dataset: str) -> None:
-    looks = [domain_look(dataset, domain) for domain in dataset_spec(dataset).domains]
+    looks = domain_looks(dataset, dataset_spec(dataset).domains).values()
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
 
 
@@ -58,4 +75,9 @@ def test_every_colour_is_dark_enough_for_a_line_on_white_paper() -> None:
 def test_domains_keep_the_order_of_their_data_set_and_unknown_ones_come_last() -> None:
     assert domain_order("pacs", ["sketch", "mars", "art_painting", "sketch"]) == ("art_painting", "sketch", "mars")
     assert domain_order("nowhere", ["b", "a"]) == ("a", "b")
-    assert domain_look("pacs", "mars") == domain_look("nowhere", "mars")
+
+
+def test_domains_that_nobody_knows_have_looks_of_their_own_and_leave_those_of_others_alone() -> None:
+    own = domain_looks("nowhere", (name for name in ("b", "a", "ä ö")))
+    assert len({look.colour for look in own.values()}) == 3
+    assert domain_looks("pacs", ["mars", "sketch"])["sketch"] == domain_looks("pacs", ["sketch"])["sketch"]

@@ -2,7 +2,6 @@
 """``fdg plot`` on files: what it writes and prints, and its answers to a user's mistakes."""
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,13 +55,22 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     result = command("all", sweep / "0", "--to", tmp_path / "figures")
     assert result.exit_code == 0
     names = {file.stem for file in (tmp_path / "figures").iterdir()}
-    assert names == {"convergence", "cosines-fedavg", "gaps", "time", "weights-fedavg"}
-    left_out = dict(line.split(" is left out: ") for line in result.stderr.splitlines())
+    assert names == {"convergence", "cosines-fedavg", "gaps", "time"}
+    note, *others = result.stderr.splitlines()
+    assert note == "Note: the weights of FedAvg are the same in all rounds, so there is no figure of them."
+    left_out = dict(line.split(" is left out: ") for line in others)
     assert list(left_out) == ["sensitivity", "features", "overlays", "surface"]
     assert left_out["sensitivity"].startswith("no setting of a method varies")
     assert left_out["features"].startswith(f"run {sweep / '0'} kept no global_model_selected.safetensors")
     assert left_out["overlays"].startswith(f"run {sweep / '0'} learned the task 'classification', expected")
     assert left_out["surface"] == f"run {sweep / '0'} kept no local models: set keep_local_models=true."
+
+
+def test_constant_weights_are_one_line_and_no_error(sweep: Path, tmp_path: Path) -> None:
+    result = command("weights", sweep, "--to", tmp_path / "figures")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "FedAvg, FedDG-GA are the same in all rounds" in result.stderr
+    assert not (tmp_path / "figures").exists()
 
 
 def test_a_surface_and_features_are_made_of_a_run_with_its_models(
@@ -139,15 +147,6 @@ def test_runs_that_allow_nothing_end_with_exit_code_2(tmp_path: Path) -> None:
     assert len(result.stderr.splitlines()) == len(KINDS) + 1
     assert result.stderr.splitlines()[-1] == (f"Error: these runs allow no figure of the kinds {', '.join(KINDS)}.")
     assert not (tmp_path / "figures").exists()
-
-
-def test_without_matplotlib_the_answer_is_what_to_install(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = command("time", sweep)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        "Error: figures need matplotlib, which is not installed; pip install matplotlib does it.\n"
-    )
 
 
 def test_a_folder_that_cannot_be_written_is_named(sweep: Path, tmp_path: Path) -> None:

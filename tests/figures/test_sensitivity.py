@@ -66,6 +66,13 @@ def test_a_setting_of_the_protocol_may_vary_where_it_is_the_axis() -> None:
         chart_of(differing, setting="local_epochs")
 
 
+def test_a_data_set_of_ones_own_is_no_axis_and_no_obstacle() -> None:
+    own = {"dataset": {"name": "mine", "domains": DOMAINS, "classes": ["dog", "elephant"]}}
+    runs = [with_accuracy(fedomg(kappa), "photo", 0, 0.5, protocol=own) for kappa in KAPPAS]
+    assert varied_settings(runs) == ("kappa",)
+    assert chart_of(runs).x_label == "kappa"
+
+
 def test_values_over_more_than_a_decade_get_a_logarithmic_axis_unless_one_is_zero() -> None:
     for kappas, scale in (((0.01, 0.5), Scale.LOG), ((0.1, 1.0), Scale.LINEAR), ((0.0, 0.5), Scale.LINEAR)):
         assert chart_of([with_accuracy(fedomg(kappa), "photo", 0, 0.5) for kappa in kappas]).scale is scale

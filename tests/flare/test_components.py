@@ -6,6 +6,7 @@ An audit hook cannot be taken away again, so the walks run in a process of their
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import json
 import math
@@ -93,12 +94,15 @@ def hostile_values() -> list[Any]:
     return [*TEXTS, *NUMBERS, *OTHERS, *wrapped, _nested(50), _nested(500)]
 
 
+# Modules that only a run with this tracker imports, and the package that they need.
+OF_AN_EXTRA = {"fdg_plugins.flare.mlflow_receiver": "mlflow", "fdg_plugins.flare.wandb_receiver": "wandb"}
+
+
 def modules() -> list[str]:
-    """Return the names of all modules of the package."""
-    return [
-        "fdg_plugins",
-        *(found.name for found in pkgutil.walk_packages(fdg_plugins.__path__, "fdg_plugins.")),
-    ]
+    """Return the names of all modules of the package, without those of an extra that is not installed."""
+    found = [module.name for module in pkgutil.walk_packages(fdg_plugins.__path__, "fdg_plugins.")]
+    lacking = {name for name, package in OF_AN_EXTRA.items() if importlib.util.find_spec(package) is None}
+    return ["fdg_plugins", *(name for name in found if name not in lacking)]
 
 
 def component_classes() -> list[type[Any]]:
@@ -278,11 +282,13 @@ FORBIDDEN_MODULES = {
     *("socket", "socketserver", "ssl", "urllib.request", "http", "requests", "httpx", "aiohttp", "ftplib", "smtplib"),
 }
 # The site's own training process, whose command names this package's worker and nothing that a job says. And what a
-# person runs on a machine of their own, with no component near it: the runs of a sweep, the doctor's look at the ports.
+# person runs on a machine of their own, with no component near it: the runs of a sweep, the doctor's look at the ports,
+# the federation of fdg poc.
 ALLOWED_IN = {
     "executors/isolation.py": {"subprocess"},
     "sweep/run_process.py": {"subprocess"},
     "doctor/machine.py": {"socket"},
+    "poc/processes.py": {"socket", "subprocess"},
 }
 FORBIDDEN_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile"),

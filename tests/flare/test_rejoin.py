@@ -6,7 +6,6 @@ FLARE's engine is a stub here; that the real one has what is used is held by ``t
 
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from fdg_plugins.flare.rejoin import (
     find_returns,
     welcome_returning_sites,
 )
+from fdg_plugins.poc.kits import HEARTBEAT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 JOB = "11111111-2222-3333-4444-555555555555"
@@ -258,11 +258,9 @@ def test_a_workflow_under_another_engine_goes_on_without(caplog: pytest.LogCaptu
 
 
 def test_with_the_settings_of_every_job_and_of_our_provisioning_a_loss_is_noticed_within_a_minute() -> None:
-    script = (ROOT / "poc" / "federation.py").read_text(encoding="utf-8")
-    heartbeat_timeout = int(re.findall(r"^HEARTBEAT_TIMEOUT_S = (\d+)", script, re.MULTILINE)[0])
     looks_every = 5  # FLARE's, fixed
     for path in sorted((ROOT / "jobs").glob("*/app_server/config/config_fed_server.json")):
         config = json.loads(path.read_text(encoding="utf-8"))
         # Less than the 10 seconds between two signs of life of a job's process would call a living site lost.
-        assert 10 < config["dead_client_grace_period"] <= 55 - heartbeat_timeout - looks_every, path
+        assert 10 < config["dead_client_grace_period"] <= 55 - HEARTBEAT_TIMEOUT_S - looks_every, path
         assert config["dead_client_check_lead_time"] <= 10, path

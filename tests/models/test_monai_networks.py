@@ -60,6 +60,16 @@ def test_the_network_is_monais_own_by_its_definition(name: str, norm: str) -> No
     assert norms == {"BatchNorm2d"} if norm == "batch" else norms <= {"InstanceNorm2d", "BatchNorm2d"}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_group_normalization_has_no_running_statistics(name: str) -> None:
+    with torch.device("meta"):
+        model = made(name, norm="group")
+        features = model.features(torch.empty(2, 3, 32, 32))
+    assert features.shape[-1] == model.feature_size
+    assert list(model.buffers()) == []
+    assert any(isinstance(module, torch.nn.GroupNorm) for module in model.modules())
+
+
 @pytest.mark.parametrize("name", DENSE)
 def test_volumes_have_features_for_every_voxel(name: str) -> None:
     model = made(name, channels=1, dims=3, norm="batch")
@@ -164,8 +174,8 @@ def test_the_vessels_have_the_protocol_of_segmentation() -> None:
     ("job", "message"),
     [
         (
-            {"model": "resnet18", "normalization": "batch"},
-            "normalization (FDG_NORMALIZATION) is 'batch', expected 'default': model 'resnet18' has ",
+            {"model": "convnet", "normalization": "batch"},
+            "normalization (FDG_NORMALIZATION) is 'batch', expected 'default': model 'convnet' has no other.",
         ),
         (
             {"model": "monai_unet"},
@@ -178,6 +188,10 @@ def test_the_vessels_have_the_protocol_of_segmentation() -> None:
         (
             {"dataset": "vessels", "target": "drive", "task": "segmentation", "model": "monai_unet", "image_size": 100},
             "image_size (FDG_IMAGE_SIZE) is 100, expected a multiple of 16 for model 'monai_unet'.",
+        ),
+        (
+            {"model": "resnet18", "normalization": "instance"},
+            "is 'instance', expected 'default' or 'batch' or 'group': model 'resnet18' has no other.",
         ),
     ],
 )

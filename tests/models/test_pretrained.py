@@ -13,7 +13,7 @@ import torch
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
-from fdg_plugins.models.resnet import imagenet_file_name
+from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
 CACHE_NAME = "resnet18-f37072fd.pth"
 
@@ -134,7 +134,7 @@ def test_a_file_in_the_cache_must_match_the_digits_in_its_name(
     with pytest.raises(DataError, match=f"{CACHE_NAME} have SHA-256 {digest(path)}; expected f37072fd"):
         load_pretrained(model, "resnet18", mode)
     honest = path.rename(checkpoints / f"resnet18-{digest(path)[:8]}.pth")
-    monkeypatch.setattr("fdg_plugins.models.pretrained.imagenet_file_name", lambda name: honest.name)
+    monkeypatch.setattr("fdg_plugins.models.pretrained.imagenet_file_name", lambda *_: honest.name)
     assert load_pretrained(model, "resnet18", mode).file == honest.name
     with pytest.raises(DataError, match="expected 0000"):
         load_pretrained(model, "resnet18", mode, None, "0" * 64)

@@ -25,10 +25,15 @@ SMALL = (
     "convnet",
     "groupnorm_convnet",
     "resnet18",
-)  # resnet50 takes a second to build, and shares all its code with resnet18
+)  # torchvision's larger networks take a second to build; test_torchvision_networks.py is about them
+TORCHVISION = (
+    *("convnext_tiny", "efficientnet_b0", "mobilenet_v3_large", "mobilenet_v3_small"),
+    *("resnet18", "resnet34", "resnet50", "vit_b_16"),
+)
+QUICK = tuple(name for name in model_names() if name in SMALL or name.startswith("monai"))
 
 
-@pytest.fixture(scope="module", params=model_names())
+@pytest.fixture(scope="module", params=QUICK)
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -215,10 +220,9 @@ def test_images_are_grey_for_the_groupnorm_convnet_any_for_monai_and_coloured_fo
     found = {name: input_channels(name) for name in model_names()}
     assert {channels for name, channels in found.items() if name.startswith("monai")} == {None}
     assert {name: channels for name, channels in found.items() if channels is not None} == {
+        **dict.fromkeys(TORCHVISION, 3),
         "convnet": 3,
         "groupnorm_convnet": 1,
-        "resnet18": 3,
-        "resnet50": 3,
     }
 
 
@@ -248,7 +252,8 @@ def test_the_groupnorm_convnet_trains_on_one_image_of_any_size(size: int) -> Non
 
 def test_unknown_names_and_impossible_sizes_are_refused() -> None:
     with pytest.raises(
-        SettingsError, match=r"model 'os\.system' is unknown, .*; expected one of convnet, groupnorm_convnet, resnet18"
+        SettingsError,
+        match=r"model 'os\.system' is unknown, .*; expected one of convnet, groupnorm_convnet, resnet18, resnet34",
     ):
         build_model("os.system", 7, seed=0)
     with pytest.raises(SettingsError, match="num_classes is 0 for model convnet; expected at least 1"):

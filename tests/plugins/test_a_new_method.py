@@ -139,6 +139,7 @@ def copy(tmp_path: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 def test_three_files_are_explained_run_and_reported(copy: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "tests")))}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/controllers/test_fedpower.py"]

@@ -22,6 +22,7 @@ from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import BASE, PLAIN, parse_method
 from fdg_plugins.plugins.method import Difference, Differences, Method, Reference
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.plugins.target import load_target, public_path
 
 PACKAGE = Path(fdg_plugins.__file__).parent
@@ -140,12 +141,14 @@ def test_symbols_of_settings_are_introduced_before_the_formulas(record: Method) 
 
 def test_the_filters_that_a_method_needs_exist(record: Method) -> None:
     assert all(hasattr(filters, name) for name in filters_of(record.key))
-    assert bool(filters_of(record.key)) == bool(set(record.reports) - {"training_loss"})
+    assert bool(filters_of(record.key)) == bool(set(record.reports) - {"training_loss", REPORT_STATISTICS})
 
 
 def test_what_a_site_may_forbid_is_what_the_code_reports(record: Method) -> None:
     shared = {class_.report for class_ in classes_of(record) if issubclass(class_, Objective)}
     shared |= {class_.shares for class_ in classes_of(record) if class_ in WEIGHTINGS.values()}
+    rules = {entry.protocol.get("batch_norm") for entry in record.defaults}
+    shared |= {REPORT_STATISTICS} if "reestimate" in rules else set()
     assert set(record.reports) == shared - {None}
 
 

@@ -38,6 +38,9 @@ OTHER_VALUES: dict[str, tuple[Any, str]] = {
     "kappa": (0.125, "0.125"),
     "server_lr": (0.75, "0.75"),
     "rescale": (True, "true"),
+    "damping": ("released", "released"),
+    "idle_below": (0.01, "0.01"),
+    "cancelled": ("least_conflict", "least_conflict"),
     "weighting": ("samples", "samples"),
     "step_size": (0.3, "0.3"),
     "normalizer": ("max_abs", "max_abs"),
@@ -91,7 +94,7 @@ def test_the_settings_of_a_method_are_the_protocols_and_those_of_its_parts() -> 
     own = {method: set(settings_of(method)) - set(Protocol.model_fields) for method in METHODS}
     assert own["fedavg"] == {"server_lr", "weighting"}
     assert own["fedga"] == {"server_lr", "step_size", "normalizer", "metric"}
-    assert own["fedomg"] == {"server_lr", "weighting", "kappa", "rescale"}
+    assert own["fedomg"] == {"server_lr", "weighting", "kappa", "rescale", "damping", "idle_below", "cancelled"}
     assert own["fedomg+ga"] == own["fedomg"] - {"weighting"} | {"step_size", "normalizer", "metric"}
     assert own["fedomg+ga+dim"] == own["fedomg+ga"] | {"strength", "insight_momentum"}
 

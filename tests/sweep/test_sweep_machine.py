@@ -84,6 +84,7 @@ def test_a_run_sees_where_and_how_to_compute_but_no_setting_of_the_users_shell(t
         "FDG_THREADS": "2",
         "PWD": str(tmp_path),
         MARK: str(tmp_path),
+        "FDG_STATE": str(tmp_path / "state"),
     }
 
 

@@ -3,6 +3,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.recipes import settings_of
 from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.sweep.jobs import FederatedRuns
+from fdg_plugins.sweep.kinds import executing, kind_of
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.prepare import Asked, make_request, prepare
 from fdg_plugins.sweep.request import DataFound, SweepFile
@@ -128,6 +130,28 @@ def test_a_finished_run_of_the_plan_is_accepted(tmp_path: Path) -> None:
     for run in first.plan:
         finish(store, run)
     assert prepare(DIGITS, store, {}) == first
+
+
+def test_in_one_process_runs_have_the_same_jobs_and_each_counts_as_one_process(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    apart, together = (prepare(DIGITS, store, {}, in_one_process=one) for one in (False, True))
+    assert (apart.processes, together.processes) == (6, 1)
+    assert (apart.plan, apart.protocols) == (together.plan, together.protocols)
+    for run in apart.plan:
+        finish(store, run)
+    assert prepare(DIGITS, store, {}, in_one_process=True) == together, "runs of the simulator are those of this plan"
+
+
+def test_only_federated_runs_have_a_program_of_their_own_in_one_process() -> None:
+    federated, reference = (executing(method, in_one_process=True) for method in ("fedomg+ga", "erm"))
+    assert federated.command(PlannedRun("run", "pacs", "paper", "fedomg+ga", "photo", 0, {}), 4)[-3:] == (
+        "job",
+        "workspace",
+        "4",
+    )
+    assert find_spec(federated.command(PlannedRun("run", "pacs", "paper", "fedomg", "photo", 0, {}), 1)[3]) is not None
+    assert reference is kind_of("erm")
+    assert executing("fedavg", in_one_process=False) is kind_of("fedavg")
 
 
 def test_another_version_of_a_package_is_told(tmp_path: Path) -> None:

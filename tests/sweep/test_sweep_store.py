@@ -65,6 +65,23 @@ def test_what_an_earlier_try_left_is_not_met_by_the_next(tmp_path: Path) -> None
     assert names(store.begin(RUN.name)) == set()
 
 
+def test_an_interrupted_run_goes_on_with_what_it_has_left(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    working = worked(store)
+    checkpoint = working / "state" / "server" / "fdg_state" / "job" / "checkpoint.safetensors"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    store.clear()
+    assert names(working) == {"job", LOG_FILE, "state"}
+    assert store.begin(RUN.name) == working
+    assert checkpoint.exists()
+    (working / LEFT).mkdir(parents=True)
+    (working / LEFT / RESULTS_FILE).write_text("{}")
+    store.keep(RUN, LEFT, 1.0, keep_models=False)
+    assert names(store.runs / RUN.name) == {"job", "run.json", LOG_FILE, RESULTS_FILE}
+    assert names(tmp_path) == {"runs"}
+
+
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from fdg_plugins.sweep.store import Store\n"

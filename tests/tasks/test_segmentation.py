@@ -148,6 +148,7 @@ def fresh(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
 
 
+@pytest.mark.slow
 def test_monai_is_imported_only_when_it_is_used() -> None:
     code = (
         "import sys, fdg_plugins.tasks, fdg_plugins.models, fdg_plugins.cli.main, fdg_plugins.analysis\n"
@@ -157,6 +158,7 @@ def test_monai_is_imported_only_when_it_is_used() -> None:
     assert fresh(code).strip() == "[]"
 
 
+@pytest.mark.slow
 def test_without_monai_one_sentence_says_what_to_install() -> None:
     code = (
         "import sys\nsys.modules['monai'] = None\nimport torch\nfrom fdg_plugins.tasks import SEGMENTATION\n"

@@ -6,13 +6,23 @@ turns a picture into an image, :func:`render_csv` into a file of numbers.
 """
 
 from fdg_plugins.analysis.figures.kinds import ALL, KINDS, Request, kinds_of, make_pictures
-from fdg_plugins.analysis.figures.picture import Bars, Chart, Overlays, Picture, Scatter, Surface, render_csv
+from fdg_plugins.analysis.figures.picture import (
+    Bars,
+    Chart,
+    NothingToDrawError,
+    Overlays,
+    Picture,
+    Scatter,
+    Surface,
+    render_csv,
+)
 
 __all__ = [
     "ALL",
     "KINDS",
     "Bars",
     "Chart",
+    "NothingToDrawError",
     "Overlays",
     "Picture",
     "Request",

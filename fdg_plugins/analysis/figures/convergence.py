@@ -13,9 +13,10 @@ from fdg_plugins.analysis.figures.groups import (
     group_runs,
     origin_of,
     over_seeds,
+    score_panel,
     targets_of,
 )
-from fdg_plugins.analysis.figures.picture import Chart, Line, Panel
+from fdg_plugins.analysis.figures.picture import Chart, Line
 from fdg_plugins.analysis.runs import Run
 
 TARGET = "held-out domain"
@@ -38,10 +39,7 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return one chart with a panel per held-out domain; raise ``SettingsError`` if the runs are not comparable."""
     runs, notes = checked(runs)
     groups, score = group_runs(runs), runs[0].record.score
-    panels = tuple(
-        Panel(f"held out: {target}", score.name, tuple(_lines(groups, target)), is_fraction=score.percent)
-        for target in targets_of(runs)
-    )
+    panels = tuple(score_panel(runs[0], f"held out: {target}", _lines(groups, target)) for target in targets_of(runs))
     return (
         Chart(
             name="convergence",
@@ -51,7 +49,7 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
             notes=notes,
             x_label="round",
             panels=panels,
-            columns=3,
+            columns=4,
             quantities=(TARGET, SOURCES),
         ),
     )

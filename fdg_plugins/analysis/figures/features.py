@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from fdg_plugins.analysis.figures.groups import caption_of, origin_of
 from fdg_plugins.analysis.figures.material import Batches, Chosen, Images, device, empty_model
 from fdg_plugins.analysis.figures.picture import FeaturePoint, Scatter
-from fdg_plugins.analysis.figures.style import domain_look, domain_order, numbered_look
+from fdg_plugins.analysis.figures.style import domain_looks, numbered_look
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import RULES
@@ -36,7 +36,7 @@ def features(run: Run, chosen: Chosen, images: Images, samples: int) -> Scatter:
         )
     model = empty_model(run)
     model.load_state_dict(chosen.state)
-    domains = domain_order(run.dataset, (reply.domain for reply in run.record.census.values()))
+    domains = domain_looks(run.dataset, (reply.domain for reply in run.record.census.values()))
     found: list[tuple[str, int, str]] = []
     vectors: list[np.ndarray] = []
     for domain in domains:
@@ -59,7 +59,7 @@ def features(run: Run, chosen: Chosen, images: Images, samples: int) -> Scatter:
             FeaturePoint(domain, names[label], file, float(x), float(y))
             for (domain, label, file), (x, y) in zip(found, layout, strict=True)
         ),
-        domain_looks={domain: domain_look(run.dataset, domain) for domain in domains},
+        domain_looks=domains,
         class_looks={name: numbered_look(number) for number, name in enumerate(names)},
         held_out=run.target,
     )

@@ -7,6 +7,7 @@ the record in the same way for every method. FedDG-GA's own gaps are the same nu
 from accuracies or from the training split.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
@@ -27,6 +28,7 @@ from fdg_plugins.errors import DataError
 
 MEAN = "mean over sites (nats)"
 DEVIATION = "std over sites (nats)"
+OUTLYING = 8.0  # times the median
 
 
 def gaps_by_round(run: Run) -> dict[int, dict[str, float]]:
@@ -70,8 +72,8 @@ def gaps(runs: Sequence[Run]) -> tuple[Chart, ...]:
     runs, notes = checked(runs)
     groups, targets = group_runs(runs), targets_of(runs)
     panels = tuple(
-        Panel(f"held out: {target}", label, tuple(_lines(groups, target, values)))
-        for label, values in ((MEAN, mean_by_round), (DEVIATION, deviation_by_round))
+        Panel(f"held out: {target}", label, tuple(_lines(groups, target, values)), bounds=(lowest, math.inf))
+        for label, values, lowest in ((MEAN, mean_by_round, -math.inf), (DEVIATION, deviation_by_round, 0.0))
         for target in targets
     )
     lines = [line for panel in panels for line in panel.lines]
@@ -80,19 +82,34 @@ def gaps(runs: Sequence[Run]) -> tuple[Chart, ...]:
             "no run has a generalization gap; expected at least two rounds, and sites that report the losses of the "
             "global and of their own model."
         )
+    linear_to = linear_part([point.mean for line in lines for point in line.points.values()])
+    scale = f"; logarithmic beyond ±{linear_to:g}" if linear_to is not None else ""
     return (
         Chart(
             name="gaps",
             title="Generalization gap over rounds",
             caption=f"{caption_of(runs, lines)}; gap: validation loss (cross entropy) of the global model received "
-            "minus that of the site's own model before",
+            f"minus that of the site's own model before{scale}",
             origin=origin_of(runs),
             notes=notes,
             x_label="round",
             panels=panels,
             columns=len(targets),
+            is_matrix=True,
+            linear_to=linear_to,
         ),
     )
+
+
+def linear_part(values: Sequence[float]) -> float | None:
+    """Return the power of ten up to which an axis should be linear; None if all of it should.
+
+    All of it, unless the largest value is so far from most others that they would look alike.
+    """
+    sizes = sorted(abs(value) for value in values if value != 0.0)
+    if not sizes or sizes[-1] < OUTLYING * statistics.median(sizes):
+        return None
+    return 10.0 ** math.floor(math.log10(statistics.median(sizes)) + 0.5)
 
 
 def _lines(groups: Sequence[Group], target: str, values: Callable[[Run], dict[float, float]]) -> Iterator[Line]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate
-from fdg_plugins.analysis.figures.picture import Line, Origin
-from fdg_plugins.analysis.figures.style import Look, domain_look, domain_order, method_looks
+from fdg_plugins.analysis.figures.picture import Line, Origin, Panel
+from fdg_plugins.analysis.figures.style import Look, domain_looks, domain_order, method_looks
 from fdg_plugins.analysis.names import method_order, method_settings, settings_label
 from fdg_plugins.analysis.runs import Key, Run, grouped
 from fdg_plugins.record.text import marks
@@ -88,7 +88,16 @@ def finite(values: Mapping[Key, float]) -> dict[Key, float]:
 
 def site_look(run: Run, site: str) -> Look:
     """Return the look of a site, which is that of its domain."""
-    return domain_look(run.dataset, run.record.census[site].domain)
+    census = run.record.census
+    return domain_looks(run.dataset, (reply.domain for reply in census.values()))[census[site].domain]
+
+
+def score_panel(run: Run, title: str, lines: Iterable[Line]) -> Panel:
+    """Return the panel of a score of ``run``, with the score of guessing if images have one class each."""
+    score, classes = run.record.score, run.record.classes
+    chance = 1.0 / len(classes) if run.record.task.one_class_per_image else None
+    bounds = (0.0, 1.0) if score.percent else (-math.inf, math.inf)
+    return Panel(title, score.name, tuple(lines), is_fraction=score.percent, bounds=bounds, chance=chance)
 
 
 def origin_of(runs: Sequence[Run]) -> Origin:

@@ -39,6 +39,7 @@ class Request:
         selection: the rule that chooses a run's model (``sensitivity``, ``features``, ``overlays``).
         setting: the setting on the x axis (``sensitivity``); None: the only one that varies.
         data_root: folder that holds the data sets (``surface``, ``features``, ``overlays``).
+        dataset_file: the file about a user's own images, by default ``dataset.toml`` in the data root.
         cache: the folder in which the stand-in is drawn; None: the user's cache.
         sites: three sites whose models span the plane (``surface``); None: the first three by name.
         points: models along each side of the grid (``surface``).
@@ -49,6 +50,7 @@ class Request:
     selection: str = SOURCE_VALIDATION
     setting: str | None = None
     data_root: Path | None = None
+    dataset_file: Path | None = None
     cache: Path | None = None
     sites: tuple[str, ...] | None = None
     points: int = SURFACE_POINTS
@@ -59,14 +61,14 @@ class Request:
 def _surface(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
     run = _only(runs, "surface")
     corners, last = local_models(run, request.sites), last_model(run)
-    images = Images(run, request.data_root, request.cache)
+    images = Images(run, request.data_root, request.cache, request.dataset_file)
     return (surface(run, corners, last, images, request.points, request.samples or SURFACE_SAMPLES, request.track),)
 
 
 def _features(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
     run = _only(runs, "features")
     chosen = global_model(run, request.selection)
-    images = Images(run, request.data_root, request.cache)
+    images = Images(run, request.data_root, request.cache, request.dataset_file)
     return (features(run, chosen, images, request.samples or FEATURE_SAMPLES),)
 
 
@@ -74,7 +76,7 @@ def _overlays(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
     run = _only(runs, "overlays")
     check_has_masks(run)
     chosen = global_model(run, request.selection)
-    return (overlays(run, chosen, Images(run, request.data_root, request.cache)),)
+    return (overlays(run, chosen, Images(run, request.data_root, request.cache, request.dataset_file)),)
 
 
 def _only(runs: Sequence[Run], kind: str) -> Run:

@@ -125,12 +125,16 @@ class Images:
         run: the run.
         data_root: the folder that holds the data sets; unused for runs on the stand-in or on an installed data set.
         cache: the folder in which the stand-in is drawn; default: the user's cache.
+        dataset_file: the file about a user's own images; default: ``dataset.toml`` in the data root, if there is one.
 
     Raises ``DataError`` if the data root is missing, or if exactly one of data root and run used the stand-in.
     """
 
-    def __init__(self, run: Run, data_root: Path | None, cache: Path | None = None) -> None:
+    def __init__(
+        self, run: Run, data_root: Path | None, cache: Path | None = None, dataset_file: Path | None = None
+    ) -> None:
         self._run = run
+        self._dataset_file = dataset_file
         spec = dataset_spec(run.dataset)
         _check_named(run, spec, data_root)
         root = find_data_root(run.dataset, data_root, cache)
@@ -152,6 +156,7 @@ class Images:
             seed=protocol.seed,
             max_samples=protocol.max_samples_per_domain,
             preset=protocol.preset,
+            dataset_file=self._dataset_file,
         )
         for reply in self._run.record.census.values():
             if reply.domain == domain:
@@ -195,9 +200,10 @@ class Images:
 def _check_named(run: Run, spec: DatasetSpec, data_root: Path | None) -> None:
     """Raise ``DataError`` if the run's images are in a data root and none is named."""
     if data_root is None and spec.needs_data_root and not run.record.stand_in:
+        expected = f"--data-root or FDG_DATA_ROOT to name the folder that holds {spec.folder}/"
         raise DataError(
-            f"run {run.folder} was made on {run.record.data}, and no data root is named; expected --data-root or "
-            f"FDG_DATA_ROOT to name the folder that holds {spec.folder}/."
+            f"run {run.folder} was made on {run.record.data}, and no data root is named; expected "
+            f"{'--data to name the folder of these images' if spec.described else expected}."
         )
 
 

@@ -7,6 +7,7 @@ Everything drawn is defined here first, in plain units: fractions, seconds, roun
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -16,6 +17,11 @@ import numpy as np
 
 from fdg_plugins.analysis.estimates import Estimate, csv_fields
 from fdg_plugins.analysis.figures.style import Look
+from fdg_plugins.errors import FDGError
+
+
+class NothingToDrawError(FDGError):
+    """The runs have the numbers of a figure, but a sentence says all of them."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes with a title, a label of ``y`` with its unit, and lines."""
+    """Axes with a title, a label of ``y`` with its unit, and lines.
+
+    ``bounds``: values that ``y`` cannot exceed, by definition; no band or axis does. ``chance``: the score of guessing.
+    """
 
     title: str
     y_label: str
     lines: tuple[Line, ...]
     is_fraction: bool = False
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    chance: float | None = None
 
 
 class Scale(StrEnum):
@@ -85,7 +96,8 @@ class Chart(Picture):
     second dotted.
 
     ``legend`` contains all labels of lines in the legend's order, by default that of the lines. ``categories`` are the
-    texts at ``x`` = 0, 1, ... if the values are not numbers.
+    texts at ``x`` = 0, 1, ... if the values are not numbers. ``is_matrix``: the panels of a row show one quantity,
+    those of a column belong together. ``linear_to``: the ``y`` axis is linear up to this magnitude, logarithmic beyond.
     """
 
     x_label: str
@@ -95,6 +107,8 @@ class Chart(Picture):
     legend: tuple[str, ...] = ()
     scale: Scale = Scale.ROUNDS
     categories: tuple[str, ...] = ()
+    is_matrix: bool = False
+    linear_to: float | None = None
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a line for each point: mean and standard deviation (empty for one seed) over ``seeds`` runs."""

@@ -5,7 +5,8 @@ Such figures are Fig. 3, 4 and 6 of the FedOMG paper (kappa, server learning rat
 paper (strength and momentum) and Table 3 of the FedDG-GA paper (step size).
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable
@@ -17,9 +18,10 @@ from fdg_plugins.analysis.figures.groups import (
     finite,
     group_runs,
     origin_of,
+    score_panel,
     targets_of,
 )
-from fdg_plugins.analysis.figures.picture import Chart, Line, Panel, Scale
+from fdg_plugins.analysis.figures.picture import Chart, Line, Scale
 from fdg_plugins.analysis.names import method_settings
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import RULES, target_score
@@ -45,8 +47,13 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     for run in runs:
         protocol = run.record.protocol.model_dump(exclude=_NO_AXIS)
         for name, value in {**protocol, **method_settings(run.record)}.items():
-            values.setdefault((run.method, name), set()).add(value)
+            values.setdefault((run.method, name), set()).add(_hashable(value))
     return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
+
+
+def _hashable(value: Any) -> Any:
+    """Return what tells values apart in a set: the value, or its text if it is a dict or list, as own data sets are."""
+    return value if isinstance(value, Hashable) else json.dumps(value, sort_keys=True, default=str)
 
 
 def chosen_setting(runs: Sequence[Run], setting: str | None) -> str:
@@ -85,13 +92,12 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
     groups = group_runs(kept, apart_from=setting)
     axis = _Axis([value_of(run, setting) for run in kept])
     targets, score = targets_of(kept), kept[0].record.score
-    y = score.name, score.percent
-    panels = [
-        Panel(f"held out: {target}", y[0], tuple(_lines(groups, setting, axis, rule, (target,))), y[1])
-        for target in targets
-    ]
+    shown: dict[str, tuple[str, ...]] = {f"held out: {target}": (target,) for target in targets}
     if len(targets) > 1 and set(targets) == set(_all_domains(kept[0])):
-        panels.append(Panel(AVERAGE, y[0], tuple(_lines(groups, setting, axis, rule, targets)), y[1]))
+        shown[AVERAGE] = targets
+    panels = [
+        score_panel(kept[0], title, _lines(groups, setting, axis, rule, domains)) for title, domains in shown.items()
+    ]
     lines = [line for panel in panels for line in panel.lines]
     if not lines:
         raise DataError(f"no run has a score on its held-out domain for the rule {rule}.")

@@ -18,7 +18,7 @@ from fdg_plugins.analysis.figures.groups import (
     site_look,
     targets_of,
 )
-from fdg_plugins.analysis.figures.picture import Chart, Line, Panel
+from fdg_plugins.analysis.figures.picture import Chart, Line, NothingToDrawError, Panel
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.record.run_record import AggregationRecord
 
@@ -35,6 +35,8 @@ WITH_DIRECTION = Quantity("with the direction of the step", "cosines_with_direct
 WITH_MEAN = Quantity("with the weighted mean of the updates", "cosines_with_mean")
 GAMMA = Quantity("gamma, weight in the matched direction", "gamma")
 WEIGHT = Quantity("p, reference weight", "weights")
+BOUNDS = {"cosines": (-1.0, 1.0), "weights": (0.0, 1.0)}
+SAME = 1e-6  # largest difference of weights that are called constant
 
 
 def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
@@ -53,14 +55,40 @@ def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
 def weights(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return a chart per method: a panel per held-out domain, a line per site.
 
-    It shows the reference weights; for a method that matches updates, gamma and the reference weights. Raises
-    ``SettingsError`` if the runs are not comparable.
+    It shows the reference weights; for a method that matches updates, gamma and the reference weights. A method whose
+    weights are the same in all rounds has no chart, but a note. Raises ``SettingsError`` if the runs are not
+    comparable, and ``NothingToDrawError`` if no method's weights change.
     """
     runs, notes = checked(runs)
+    groups = group_runs(runs)
+    constant = [group for group in groups if _has_constant_weights(group)]
+    if constant:
+        notes = (*notes, _constant_note(constant))
+    if len(constant) == len(groups):
+        raise NothingToDrawError(notes[-1])
     return tuple(
         _chart("weights", "Weight of each site's update", "weight", group, _kinds_of_weights(group), notes)
-        for group in group_runs(runs)
+        for group in groups
+        if group not in constant
     )
+
+
+def _has_constant_weights(group: Group) -> bool:
+    """Return whether there are weights of several rounds, and every site of every run has the same one in all."""
+    found = [
+        [*site_by_round(run, site, quantity).values()]
+        for run in group.runs
+        for site in run.record.sources
+        for quantity in _kinds_of_weights(group)
+    ]
+    return any(len(values) > 1 for values in found) and all(
+        max(values) - min(values) <= SAME for values in found if values
+    )
+
+
+def _constant_note(groups: Sequence[Group]) -> str:
+    labels = ", ".join(group.label for group in groups)
+    return f"the weights of {labels} are the same in all rounds, so there is no figure of them."
 
 
 def site_by_round(run: Run, site: str, quantity: Quantity) -> dict[float, float]:
@@ -87,7 +115,7 @@ def _chart(
     kind: str, title: str, y_label: str, group: Group, quantities: Sequence[Quantity], notes: tuple[str, ...]
 ) -> Chart:
     panels = tuple(
-        Panel(f"held out: {target}", y_label, tuple(_lines(group, target, quantities)))
+        Panel(f"held out: {target}", y_label, tuple(_lines(group, target, quantities)), bounds=BOUNDS[kind])
         for target in targets_of(group.runs)
     )
     lines = [line for panel in panels for line in panel.lines]
@@ -101,7 +129,7 @@ def _chart(
         notes=notes,
         x_label="round",
         panels=panels,
-        columns=3,
+        columns=4,
         quantities=tuple(shown),
         legend=tuple(sorted({line.label for line in lines})),
     )

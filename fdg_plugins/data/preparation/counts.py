@@ -11,6 +11,7 @@ from fdg_plugins.data.data_lists import find_data_list
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.mnist import PARTS, read_part
 from fdg_plugins.data.origins import Release, origin_of
+from fdg_plugins.data.own_files import NO_RULES, rules_of
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.errors import DataError
 
@@ -56,7 +57,7 @@ def count_images(root: Path, spec: KnownSpec) -> Counts:
 
 def judge(counts: Counts, spec: KnownSpec) -> Verdict:
     """Compare the counts with the release of the data set that has the fewest differing domains."""
-    releases = origin_of(spec.name).releases
+    releases = () if spec.described else origin_of(spec.name).releases
     if not releases:
         return Verdict(None, ())
     verdicts = [Verdict(release, tuple(_differences(counts, spec, release))) for release in releases]
@@ -73,9 +74,11 @@ def _is_there(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str)
 def _count_domain(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str) -> dict[str, int]:
     if isinstance(spec, SegmentationSpec):
         return {PAIRS: len(list_pairs(root, spec, domain)[1].all)}
-    samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain)
-    files = [*(sample.file for sample in samples), *skipped]
-    return _by_class([file.split("/")[1] for file in files], spec.classes)
+    rules = rules_of(root, None) if spec.described else NO_RULES
+    samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
+    known_bad = () if spec.described else skipped
+    files = [*(sample.file for sample in samples), *known_bad]
+    return _by_class([file.split("/")[-2] for file in files], spec.classes)
 
 
 def _by_class(names: list[str], classes: tuple[str, ...]) -> dict[str, int]:

@@ -143,5 +143,6 @@ def _places(root: Path, spec: KnownSpec) -> list[Path]:
     if isinstance(spec, RotatedSpec):
         return [root / MNIST_FOLDER / name for name in MNIST_FILES]
     base = root / spec.folder
-    images = [place for domain in spec.domains for place in (base / domain).glob("*/*")]
+    pattern = "**/*" if spec.described else "*/*"  # a user's own data set may have parts between domain and class
+    images = [place for domain in spec.domains for place in (base / domain).glob(pattern)]
     return images + [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from fdg_plugins.data.catalogue import VESSELS, SegmentationSpec, without_suffix
-from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.pair_names import PAIR_SUFFIXES, stem_of
 from fdg_plugins.data.pairs import PARTS
 from fdg_plugins.data.preparation.items import Item
@@ -20,6 +19,7 @@ from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.errors import DataError
 
 PACKED = ".gz"
+_COPIED = (".jpg", ".jpeg", ".png")  # all other images become PNG
 IMAGES, MASKS = PARTS
 
 
@@ -172,7 +172,7 @@ def _converted(found: _Found, domain: str) -> Iterator[Item]:
         stem = _stem(PurePosixPath(files[0]).name.removesuffix(PACKED))
         for file in files:
             suffix = _suffix(file)
-            is_kept = suffix in IMAGE_SUFFIXES
+            is_kept = suffix in _COPIED
             target = f"{domain}/{IMAGES}/{stem}{suffix if is_kept else '.png'}"
             yield Item(file, target, _is_packed(file), None if is_kept else as_png)
         for file in found.masks[key]:

@@ -11,7 +11,7 @@ from PIL import Image
 from fdg_plugins.data.decoding import FORMATS, read_image
 from fdg_plugins.errors import DataError
 
-PUBLISHED_FORMATS = (*(name for name in FORMATS if name != "TIFF"), "TIFF", "PPM")
+PUBLISHED_FORMATS = (*FORMATS, "PPM")
 MOST_GREY = 0.01
 """The largest fraction of a mask's pixels that may be neither black nor white; a photograph has more."""
 

@@ -10,16 +10,16 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fdg_plugins.analysis.figures.drawing.bars import draw_bars
-from fdg_plugins.analysis.figures.drawing.canvas import FORMATS, render
+from fdg_plugins.analysis.figures.drawing.canvas import COLUMN_INCHES, FORMATS, render
 from fdg_plugins.analysis.figures.drawing.contours import draw_surface
 from fdg_plugins.analysis.figures.drawing.lines import draw_chart
 from fdg_plugins.analysis.figures.drawing.masks import draw_overlays
 from fdg_plugins.analysis.figures.drawing.points import draw_scatter
 from fdg_plugins.analysis.figures.picture import Bars, Chart, Overlays, Picture, Scatter, Surface
 
-__all__ = ["FORMATS", "draw", "render"]
+__all__ = ["COLUMN_INCHES", "FORMATS", "draw", "render"]
 
-_DRAWINGS: Mapping[type[Picture], Callable[[Any], Figure]] = {
+_DRAWINGS: Mapping[type[Picture], Callable[[Any, float], Figure]] = {
     Chart: draw_chart,
     Bars: draw_bars,
     Surface: draw_surface,
@@ -28,8 +28,11 @@ _DRAWINGS: Mapping[type[Picture], Callable[[Any], Figure]] = {
 }
 
 
-def draw(picture: Picture) -> Figure:
-    """Return the figure; raise ``TypeError`` for a kind of picture that has no drawing."""
+def draw(picture: Picture, width: float = COLUMN_INCHES) -> Figure:
+    """Return the figure in a width in inches, by default that of a paper's column.
+
+    Raises ``TypeError`` for a kind of picture that has no drawing.
+    """
     if type(picture) not in _DRAWINGS:
         raise TypeError(f"there is no drawing for a {type(picture).__name__}.")
-    return _DRAWINGS[type(picture)](picture)
+    return _DRAWINGS[type(picture)](picture, width)

@@ -7,17 +7,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fdg_plugins.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
+from fdg_plugins.analysis.figures.drawing.words import inches_of
 from fdg_plugins.analysis.figures.picture import Bar, Bars
 
-PANEL_WIDTH, BAR_HEIGHT, AROUND = 3.0, 0.32, 0.9
+BAR_WIDTH = 1.3  # inches of the narrowest panel
+BAR_HEIGHT, AROUND = 0.15, 0.45
 
 
-def draw_bars(bars: Bars) -> Figure:
-    """Return the figure: horizontal bars in the given order, from the top, with the median next to each."""
+def draw_bars(bars: Bars, width: float) -> Figure:
+    """Return the figure: horizontal bars in the given order, from the top, with the median next to each.
+
+    The panels are side by side if there is room, else one above the other.
+    """
     labels = list(dict.fromkeys(bar.label for panel in bars.panels.values() for bar in panel))
+    named = max(inches_of(label, SMALL_SIZE) for label in labels)
+    is_wide = width - named >= BAR_WIDTH * len(bars.panels)
+    rows, columns = (1, len(bars.panels)) if is_wide else (len(bars.panels), 1)
     with style():
-        figure = new_figure(bars, PANEL_WIDTH * len(bars.panels), BAR_HEIGHT * len(labels) + AROUND)
-        grid = figure.subplots(1, len(bars.panels), sharey=True, squeeze=False)
+        figure = new_figure(bars, width, rows * (BAR_HEIGHT * len(labels) + AROUND))
+        grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes, (title, panel) in zip(grid.flat, bars.panels.items(), strict=True):
             _draw_panel(axes, panel, labels)
             mark_axes(axes, title, bars.x_label)
@@ -36,11 +44,11 @@ def _draw_panel(axes: Axes, panel: Sequence[Bar], labels: Sequence[str]) -> None
         color=[bar.look.colour for bar in panel],
         alpha=0.6,
     )
-    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", elinewidth=1.0, capsize=3)
+    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", elinewidth=0.7, capsize=2)
     for place, bar in zip(places, panel, strict=True):
-        text = f"  {bar.median:.3g} s"
+        text = f" {bar.median:#.3g}".rstrip(".") + " s"
         axes.annotate(text, (bar.upper, place), va="center", ha="left", size=SMALL_SIZE, annotation_clip=False)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_xlim(0, 1.3 * max((bar.upper for bar in panel), default=1.0))
+    axes.set_xlim(0, 1.35 * max((bar.upper for bar in panel), default=1.0))
     axes.grid(visible=False, axis="y")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The elements that all figures share: size, title, caption, legend, and rendering to reproducible bytes."""
+"""The elements that all figures share: size, title, caption, legend, and rendering to reproducible bytes.
+
+A figure is drawn in the size in which it is printed, so text has the same size in every figure.
+"""
 
 import io
-import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,38 +16,48 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from fdg_plugins.analysis.figures.drawing.words import POINTS_PER_INCH, inches_of, wrapped
 from fdg_plugins.analysis.figures.picture import Picture
 
 FORMATS = ("png", "svg")
-DOTS_PER_INCH = 200
+DOTS_PER_INCH = 300
+COLUMN_INCHES = 3.3  # a column of a paper with two
 
-TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.0, 9.0, 8.0
-LETTERS_PER_INCH, BOLD_PER_INCH = 15.0, 10.0  # of small text and of the title, on average
-LINE_INCHES = 0.15
-LEGEND_INCHES = 0.18  # a row of a legend
-GAP_INCHES = 0.08
-MIN_WIDTH = 5.5
+TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 8.0, 7.0, 6.5  # points
+LINE_HEIGHT = 1.25  # of a line of text, in its size
+GAP_INCHES = 0.06
+# Parts of a legend, in the size of its text.
+HANDLE, HANDLE_GAP, COLUMN_GAP, ROW_GAP = 2.2, 0.6, 1.4, 0.4
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": TEXT_SIZE,
     "axes.titlesize": TEXT_SIZE,
+    "axes.titlepad": 3.0,
     "axes.labelsize": TEXT_SIZE,
+    "axes.labelpad": 2.0,
+    "axes.linewidth": 0.6,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
+    "grid.linewidth": 0.4,
     "legend.borderaxespad": 0.0,
+    "legend.borderpad": 0.0,
+    "legend.columnspacing": COLUMN_GAP,
     "legend.fontsize": SMALL_SIZE,
     "legend.frameon": False,
-    "xtick.labelsize": SMALL_SIZE,
-    "ytick.labelsize": SMALL_SIZE,
+    "legend.handlelength": HANDLE,
+    "legend.handletextpad": HANDLE_GAP,
+    "legend.labelspacing": ROW_GAP,
     "text.parse_math": False,  # a $ in a name is a plain $
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "fdg",  # otherwise ids are random
 }
+for _axis in ("xtick", "ytick"):
+    _STYLE |= {f"{_axis}.labelsize": SMALL_SIZE, f"{_axis}.major.size": 2.0, f"{_axis}.major.width": 0.6}
+    _STYLE |= {f"{_axis}.major.pad": 2.0, f"{_axis}.minor.size": 1.2, f"{_axis}.minor.width": 0.4}
 
 
 def style() -> AbstractContextManager[None]:
@@ -54,15 +66,14 @@ def style() -> AbstractContextManager[None]:
 
 
 def new_figure(picture: Picture, width: float, height: float, legends: Sequence[Sequence[Artist]] = ()) -> Figure:
-    """Return a figure with room for contents of the given size, at least MIN_WIDTH inches wide.
+    """Return a figure ``width`` inches wide, with room for contents of the given height.
 
     Title and caption are above the contents; the legends, one for each sequence of handles, below them.
     """
-    width = max(width, MIN_WIDTH)
-    titles = textwrap.wrap(picture.title, int(width * BOLD_PER_INCH))
-    captions = textwrap.wrap(picture.caption, int(width * LETTERS_PER_INCH))
-    title_inches = len(titles) * LINE_INCHES * TITLE_SIZE / SMALL_SIZE
-    head = title_inches + len(captions) * LINE_INCHES + 3 * GAP_INCHES
+    titles = wrapped(picture.title, width - 2 * GAP_INCHES, TITLE_SIZE, is_bold=True)
+    captions = wrapped(picture.caption, width - 2 * GAP_INCHES, SMALL_SIZE)
+    title_inches = _text_inches(titles, TITLE_SIZE)
+    head = title_inches + _text_inches(captions, SMALL_SIZE) + 3 * GAP_INCHES
     legends = [handles for handles in legends if handles]
     foot = sum((legend_inches(labels_of(handles), width) for handles in legends), start=GAP_INCHES)
     height += head + foot
@@ -70,17 +81,25 @@ def new_figure(picture: Picture, width: float, height: float, legends: Sequence[
     FigureCanvasAgg(figure)
     engine = figure.get_layout_engine()
     assert isinstance(engine, ConstrainedLayoutEngine)
-    engine.set(rect=(0.0, foot / height, 1.0, 1.0 - (head + foot) / height))
-    top = 1 - GAP_INCHES / height
-    figure.text(0.5, top, "\n".join(titles), ha="center", va="top", size=TITLE_SIZE, weight="bold")
-    below = top - (title_inches + GAP_INCHES) / height
-    figure.text(0.5, below, "\n".join(captions), ha="center", va="top", size=SMALL_SIZE, color="#444444")
+    engine.set(rect=(0.0, foot / height, 1.0, 1.0 - (head + foot) / height), w_pad=0.04, h_pad=0.03)
+    _write(figure, titles, height - GAP_INCHES, size=TITLE_SIZE, weight="bold")
+    _write(figure, captions, height - 2 * GAP_INCHES - title_inches, size=SMALL_SIZE, color="#444444")
     foot -= GAP_INCHES
     for handles in legends:
         columns = columns_for(labels_of(handles), width)
         figure.legend(handles=list(handles), loc="upper center", bbox_to_anchor=(0.5, foot / height), ncols=columns)
         foot -= legend_inches(labels_of(handles), width)
     return figure
+
+
+def _text_inches(lines: Sequence[str], size: float) -> float:
+    return len(lines) * size * LINE_HEIGHT / POINTS_PER_INCH
+
+
+def _write(figure: Figure, lines: Sequence[str], inches: float, **look: Any) -> None:
+    """Write centred lines, their upper edge ``inches`` above the lower edge of the figure."""
+    place = inches / figure.get_figheight()
+    figure.text(0.5, place, "\n".join(lines), ha="center", va="top", linespacing=LINE_HEIGHT, **look)
 
 
 def labels_of(handles: Sequence[Artist]) -> list[str]:
@@ -90,14 +109,16 @@ def labels_of(handles: Sequence[Artist]) -> list[str]:
 
 def columns_for(labels: Sequence[str], inches: float) -> int:
     """Return the number of columns in which a legend with these labels fits into a width, with evenly filled rows."""
-    longest = max(len(label) for label in labels) + 7  # the handle, and the space between columns
-    most = max(1, min(len(labels), int(inches * LETTERS_PER_INCH / longest)))
+    fixed = (HANDLE + HANDLE_GAP + COLUMN_GAP) * SMALL_SIZE / POINTS_PER_INCH
+    longest = max(inches_of(label, SMALL_SIZE) for label in labels) + fixed
+    most = max(1, min(len(labels), int(inches / longest)))
     return -(-len(labels) // -(-len(labels) // most))
 
 
 def legend_inches(labels: Sequence[str], inches: float) -> float:
     """Return the height in inches of a legend with these labels in a width."""
-    return -(-len(labels) // columns_for(labels, inches)) * LEGEND_INCHES + GAP_INCHES
+    rows = -(-len(labels) // columns_for(labels, inches))
+    return rows * SMALL_SIZE * (1.1 + ROW_GAP) / POINTS_PER_INCH + GAP_INCHES
 
 
 def mark_axes(axes: Axes, title: str, x_label: str = "", y_label: str = "") -> None:

@@ -1,72 +1,113 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of lines: panels of axes, solid lines with markers and a standard deviation, dotted ones without, legends."""
 
+from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    MaxNLocator,
+    NullLocator,
+)
 
-from fdg_plugins.analysis.figures.drawing.canvas import mark_axes, new_figure, style
+from fdg_plugins.analysis.figures.drawing.canvas import TEXT_SIZE, mark_axes, new_figure, style
+from fdg_plugins.analysis.figures.drawing.words import wrapped
 from fdg_plugins.analysis.figures.picture import Chart, Line, Panel, Scale
 from fdg_plugins.analysis.figures.style import GREY
 
-PANEL_WIDTH, PANEL_HEIGHT = 3.2, 2.6
+PANEL_WIDTH, PANEL_HEIGHT = 1.6, 1.4  # inches; the width is the smallest
+Y_INCHES = 0.45  # of labels and ticks beside a panel
 MARKERS_PER_LINE = 8
-MARKER_SIZE, LINE_WIDTH = 4.5, 1.4
-Stroke = Literal["-", ":", "--"]
+MARKER_SIZE, LINE_WIDTH, THIN = 3.0, 1.0, 0.7
+TICKS = 6
+Stroke = Literal["-", ":", "--", "-."]
 STROKES: tuple[Stroke, Stroke] = ("-", ":")
 LEVEL: Stroke = "--"
+CHANCE: Stroke = "-."
 
 
-def draw_chart(chart: Chart) -> Figure:
+def draw_chart(chart: Chart, width: float) -> Figure:
     """Return the figure: panels that share their axes, in rows of equal length if possible."""
-    rows = -(-len(chart.panels) // chart.columns)
+    fitting = max(1, int(width / PANEL_WIDTH))
+    if chart.is_matrix and chart.columns > fitting:
+        chart = _turned(chart)
+    rows = -(-len(chart.panels) // min(chart.columns, fitting))
     columns = -(-len(chart.panels) // rows)
     with style():
-        figure = new_figure(chart, PANEL_WIDTH * columns, PANEL_HEIGHT * rows, _legends(chart))
-        one_quantity = len({panel.y_label for panel in chart.panels}) == 1
-        grid = figure.subplots(rows, columns, sharex=True, sharey="all" if one_quantity else "row", squeeze=False)
+        figure = new_figure(chart, width, PANEL_HEIGHT * rows, _legends(chart))
+        grid = figure.subplots(rows, columns, sharex=True, sharey=_shared(chart, columns), squeeze=False)
         for place, axes in enumerate(grid.flat):
-            if place >= len(chart.panels):
+            if place < len(chart.panels):
+                _draw_panel(axes, chart, chart.panels[place])
+                _mark_panel(axes, chart, place, columns, width / columns - Y_INCHES)
+            else:
                 axes.remove()
-                continue
-            is_lowest = place + columns >= len(chart.panels)
-            _draw_panel(axes, chart, chart.panels[place], is_leftmost=place % columns == 0, is_lowest=is_lowest)
+        _set_limits(figure, chart)
     return figure
 
 
-def _draw_panel(axes: Axes, chart: Chart, panel: Panel, *, is_leftmost: bool, is_lowest: bool) -> None:
-    for place, line in enumerate(panel.lines):
-        _draw_line(axes, chart, line, place)
-    _mark_panel(axes, chart, panel, is_leftmost=is_leftmost, is_lowest=is_lowest)
+def _turned(chart: Chart) -> Chart:
+    """Return a matrix of panels with its rows as columns."""
+    count = len(chart.panels) // chart.columns
+    panels = [chart.panels[row * chart.columns + column] for column in range(chart.columns) for row in range(count)]
+    return replace(chart, panels=tuple(panels), columns=count)
+
+
+def _shared(chart: Chart, columns: int) -> Literal["all", "row", "col"]:
+    """Return which panels share their ``y`` axis: those of one quantity."""
+    if len({panel.y_label for panel in chart.panels}) == 1:
+        return "all"
+    return "row" if len({panel.y_label for panel in chart.panels[:columns]}) == 1 else "col"
+
+
+def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
+    for place in range(len(panel.lines)):
+        _draw_line(axes, chart, panel, place)
+    if panel.chance is not None:
+        axes.axhline(panel.chance, linestyle=CHANCE, color=GREY, linewidth=THIN, zorder=1)
     _set_scale(axes, chart)
+    if chart.linear_to is not None:
+        _set_symmetric_scale(axes, chart.linear_to)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=TICKS, steps=[1, 2, 2.5, 5, 10]))
     if panel.is_fraction:
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.10g} %"))
 
 
-def _mark_panel(axes: Axes, chart: Chart, panel: Panel, *, is_leftmost: bool, is_lowest: bool) -> None:
+def _mark_panel(axes: Axes, chart: Chart, place: int, columns: int, inches: float) -> None:
     """Set the title, and the labels that the panels of a row or column share."""
-    mark_axes(axes, panel.title, chart.x_label if is_lowest else "", panel.y_label if is_leftmost else "")
+    panel = chart.panels[place]
+    is_lowest = place + columns >= len(chart.panels)
+    is_first = place % columns == 0 or chart.panels[place - 1].y_label != panel.y_label
+    title = "\n".join(wrapped(panel.title, inches, TEXT_SIZE))
+    mark_axes(axes, title, chart.x_label if is_lowest else "", panel.y_label if is_first else "")
     if is_lowest:
         axes.tick_params(labelbottom=True)  # for the lowest panel of a column, even in an upper row
 
 
-def _draw_line(axes: Axes, chart: Chart, line: Line, place: int) -> None:
+def _draw_line(axes: Axes, chart: Chart, panel: Panel, place: int) -> None:
+    line = panel.lines[place]
     if line.quantity in chart.quantities[1:]:
-        _draw_plain(axes, line, STROKES[1])
+        same = sum(_means(other) == _means(line) for other in panel.lines if other.quantity == line.quantity)
+        _draw_plain(axes, line, STROKES[1], GREY if same > 1 else line.look.colour)
     elif line.is_constant:
-        _draw_plain(axes, line, LEVEL)
-        _draw_band(axes, line)
+        _draw_plain(axes, line, LEVEL, line.look.colour)
+        _draw_band(axes, line, panel.bounds)
     else:
         _draw_marked(axes, line, place)
-        _draw_band(axes, line) if chart.scale is Scale.ROUNDS else _draw_bars(axes, line)
+        draw = _draw_band if chart.scale is Scale.ROUNDS else _draw_bars
+        draw(axes, line, panel.bounds)
 
 
-def _draw_plain(axes: Axes, line: Line, stroke: Stroke) -> None:
-    axes.plot(*_means(line), linestyle=stroke, color=line.look.colour, linewidth=LINE_WIDTH, label=line.label)
+def _draw_plain(axes: Axes, line: Line, stroke: Stroke, colour: str) -> None:
+    axes.plot(*_means(line), linestyle=stroke, color=colour, linewidth=LINE_WIDTH, label=line.label)
 
 
 def _draw_marked(axes: Axes, line: Line, place: int) -> None:
@@ -81,37 +122,43 @@ def _draw_marked(axes: Axes, line: Line, place: int) -> None:
         marker=line.look.marker,
         markersize=MARKER_SIZE,
         markevery=markers,
+        clip_on=False,  # a marker on the edge of the axes is drawn whole
         label=line.label,
     )
 
 
-def _draw_band(axes: Axes, line: Line) -> None:
-    x, mean = _means(line)
-    spread = _spreads(line)
-    if any(spread):
-        low = [value - deviation for value, deviation in zip(mean, spread, strict=True)]
-        high = [value + deviation for value, deviation in zip(mean, spread, strict=True)]
-        axes.fill_between(x, low, high, color=line.look.colour, alpha=0.15, linewidth=0)
+def _draw_band(axes: Axes, line: Line, bounds: tuple[float, float]) -> None:
+    if _has_spread(line):
+        low, high = _spans(line, bounds)
+        axes.fill_between(list(line.points), low, high, color=line.look.colour, alpha=0.15, linewidth=0)
 
 
-def _draw_bars(axes: Axes, line: Line) -> None:
-    x, mean = _means(line)
-    spread = _spreads(line)
-    if any(spread):
-        axes.errorbar(x, mean, yerr=spread, fmt="none", ecolor=line.look.colour, elinewidth=1.0, capsize=3)
+def _draw_bars(axes: Axes, line: Line, bounds: tuple[float, float]) -> None:
+    if _has_spread(line):
+        x, mean = _means(line)
+        low, high = _spans(line, bounds)
+        ends = np.array([np.subtract(mean, low), np.subtract(high, mean)])
+        axes.errorbar(x, mean, yerr=ends, fmt="none", ecolor=line.look.colour, elinewidth=THIN, capsize=2)
 
 
 def _means(line: Line) -> tuple[list[float], list[float]]:
     return list(line.points), [point.mean for point in line.points.values()]
 
 
-def _spreads(line: Line) -> list[float]:
-    return [point.std or 0.0 for point in line.points.values()]
+def _has_spread(line: Line) -> bool:
+    return any(point.std for point in line.points.values())
+
+
+def _spans(line: Line, bounds: tuple[float, float]) -> tuple[list[float], list[float]]:
+    """Return the means minus and plus the standard deviation, within the bounds of the quantity."""
+    points = line.points.values()
+    low = [max(point.mean - (point.std or 0.0), bounds[0]) for point in points]
+    return low, [min(point.mean + (point.std or 0.0), bounds[1]) for point in points]
 
 
 def _set_scale(axes: Axes, chart: Chart) -> None:
     if chart.scale is Scale.ROUNDS:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=TICKS, integer=True, steps=[1, 2, 5, 10]))
         return
     places = sorted({x for panel in chart.panels for line in panel.lines for x in line.points})
     if chart.scale is Scale.LOG:
@@ -123,17 +170,38 @@ def _set_scale(axes: Axes, chart: Chart) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
+def _set_symmetric_scale(axes: Axes, linear_to: float) -> None:
+    """Make the ``y`` axis linear around zero and logarithmic beyond, with ticks at 1 and 3 of each power of ten."""
+    axes.set_yscale("symlog", linthresh=linear_to)
+    positive = [linear_to * factor * 10.0**power for power in range(8) for factor in (1, 3)]
+    axes.yaxis.set_major_locator(FixedLocator([*(-tick for tick in reversed(positive)), 0.0, *positive]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "\N{MINUS SIGN}")))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.axhline(0.0, color=GREY, linewidth=THIN / 2, zorder=1)
+
+
+def _set_limits(figure: Figure, chart: Chart) -> None:
+    """Keep the ``y`` axes within the bounds of their quantity; axes that are shared have been scaled together."""
+    for axes, panel in zip(figure.axes, chart.panels, strict=False):
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, panel.bounds[0]), min(high, panel.bounds[1]))
+
+
 def _legends(chart: Chart) -> list[list[Artist]]:
-    """Return the handles of two legends: of the compared lines, and of the quantities if there are two."""
+    """Return the handles of two legends: of the compared lines, and of the quantities if there are two, with chance."""
     lines = [line for panel in chart.panels for line in panel.lines]
     first = {line.label: line for line in reversed(lines)}
     order = chart.legend or tuple(dict.fromkeys(line.label for line in lines))
     compared = [_handle(first[label]) for label in order]
-    quantities = [
-        Line2D([], [], color=GREY, linestyle=stroke, linewidth=LINE_WIDTH, label=quantity)
-        for stroke, quantity in zip(STROKES, chart.quantities, strict=False)
-    ]
-    return [list(compared), list(quantities) if len(quantities) > 1 else []]
+    named = chart.quantities if len(chart.quantities) > 1 else ()
+    quantities: list[Artist] = [_stroke(stroke, name) for stroke, name in zip(STROKES, named, strict=False)]
+    chances = {panel.chance for panel in chart.panels if panel.chance is not None}
+    quantities += [_stroke(CHANCE, f"chance ({100 * chance:.3g} %)") for chance in sorted(chances)]
+    return [list(compared), quantities]
+
+
+def _stroke(stroke: Stroke, label: str) -> Line2D:
+    return Line2D([], [], color=GREY, linestyle=stroke, linewidth=LINE_WIDTH, label=label)
 
 
 def _handle(line: Line) -> Line2D:

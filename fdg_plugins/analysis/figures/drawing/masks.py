@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
-from fdg_plugins.analysis.figures.drawing.canvas import MIN_WIDTH, TITLE_SIZE, new_figure, style
+from fdg_plugins.analysis.figures.drawing.canvas import TEXT_SIZE, new_figure, style
+from fdg_plugins.analysis.figures.drawing.words import wrapped
 from fdg_plugins.analysis.figures.picture import Outcome, Overlays, ShownImage
 from fdg_plugins.analysis.figures.style import GREY, SKY_BLUE, VERMILLION, WHITE
 
-WIDTH = MIN_WIDTH  # a column of a paper: the smallest figure has the largest letters there
-TITLE_INCHES, GAP = 0.25, 0.03
+TITLE_INCHES, GAP = 0.3, 0.02
 DIMMED = 0.4  # the brightest grey below the outcomes
 LUMINANCE = (0.2126, 0.7152, 0.0722)
 
@@ -27,18 +27,18 @@ OUTCOMES = {
 }
 
 
-def draw_overlays(overlays: Overlays) -> Figure:
+def draw_overlays(overlays: Overlays, width: float) -> Figure:
     """Return the figure: a column for each image, the image above, the outcomes below."""
     shown = overlays.shown
-    panel = WIDTH / max(len(shown), 2)
+    panel = width / max(len(shown), 2)
     legend = [Patch(facecolor=colour, edgecolor=GREY, linewidth=0.6, label=name) for name, colour in OUTCOMES.values()]
     with style():
-        figure = new_figure(overlays, WIDTH, 2 * panel * _tallest(shown) + TITLE_INCHES, [legend])
+        figure = new_figure(overlays, width, 2 * panel * _tallest(shown) + TITLE_INCHES, [legend])
         _tighten(figure)
         for (above, below), image in zip(figure.subplots(2, len(shown), squeeze=False).T, shown, strict=True):
             _draw(above, image.pixels, image.ratio)
             _draw(below, laid_over(image), image.ratio)
-            above.set_title(image.label, size=TITLE_SIZE)
+            above.set_title("\n".join(wrapped(image.label, panel - 4 * GAP, TEXT_SIZE)))
     return figure
 
 

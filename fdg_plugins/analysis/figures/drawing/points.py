@@ -16,25 +16,27 @@ from fdg_plugins.analysis.figures.drawing.canvas import (
 from fdg_plugins.analysis.figures.picture import FeaturePoint, Scatter
 from fdg_plugins.analysis.figures.style import Look
 
-WIDTH, HEIGHT = 9.0, 4.2
+AROUND = 0.35
 MAX_NAMED = 30
+MARKER_AREA = 7.0  # square points
 
 
-def draw_scatter(scatter: Scatter) -> Figure:
+def draw_scatter(scatter: Scatter, width: float) -> Figure:
     """Return the figure; with more than MAX_NAMED classes, the panel states their number instead of a legend."""
     domains = _domain_labels(scatter)
     classes = {name: name for name in scatter.class_looks}
     names_classes = len(classes) <= MAX_NAMED
     legends = [list(domains.values()), *([list(classes)] if names_classes else [])]
     with style():
-        figure = new_figure(scatter, WIDTH, HEIGHT + max(legend_inches(labels, WIDTH / 2) for labels in legends))
+        foot = max(legend_inches(labels, width / 2) for labels in legends)
+        figure = new_figure(scatter, width, width / 2 + AROUND + foot)
         left, right = figure.subplots(1, 2, sharex=True, sharey=True)
         _draw(left, scatter.points, "domain", scatter.domain_looks, domains)
         _draw(right, scatter.points, "class_name", scatter.class_looks, classes)
         mark_axes(left, "by domain (images)", "t-SNE 1", "t-SNE 2")
         mark_axes(right, "by class" if names_classes else f"by class ({len(classes)}, not named)", "t-SNE 1")
         for axes, labels in zip((left, right), legends, strict=False):
-            _add_legend(axes, labels)
+            _add_legend(axes, labels, width / 2)
     return figure
 
 
@@ -55,7 +57,7 @@ def _draw(
         axes.scatter(
             [point.x for point in chosen],
             [point.y for point in chosen],
-            s=16,
+            s=MARKER_AREA,
             marker=look.marker,
             color=look.colour,
             alpha=0.75,
@@ -66,11 +68,11 @@ def _draw(
     axes.set_yticks([])
 
 
-def _add_legend(axes: Axes, labels: Sequence[str]) -> None:
+def _add_legend(axes: Axes, labels: Sequence[str], inches: float) -> None:
     axes.legend(
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.08),
-        ncols=columns_for(labels, WIDTH / 2),
+        bbox_to_anchor=(0.5, -0.12),
+        ncols=columns_for(labels, inches),
         markerscale=1.4,
         handletextpad=0.2,
         columnspacing=1.0,

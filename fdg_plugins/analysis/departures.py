@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the runs of a table depart from a paper's protocol so far that a difference of scores would say nothing."""
+
+from collections.abc import Iterator
+
+from fdg_plugins.analysis.papers import PrintedRow
+from fdg_plugins.analysis.table import Facts
+from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+
+RESNET = "resnet"
+IN_WORDS = {
+    "rounds": "rounds {}",
+    "local_epochs": "local epochs {}",
+    "batch_size": "batch size {}",
+    "learning_rate": "learning rate {:g}",
+    "weight_decay": "weight decay {:g}",
+    "lr_decay_factor": "learning rate times {:g} in the end",
+    "head": "head {}",
+}
+"""Settings of a paper's protocol that its printed numbers depend on, and how a difference is put in words."""
+
+
+def departures(facts: Facts, row: PrintedRow, *, is_reference: bool = False) -> tuple[str, ...]:
+    """Return in words how the runs differ from the printed ones; empty if their numbers can be compared.
+
+    Compared are the size of the images and the kind of initial weights with the protocol of the data set; the network
+    with the printed backbone; whether all images were used, and all sites took part; and for federated methods what the
+    paper's own protocol says of training (``settings.paper_protocols``), as far as it says it.
+    """
+    published = dataset_protocol(facts.dataset).protocol
+    has_resnet = row.backbone.startswith(RESNET)  # other backbones have names of the papers' own
+    found = (
+        (has_resnet and facts.model != row.backbone, facts.model),
+        (facts.image_size != published.get("image_size", facts.image_size), f"{facts.image_size} px"),
+        (has_resnet and facts.initial_weights != "imagenet", facts.initial_weights),
+        (facts.max_samples is not None, f"at most {facts.max_samples} images per domain"),
+    )
+    of_training = () if is_reference else _of_training(facts, row.paper.key)
+    return (*(words for differs, words in found if differs), *of_training)
+
+
+def _of_training(facts: Facts, paper: str) -> Iterator[str]:
+    """Yield in words the settings of the federated runs that are not those of a paper's protocol."""
+    if facts.protocol is None:
+        return
+    published = PAPER_PROTOCOLS.get(paper, {}).get(facts.dataset, {})
+    for name, words in IN_WORDS.items():
+        value = getattr(facts.protocol, name)
+        if name in published and value != published[name]:
+            yield words.format(value)
+    if facts.protocol.sites_per_round is not None:
+        yield f"{facts.protocol.sites_per_round} sites per round"

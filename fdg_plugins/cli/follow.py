@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Execute one run in its folder, show it, and say how it ended: common to ``fdg run`` and ``fdg resume``."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fdg_plugins.cli.console import LastingConsole, say
+from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
+
+if TYPE_CHECKING:
+    from fdg_plugins.engine.execute import Ending
+    from fdg_plugins.engine.kept import KeptRun
+    from fdg_plugins.engine.sources import JobSource
+    from fdg_plugins.sweep.execute import StopOrder
+    from fdg_plugins.sweep.request import DataFound
+
+
+def follow(
+    folder: Path, source: "JobSource", data: "DataFound", kept: "KeptRun", threads: int | None, order: "StopOrder"
+) -> "Ending":
+    """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
+    from fdg_plugins.engine.engines import ENGINES
+    from fdg_plugins.engine.execute import carry_out
+    from fdg_plugins.engine.folder import held, settle
+    from fdg_plugins.engine.prepare import make_launch
+    from fdg_plugins.engine.progress import RunDisplay
+    from fdg_plugins.storage import write_json
+    from fdg_plugins.sweep.overview import title_of_data
+    from fdg_plugins.sweep.store import RUN_FILE
+
+    engine = ENGINES[kept.engine]
+    with held(folder):
+        launch, protocol = make_launch(engine, source, data, folder, threads)
+        write_json(folder / RUN_FILE, kept.after(0.0))
+        where = title_of_data(protocol.dataset, stand_in=data.stand_in)
+        rounds = f"{protocol.rounds} round{'s' * (protocol.rounds > 1)}"
+        say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
+        with RunDisplay(protocol.rounds, LastingConsole(highlight=False)) as display:
+            ending = carry_out(engine, launch, display, order)
+        settle(launch.folder, engine.results, kept.after(ending.seconds), ending.reason)
+    return ending
+
+
+def sum_up(folder: Path, source: "JobSource", kept: "KeptRun", ending: "Ending") -> int:
+    """Report how the run ended, where it is and what comes next; return the exit code."""
+    from fdg_plugins.record.text import final_table
+    from fdg_plugins.sweep.store import LOG_FILE
+
+    if ending.reason is None and ending.record is not None:
+        say(final_table(ending.record))
+        say(f"record, models and log: {folder}")
+        _show_next(folder, kept)
+        return 0
+    if ending.stopped:
+        say(f"stopped{_after(ending)}; the log is {folder / LOG_FILE}", on_stderr=True)
+    else:
+        reason = str(ending.reason).rstrip(".")
+        say(f"the run failed{_after(ending)}: {reason}; the log is {folder / LOG_FILE}", "red", on_stderr=True)
+    say(f"go on with: {_resuming(folder, source)}", on_stderr=True)
+    return INTERRUPTED if ending.stopped else FAILED
+
+
+def _after(ending: "Ending") -> str:
+    """Return after which round a run ended; empty before the first."""
+    rounds = 0 if ending.record is None else len(ending.record.rounds)
+    return f" after round {rounds}" if rounds else ""
+
+
+def _resuming(folder: Path, source: "JobSource") -> str:
+    """Return the command that resumes a run, as it can be typed in any shell."""
+    words, root = ["fdg", "resume", str(folder)], source.environment.get("FDG_DATA_ROOT")
+    return shlex.join([*words, *(("--data-root", root) if root else ())])
+
+
+def _show_next(folder: Path, kept: "KeptRun") -> None:
+    """Print the commands that show the run, as they can be typed."""
+    given = [str(folder), *(text for file in kept.plugins for text in ("--plugin", file))]
+    say(f"next: fdg plot convergence {shlex.join(given)}")
+    say(f"      fdg report {shlex.join(given)}")

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg data check`` for labelled images: counts, sizes, damaged and duplicate files, and a picture of the domains."""
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.data_tables import show, track
+from fdg_plugins.errors import DataError
+from fdg_plugins.storage import write_bytes
+
+if TYPE_CHECKING:
+    from fdg_plugins.data.catalogue import ImageFolderSpec, Sample
+    from fdg_plugins.data.image_facts import ImageFacts
+    from fdg_plugins.data.own_files import FileRules
+
+IN_A_ROW = 8
+SHOWN = 10
+
+
+def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
+    """Print the facts of every domain below the resolved data root, and draw a sheet of all into ``sheets``.
+
+    Raises DataError, after all domains, if some images cannot be used.
+    """
+    from fdg_plugins.data.folders import existing_folders, list_domain
+    from fdg_plugins.data.image_facts import image_facts
+
+    facts: dict[str, ImageFacts] = {}
+    skipped = 0
+    for domain in [name for name in spec.domains if (root / spec.folder / name).is_dir()]:
+        samples, left_out = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
+        facts[domain] = image_facts(root / spec.folder, track(samples, f"decoding {domain}", len(samples)))
+        skipped += len(left_out)
+    if not facts:
+        raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
+    show(_facts_table(spec, facts))
+    if skipped:
+        say(f"left out    {skipped:,} files that are known to be bad, or excluded")
+    for line in (*_absent(spec, facts), *_duplicates(spec, facts)):
+        say(line)
+    if sheets is not None:
+        _write_sheet(sheets / f"{spec.name}.png", spec, root, facts)
+    _refuse_damaged(facts, f"data set {spec.name} in {root}")
+
+
+def _facts_table(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Table:
+    """Return a row per domain: images, those that cannot be used, counts by class, sizes, formats and grey images."""
+    table = Table(show_edge=False, pad_edge=False)
+    for head in ("domain", "images", "unusable"):
+        table.add_column(head, justify="left" if head == "domain" else "right")
+    for head in ("fewest in a class", "most in a class", "height x width", "formats", "grey"):
+        table.add_column(head, overflow="fold")
+    for domain, found in facts.items():
+        counts = _counts(spec, found.samples)
+        fewest, most = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
+        table.add_row(
+            *(domain, f"{len(found.samples):,}", f"{len(found.damaged):,}"),
+            *(f"{counts[name]:,} ({name})" for name in (fewest, most)),
+            _sizes(found),
+            ", ".join(f"{name} {count:,}" for name, count in sorted(found.formats.items())),
+            f"{found.grey:,}",
+        )
+    return table
+
+
+def _counts(spec: "ImageFolderSpec", samples: "Sequence[Sample]") -> dict[str, int]:
+    labels = [sample.label for sample in samples]
+    return {name: labels.count(label) for label, name in enumerate(spec.classes)}
+
+
+def _sizes(found: "ImageFacts") -> str:
+    """Return the range of heights and that of widths."""
+    if not found.sizes:
+        return ""
+    ranges = [sorted({min(sides), max(sides)}) for sides in zip(*found.sizes, strict=True)]
+    return " x ".join(" to ".join(map(str, sides)) for sides in ranges)
+
+
+def _absent(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Iterator[str]:
+    """Yield a line for each domain that lacks classes, which is legal."""
+    for domain, found in facts.items():
+        lacking = [name for name, count in _counts(spec, found.samples).items() if not count]
+        if lacking:
+            yield f"absent      {domain} has no image of {', '.join(lacking)}"
+
+
+def _duplicates(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Iterator[str]:
+    """Yield lines on files with the same bytes: those that matter, in several domains or classes, first."""
+    from fdg_plugins.data.image_facts import domains_of, labels_of, same_files
+
+    groups = same_files(facts.values())
+    if not groups:
+        return
+    groups.sort(key=lambda group: (len(labels_of(group)) == 1, len(domains_of(group)) == 1))
+    conflicts = sum(len(labels_of(group)) > 1 for group in groups)
+    shared = sum(len(domains_of(group)) > 1 for group in groups)
+    yield (
+        f"duplicates  {len(groups):,} images are there more than once (same bytes): {shared:,} in several domains, "
+        f"{conflicts:,} under several classes"
+    )
+    for group in groups[:SHOWN]:
+        yield f"  {' = '.join(sample.file for sample in group)}"
+    if len(groups) > SHOWN:
+        yield f"  ... and {len(groups) - SHOWN:,} more"
+
+
+def _refuse_damaged(facts: "dict[str, ImageFacts]", where: str) -> None:
+    """Print why images cannot be used; raise DataError, with their number, if there are any."""
+    damaged = [error for found in facts.values() for error in found.damaged.values()]
+    for error in damaged:
+        say(f"unusable    {error}")
+    if damaged:
+        total = sum(len(found.samples) for found in facts.values())
+        raise DataError(f"of {total:,} images of {where}, {len(damaged):,} cannot be used.")
+
+
+def _write_sheet(path: Path, spec: "ImageFolderSpec", root: Path, facts: "dict[str, ImageFacts]") -> None:
+    """Draw a row of images for each domain, chosen evenly from its classes."""
+    from fdg_plugins.data.decoding import read_image
+    from fdg_plugins.data.image_sheets import SheetRow, draw_rows
+
+    rows = [
+        SheetRow(
+            domain,
+            [
+                (read_image(root / spec.folder / one.file), spec.classes[one.label])
+                for one in _spread(found.usable, IN_A_ROW)
+            ],
+        )
+        for domain, found in facts.items()
+        if found.usable
+    ]
+    if not rows:
+        return
+    stream = io.BytesIO()
+    total = sum(len(found.samples) for found in facts.values())
+    draw_rows(rows, f"{spec.title}: {sum(len(row.tiles) for row in rows)} of {total:,} images").save(stream, "PNG")
+    write_bytes(path, stream.getvalue())
+    say(f"{path}: a row for each of {len(rows)} domains")
+
+
+def _spread(samples: "Sequence[Sample]", count: int) -> "list[Sample]":
+    """Return ``count`` images, or all if there are fewer, evenly from the classes in their order."""
+    ordered = sorted(samples, key=lambda sample: (sample.label, sample.file))
+    number = min(count, len(ordered))
+    return [ordered[place * len(ordered) // number] for place in range(number)]

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--data``: a data set of the user's own, for the commands that use one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fdg_plugins.data.own_folder import OwnData
+    from fdg_plugins.plugins.own_dataset import DatasetRef
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR|FILE.toml",
+        help="Images of your own, DIR/<domain>/<class>/<image>, or the file that describes them.",
+        show_default=False,
+    ),
+]
+
+
+class ChosenData(NamedTuple):
+    """What a command's options say about data: the data set and the data root, None if they say nothing.
+
+    ``file`` is the ``dataset.toml`` of a data set of the user's own, if it is not in the data root.
+    """
+
+    dataset: "DatasetRef | None"
+    root: Path | None
+    file: Path | None = None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that tell the file to the processes of a run, beside the data root."""
+        return {} if self.file is None else {"FDG_DATASET_FILE": str(self.file)}
+
+
+def is_own(place: str) -> bool:
+    """Return whether ``place`` is a folder or a file rather than the name of a data set of the catalogue."""
+    from fdg_plugins.data.catalogue import DATASETS
+
+    return place.endswith(".toml") or "/" in place or (place not in DATASETS.names() and Path(place).is_dir())
+
+
+def choose_data(data: Path | None, dataset: str | None, data_root: Path | None) -> ChosenData:
+    """Return the data set and data root that the options name; say what a data set of the user's own has.
+
+    Raises ``SettingsError`` for options that exclude each other, ``DataError`` for a folder that is no data set.
+    """
+    if data is None and not (dataset or "").endswith((".toml", "}")):
+        return ChosenData(dataset, data_root)
+    if data is not None and data_root is not None:
+        raise SettingsError(
+            "--data and --data-root exclude each other: the folder of your own images is the data root."
+        )
+    if dataset is not None and dataset.startswith("{"):
+        return ChosenData(_described(dataset), data_root)
+    own = _own_data(data, dataset, data_root)
+    say(summary(own))
+    return ChosenData(own.dataset, own.root, None if own.file_is_found else own.file)
+
+
+def _described(text: str) -> "DatasetRef":
+    """Return the data set that a program describes in JSON, as a sweep does for its runs."""
+    from fdg_plugins.plugins.own_dataset import read_own_dataset
+
+    return read_own_dataset(text, "--dataset")
+
+
+def _own_data(data: Path | None, dataset: str | None, data_root: Path | None) -> "OwnData":
+    from fdg_plugins.data.own_folder import own_data
+
+    if dataset is None:
+        return own_data(str(data))
+    if not dataset.endswith(".toml"):
+        raise SettingsError(
+            f"--data and --dataset {dataset} exclude each other: --dataset takes a file such as mydata.toml with it."
+        )
+    return own_data(dataset, data or data_root)
+
+
+def summary(own: "OwnData") -> str:
+    """Return a line on a data set of the user's own: its place, domains and classes, and what is absent where."""
+    from fdg_plugins.plugins.own_dataset import shorten_names
+
+    dataset = own.dataset
+    lacking = [f"{domain} has no {shorten_names(names)}" for domain, names in own.absent.items()]
+    domains = f"{len(dataset.domains)} domains ({shorten_names(dataset.domains)})"
+    classes = f"{len(dataset.classes)} classes ({shorten_names(dataset.classes)})"
+    return f"data {dataset.name} in {own.root}: {domains}, {classes}{'; ' if lacking else ''}{', '.join(lacking)}"

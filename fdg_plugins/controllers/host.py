@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server's half of FedDIM and FedIIR in FLARE's own FedAvg and ScatterAndGather, which know no such methods.
+
+This component follows the workflow's events. When a round starts, it hands the method's exchange to the filters, which
+send its tensors with the model and check the reports. It keeps the report of each site whose update was accepted, and
+learns from them when the workflow has aggregated.
+
+Two things that :class:`~fdg_plugins.controllers.FederationController` does are missing here: FLARE's workflows take no
+census with which a report must agree, and no report is refused because it stands out from the others.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.abstract.model import ModelLearnableKey
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+
+from fdg_plugins.core.layout import ModelLayout, ParameterKind
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
+from fdg_plugins.filters.wire import read_message
+from fdg_plugins.flare.peers import authenticated_site
+from fdg_plugins.messages import META_CHECKED_REPORTS
+from fdg_plugins.objectives import (
+    Exchange,
+    FedDIMObjective,
+    FedIIRObjective,
+    GradientExchange,
+    InsightExchange,
+    Objective,
+    make_objective,
+)
+from fdg_plugins.plugins.reports import CheckedReports
+
+HOSTED = "FedDIM ('dim') and FedIIR ('iir')"
+
+
+class ExchangeHost(FLComponent):
+    """Runs a method's exchange beside a workflow of FLARE, together with the four exchange filters of the job.
+
+    The constructor validates nothing, as FLARE would bury its error; a wrong value ends the job before its first task.
+
+    What the sites share is kept in memory: as FLARE's own workflows do not resume, a job that is run again begins anew.
+
+    Args:
+        objective: ``{"name": "dim" or "iir", <its settings>}``; FedIIR with ``probe: "previous_round"``.
+        head: dotted name of the network's head in the global model, as the sites' scripts name it: ``"fc"``.
+    """
+
+    def __init__(self, objective: dict[str, Any], head: str) -> None:
+        super().__init__()
+        self.objective = objective
+        self.head = head
+        self._exchange: Exchange | None = None
+        self._reports: dict[str, Any] = {}
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Follow the workflow; an error ends the job with its sentence."""
+        steps = {
+            EventType.START_RUN: self._start,
+            AppEventType.ROUND_STARTED: self._begin_round,
+            AppEventType.AFTER_CONTRIBUTION_ACCEPT: self._keep_report,
+            AppEventType.AFTER_AGGREGATION: self._learn,
+        }
+        if (step := steps.get(event_type)) is None:
+            return
+        try:
+            step(fl_ctx)
+        except FDGError as error:
+            self.system_panic(str(error), fl_ctx)
+
+    def _start(self, fl_ctx: FLContext) -> None:
+        fobs.register(TensorDecomposer)
+
+    def _begin_round(self, fl_ctx: FLContext) -> None:
+        state = _global_model(fl_ctx)
+        if self._exchange is None:
+            self._exchange = hosted_exchange(make_objective(self.objective), self.head, state)
+        self._reports = {}
+        self._exchange.begin_round(state)
+        current = ExchangeRound(self._exchange, int(fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0)))
+        fl_ctx.set_prop(EXCHANGE_PROP, current, private=True, sticky=True)
+
+    def _keep_report(self, fl_ctx: FLContext) -> None:
+        result = fl_ctx.get_prop(AppConstants.TRAINING_RESULT)
+        message = None if result is None else read_message(result)
+        if self._exchange is None or message is None or fl_ctx.get_prop(AppConstants.AGGREGATION_ACCEPTED) is not True:
+            return
+        name, checked = self._exchange.report, CheckedReports.of(message.main.get_meta_prop(META_CHECKED_REPORTS))
+        if name not in checked.looked_at:
+            raise SettingsError(
+                "an update came without the check of its report: the job's server config needs ExchangeCheckFilter."
+            )
+        if name in checked:
+            self._reports[authenticated_site(result, fl_ctx)] = checked[name]
+
+    def _learn(self, fl_ctx: FLContext) -> None:
+        if self._exchange is not None:
+            self._exchange.finish(self._reports)
+            self.log_info(fl_ctx, f"learned from {len(self._reports)} reports ({self._exchange.report})")
+
+
+def hosted_exchange(objective: Objective, head: str, state: Mapping[str, torch.Tensor]) -> Exchange:
+    """Return the server's half of ``objective`` for a global model ``state`` with that head.
+
+    Raises ``SettingsError`` for another method, for FedIIR's extra task, and for a head that the model does not have.
+    """
+    prefix = f"{head}."
+    trainable = ModelLayout.of(state).names(ParameterKind.TRAINABLE)
+    shapes = {name: tuple(state[name].shape) for name in trainable if name.startswith(prefix)}
+    if isinstance(objective, FedDIMObjective):
+        return _insights(objective, head, shapes)
+    if not isinstance(objective, FedIIRObjective):
+        raise SettingsError(f"objective is {objective.name!r}, which FLARE's own workflows cannot host, only {HOSTED}.")
+    if objective.probes:
+        raise SettingsError("probe is 'extra_task', which needs FederationController, expected 'previous_round'.")
+    if not shapes:
+        raise SettingsError(f"head is {head!r}, of which the global model has no parameters.")
+    return GradientExchange(objective.ema, shapes, "train")
+
+
+def _insights(objective: FedDIMObjective, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
+    name = f"{head}.weight"
+    shape = shapes.get(name, ())
+    if len(shape) != 2:
+        came = f"of shape {list(shape)}" if shape else "missing"
+        raise SettingsError(f"head is {head!r}, but {name!r} is {came} in the global model, expected a linear layer.")
+    return InsightExchange(objective.insight_momentum, objective.target, *shape, name)
+
+
+def _global_model(fl_ctx: FLContext) -> dict[str, torch.Tensor]:
+    """Return the global model that the workflow announces; raise ``SettingsError`` if it announces none."""
+    model = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
+    weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
+    if not weights:
+        raise SettingsError("the workflow announces no global model, expected one, as from FedAvg with a persistor.")
+    return {name: torch.as_tensor(value) for name, value in weights.items()}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``dataset.toml``: what a user says about a data set of their own, where the names of folders do not say it.
+
+Names, domains, classes and the task go into the description that everyone shares
+(:mod:`fdg_plugins.plugins.own_dataset`). What concerns files, which are left out and how a domain is divided, is read
+by each participant from its own file and never leaves it.
+"""
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic_core import PydanticCustomError
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.plugins.own_dataset import Classes, Domains, FolderName, MaskValues, PlainName, TaskName, Title
+from fdg_plugins.values import first_problem
+
+DATASET_FILE = "dataset.toml"
+DOMAIN = "{domain}"
+MOST_PATTERNS = 100_000
+
+
+def _below(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not text.isprintable():
+        raise PydanticCustomError("path", "it should be a path below the folder of the data set, without '..'")
+    return text
+
+
+def _by_domain(text: str) -> str:
+    if DOMAIN not in text:
+        raise PydanticCustomError("path", "it should be a path with {domain} in it, such as lists/{domain}.txt")
+    return _below(text)
+
+
+ListPath = Annotated[str, pydantic.AfterValidator(_by_domain)]
+Pattern = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=1_000)]
+
+
+class _Table(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class Parts(_Table):
+    """The folders in each domain that divide it: ``<domain>/<train>/<class>/<image>``. Images of ``test`` never train.
+
+    Without ``validation``, a tenth of the training images, drawn by the seed, validates.
+    """
+
+    train: FolderName
+    validation: FolderName | None = None
+    test: FolderName | None = None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that are named."""
+        return tuple(filter(None, (self.train, self.validation, self.test)))
+
+
+class Lists(_Table):
+    """The lists of images that divide each domain, as paths below the data set's folder; images in none never train.
+
+    A list has a line ``<class>/<image>`` or ``<domain>/<class>/<image>`` for each image.
+    """
+
+    train: ListPath
+    validation: ListPath | None = None
+
+
+class DatasetFile(_Table):
+    """The content of ``dataset.toml``; everything may be omitted."""
+
+    format: Literal[1] = 1
+    name: PlainName | None = None
+    title: Title | None = None
+    folder: Annotated[str, pydantic.StringConstraints(min_length=1)] | None = None
+    domains: Domains | None = None
+    classes: Classes | None = None
+    task: TaskName = "classification"
+    mask_values: MaskValues | None = None
+    channels: Literal[1, 3] | None = None
+    dims: Literal[2, 3] | None = None
+    preset: Title | None = None
+    exclude: Annotated[tuple[Pattern, ...], pydantic.Field(max_length=MOST_PATTERNS)] = ()
+    parts: Parts | None = None
+    lists: Lists | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _divided_once(self) -> "DatasetFile":
+        if self.parts is not None and self.lists is not None:
+            raise PydanticCustomError("parts", "either parts or lists divide a domain, not both")
+        if self.task == "segmentation" and (self.parts is not None or self.lists is not None):
+            raise PydanticCustomError("parts", "images with masks are divided by a data list, not by parts or lists")
+        return self
+
+
+@dataclass(frozen=True)
+class FileRules:
+    """What a participant's own file says about its images.
+
+    ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters. ``parts`` and
+    ``lists`` divide each domain; at most one of them is given.
+    """
+
+    exclude: tuple[str, ...] = ()
+    parts: Parts | None = None
+    lists: Lists | None = None
+
+    @property
+    def part_folders(self) -> tuple[str, ...]:
+        """The folders between domain and class; ``""`` alone if there is none."""
+        return ("",) if self.parts is None else self.parts.folders
+
+    def excludes(self, path: str) -> bool:
+        """Return whether a path below the data set's folder is left out; that of a folder ends with ``/``."""
+        return any(fnmatchcase(path, pattern) for pattern in self.exclude)
+
+    def kept(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths that are not left out."""
+        return [path for path in paths if not self.excludes(path)]
+
+
+NO_RULES = FileRules()
+
+
+def read_dataset_file(path: Path) -> DatasetFile:
+    """Return the content of a ``dataset.toml``; raise DataError for one that cannot be read or has another form."""
+    public = f"its {DATASET_FILE} cannot be used."
+    try:
+        return DatasetFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+    except OSError as error:
+        raise DataError(f"file {path} cannot be read: {error.strerror}.", public=public) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"file {path} is not text in UTF-8.", public=public) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise DataError(f"file {path} is not TOML: {error}.", public=public) from error
+    except pydantic.ValidationError as error:
+        raise DataError(f"file {path}: {first_problem(error)}", public=public) from error
+
+
+def rules_in(file: DatasetFile) -> FileRules:
+    """Return what a ``dataset.toml`` says about files."""
+    return FileRules(file.exclude, file.parts, file.lists)
+
+
+def rules_of(root: Path, given: Path | None) -> FileRules:
+    """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``.
+
+    Raises DataError for a file that cannot be used, and for one in the data root that is a link out of it.
+    """
+    path = root / DATASET_FILE if given is None else given
+    if given is None and not path.is_file():
+        return NO_RULES
+    if given is None and not path.resolve().is_relative_to(root):
+        raise DataError(f"{path} is a link out of the data root.", public=f"its {DATASET_FILE} is a link.")
+    return rules_in(read_dataset_file(path))

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder of a user's own images as a data set: domains and classes are the names of its folders.
+
+Only names are read, no image. A ``dataset.toml`` in the folder, or beside it, says what the names do not.
+"""
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fdg_plugins.data.catalogue import DATASETS
+from fdg_plugins.data.folders import has_image, is_folder
+from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file, rules_in
+from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.plugins.own_dataset import OwnDataset, is_folder_name, plain_name, read_own_dataset, shorten_names
+from fdg_plugins.values import visible
+
+FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
+LAYOUT = "<domain>/<class>/<image>"
+_USUAL_PARTS = {"train", "training", "val", "valid", "validation", "test", "testing", "crossval"}
+_DESCRIBED = ("domains", "classes", "mask_values", "channels", "dims", "preset")
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """A data set of a user's own on this machine.
+
+    ``dataset``: the description, which runs share. ``root``: the folder that holds the domains, to be the data root.
+    ``file``: the ``dataset.toml`` that was read, None if there is none. ``absent``: the classes without a folder of
+    images, by domain, where there are any; legal, as the other sites have them.
+    """
+
+    dataset: OwnDataset
+    root: Path
+    file: Path | None = None
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def file_is_found(self) -> bool:
+        """Whether sites with this data root find the file, or there is none."""
+        return self.file is None or self.file == self.root / DATASET_FILE
+
+    @property
+    def rules(self) -> FileRules:
+        """What the file says about the images."""
+        return NO_RULES if self.file is None else rules_in(read_dataset_file(self.file))
+
+
+def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
+    """Return the data set in a folder ``<domain>/<class>/<image>``, or the one that a ``dataset.toml`` describes.
+
+    Domains and classes are the folders with images, sorted by name, unless the file names them. ``folder`` holds the
+    domains; by default the one that the file names, or the file's own. Raises DataError for a
+    folder without such images, with a hint where they seem to be, and for an unusable file; SettingsError for fewer
+    than two classes.
+    """
+    path = Path(place).expanduser()
+    if path.suffix == ".toml":
+        return _described_by(path, path.parent, folder)
+    if not is_folder(path):
+        raise DataError(f"{path} is not a folder; expected one that holds {LAYOUT}, or a file {DATASET_FILE}.")
+    file = path / DATASET_FILE
+    return _described_by(file, path, None) if file.is_file() else _described(path, DatasetFile(), None)
+
+
+def _described_by(file: Path, beside: Path, given: str | Path | None) -> OwnData:
+    """Return the data set that ``file`` describes; its ``folder`` is relative to it, by default where it is."""
+    content = read_dataset_file(file)
+    folder = Path(given).expanduser() if given is not None else beside / (content.folder or "")
+    if not is_folder(folder):
+        raise DataError(f"the images that {file} describes are expected in {folder}, which is not a folder.")
+    return _described(folder, content, file.resolve())
+
+
+def _described(folder: Path, content: DatasetFile, file: Path | None) -> OwnData:
+    root = folder.resolve()
+    found = _found_pairs(root, content) if content.task == "segmentation" else _found_classes(root, content)
+    domains, classes = tuple(found), tuple(sorted({name for names in found.values() for name in names}))
+    given = {name: getattr(content, name) for name in _DESCRIBED if getattr(content, name) is not None}
+    values: dict[str, Any] = {"domains": domains, "classes": classes, **given, "task": content.task}
+    _check_found(root, values, content)
+    name, title = content.name or _free_name(root.name), content.title or visible(root.name)
+    dataset = read_own_dataset(
+        {"name": name, "title": title, **values}, f"folder {root}" if file is None else str(file)
+    )
+    absent = {domain: tuple(name for name in dataset.classes if name not in found[domain]) for domain in found}
+    return OwnData(dataset, root, file, {domain: names for domain, names in absent.items() if names})
+
+
+def _free_name(folder: str) -> str:
+    """Return a name for the data set in a folder that no data set of the catalogue has."""
+    name = plain_name(folder)
+    return f"own_{name}" if name in DATASETS.names() else name
+
+
+def folder_names(folder: Path) -> list[str]:
+    """Return the visible folders in a folder, sorted; none if it cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if is_folder_name(entry.name) and entry.is_dir())
+    except OSError:
+        return []
+
+
+def _found_classes(root: Path, content: DatasetFile) -> dict[str, list[str]]:
+    """Return the domains that have folders with images, and the names of these folders."""
+    rules = rules_in(content)
+    found: dict[str, list[str]] = {}
+    for domain in content.domains or folder_names(root):
+        if rules.excludes(f"{domain}/"):
+            continue
+        names = {
+            name for part in rules.part_folders for name in _classes_in(root, f"{domain}/{part}".strip("/"), rules)
+        }
+        if names:
+            found[domain] = sorted(names)
+    return found
+
+
+def _classes_in(root: Path, place: str, rules: FileRules) -> list[str]:
+    names = [name for name in folder_names(root / place) if not rules.excludes(f"{place}/{name}/")]
+    return [name for name in names if has_image(root / place / name)]
+
+
+def _found_pairs(root: Path, content: DatasetFile) -> dict[str, tuple[str, ...]]:
+    """Return the domains that have images with masks; their classes cannot be known from names."""
+    if content.classes is None:
+        raise SettingsError(f"the {DATASET_FILE} of {root} names no classes, which the task segmentation needs.")
+    folders = content.domains or folder_names(root)
+    return {name: content.classes for name in folders if _has_pairs(root / name)}
+
+
+def _has_pairs(folder: Path) -> bool:
+    return all(is_folder(folder / part) for part in PAIR_FOLDERS) or (folder / "dataset.json").is_file()
+
+
+def _check_found(root: Path, values: dict[str, Any], content: DatasetFile) -> None:
+    """Raise an error for too few domains or classes, and for classes that are one under two spellings."""
+    domains, classes = values["domains"], values["classes"]
+    if len(domains) < FEWEST_DOMAINS:
+        held = f"{len(domains)} domains ({shorten_names(domains)})" if domains else "no domain"
+        raise DataError(
+            f"folder {root} holds {held}, expected at least {FEWEST_DOMAINS} folders {LAYOUT}: two sources and the "
+            f"held-out domain{_hint(root)}."
+        )
+    if len(classes) < 2:
+        raise DataError(
+            f"folder {root} holds the class {shorten_names(classes)} alone, expected at least 2{_hint(root)}."
+        )
+    if content.task == "classification" and set(classes) == set(PAIR_FOLDERS):
+        raise DataError(
+            f'folder {root} holds images and masks, expected a {DATASET_FILE} with task = "segmentation" and classes.'
+        )
+    if content.classes is None:
+        _refuse_spellings(root, classes)
+
+
+def _refuse_spellings(root: Path, classes: Collection[str]) -> None:
+    """Raise DataError for classes whose names differ only in case: in all likelihood one class at two sites."""
+    by_name: dict[str, str] = {}
+    for name in classes:
+        other = by_name.setdefault(name.casefold(), name)
+        if other != name:
+            raise DataError(
+                f"folder {root} holds the classes {other!r} and {name!r}, which differ in case only; rename one of "
+                f"them, or name all classes in {DATASET_FILE}."
+            )
+
+
+def _hint(root: Path) -> str:
+    """Return where domains seem to be, seen from a folder that does not hold them; empty if nothing is seen."""
+    if has_image(root):
+        return f"; {root} holds images itself, as the folder of a class does: use {root.parent.parent}"
+    inner = folder_names(root)
+    for hint in (_deeper_hint(root, inner), _parts_hint(root, inner)):
+        if hint:
+            return hint
+    return _one_domain_hint(root) if any(has_image(root / name) for name in inner) else ""
+
+
+def _deeper_hint(root: Path, inner: Collection[str]) -> str:
+    """Return the hint for a folder of folders that hold domains."""
+    deeper = [str(root / name) for name in inner if _count_domains(root / name) > 1 and not _has_parts(root / name)]
+    return f"; the domains seem to be one level deeper: use {' or '.join(deeper[:3])}" if deeper else ""
+
+
+def _parts_hint(root: Path, inner: Collection[str]) -> str:
+    """Return the hint for domains that are divided into parts, and for parts that are divided into domains."""
+    if inner and _are_parts(inner):
+        return f"; {', '.join(inner)} are no domains, expected them within each domain, as [parts] in {DATASET_FILE}"
+    divided = [name for name in inner if _has_parts(root / name)]
+    if not divided:
+        return ""
+    return f"; {divided[0]}/ holds {', '.join(folder_names(root / divided[0]))}: name them as [parts] in {DATASET_FILE}"
+
+
+def _has_parts(folder: Path) -> bool:
+    names = folder_names(folder)
+    return bool(names) and _are_parts(names)
+
+
+def _are_parts(names: Collection[str]) -> bool:
+    return {name.lower() for name in names} <= _USUAL_PARTS
+
+
+def _one_domain_hint(root: Path) -> str:
+    """Return the hint for a folder whose folders hold images: it is one domain, or its images are in no classes."""
+    if _count_domains(root.parent) > 1:
+        return f"; {root} looks like one domain: use its parent, {root.parent}"
+    return "; its folders hold images themselves: expected a folder for each class in them"
+
+
+def _count_domains(folder: Path) -> int:
+    """Return how many folders in a folder look like domains: they hold folders with images."""
+    return sum(
+        any(has_image(folder / name / inner) for inner in folder_names(folder / name)) for name in folder_names(folder)
+    )

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of sites for domains of any name: FLARE takes few characters, folders of domains may have any.
+
+A plain name of a domain is the name of its site, as it is for every data set of this package.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+_OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
+_TAKEN_BY_FLARE = ("server", "simulator_server")
+_LONGEST = 60  # FLARE uses the name in folders and host names
+
+
+def site_names(domains: Sequence[str]) -> tuple[str, ...]:
+    """Return a name for the site of each domain, in their order: letters, digits, ``_`` and ``-``, all different.
+
+    Accents are dropped, any other character becomes ``_``, and names that are then equal are numbered.
+
+    >>> site_names(["photo", "Bäder & Küchen", "Bader_Kuchen", "写真"])
+    ('photo', 'Bader_Kuchen_2', 'Bader_Kuchen', 'site')
+    """
+    names = dict.fromkeys(domain for domain in domains if _is_plain(domain))  # these keep their names
+    result = []
+    for domain in domains:
+        name = domain if _is_plain(domain) else _free(_plain(domain), names)
+        names[name] = None
+        result.append(name)
+    return tuple(result)
+
+
+def _is_plain(domain: str) -> bool:
+    return _plain(domain) == domain
+
+
+def _plain(domain: str) -> str:
+    """Return the nearest plain name of a domain."""
+    letters = unicodedata.normalize("NFKD", domain).encode("ascii", "ignore").decode()
+    name = _OTHERS.sub("_", letters).strip("_-")[:_LONGEST]
+    if domain == letters and not _OTHERS.search(domain) and domain not in _TAKEN_BY_FLARE and len(domain) <= _LONGEST:
+        return domain
+    return f"site_{name}" if name in _TAKEN_BY_FLARE else name or "site"
+
+
+def _free(name: str, taken: dict[str, None]) -> str:
+    """Return ``name``, or the first numbered variant of it that is free."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the folder of a run says about it (``run.json``), and the job there as that of a run to be resumed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from fdg_plugins.engine.names import EngineName
+from fdg_plugins.engine.sources import Asked, FolderJob, JobSource
+from fdg_plugins.errors import DataError
+from fdg_plugins.messages import first_problem
+from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
+from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.request import DataFound
+from fdg_plugins.sweep.run_kind import Written
+from fdg_plugins.sweep.store import JOB, RUN_FILE
+
+# Variables of the machine that the user has given with the run, by --data and --tracking.
+GIVEN = ("FDG_DATASET_FILE", "FDG_TRACKING")
+
+
+class KeptRun(pydantic.BaseModel):
+    """The content of ``run.json``.
+
+    The first fields are those of the :class:`~fdg_plugins.sweep.plan.PlannedRun`. ``variables`` are the ``FDG_*``
+    variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins`` are
+    the plug-in files of the command line; ``seconds`` is the time spent so far.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    dataset: DatasetRef
+    protocol: str
+    method: str
+    target: str
+    seed: int
+    settings: dict[str, Any]
+    title: str
+    engine: EngineName
+    variables: dict[str, str] = {}
+    plugins: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def run(self) -> PlannedRun:
+        """The run as it was planned."""
+        return PlannedRun(**{name: getattr(self, name) for name in PlannedRun._fields})
+
+    def after(self, seconds: float) -> dict[str, Any]:
+        """Return the content of the file once the run has gone on for ``seconds``, as a JSON value."""
+        return {**self.model_dump(mode="json"), "seconds": round(self.seconds + seconds, 1)}
+
+
+def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = ()) -> KeptRun:
+    """Return what ``run.json`` says of the run of a job."""
+    variables = {
+        name: value
+        for name, value in source.environment.items()
+        if name.startswith(PREFIX) and (name not in OTHER_VARIABLES or name in GIVEN)
+    }
+    planned = source.run._asdict()
+    return KeptRun(**planned, title=source.title, engine=engine, variables=variables, plugins=plugins)
+
+
+def read_kept(folder: Path) -> KeptRun:
+    """Return what ``run.json`` in the folder of a run says; raise ``DataError`` if it is not the folder of a run."""
+    if not (folder / RUN_FILE).is_file():
+        raise DataError(f"folder {folder} has no {RUN_FILE}, expected the folder of a run of fdg run.")
+    try:
+        return KeptRun.model_validate(read_json(folder / RUN_FILE))
+    except pydantic.ValidationError as error:
+        raise DataError(f"file {folder / RUN_FILE} is not what fdg run writes: {first_problem(error)}") from error
+
+
+class KeptJob(FolderJob):
+    """The job in the folder of a run, which is not written again; ``kept`` says what it was asked for as."""
+
+    def __init__(self, folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> None:
+        super().__init__(Asked(str(folder / JOB)), environment, kept.variables)
+        self.run, self.title = kept.run, kept.title
+
+    def write_job(self, data: DataFound, working: Path) -> Written:
+        """Return what is known about the job, which exists already."""
+        return self.described(data)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trackers of experiments beside TensorBoard, by name: FLARE's receivers for MLflow and for Weights & Biases.
+
+A job may name a tracker, and nothing else: where the metrics go (a database, a server, an account) is told by the
+environment of the server's process, which belongs to its operator. Without it, they stay in the folder of the job.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.widgets.streaming import AnalyticsReceiver
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import shorten
+
+VARIABLE = "FDG_TRACKING"
+NONE = "none"
+MLFLOW_FILE = "mlflow.db"  # in the folder of a job, if MLflow keeps the run there
+WANDB_FOLDER = "wandb"  # likewise; the name that Weights & Biases gives it
+TRACKERS = {"mlflow": "MLflow", "wandb": "Weights & Biases"}
+"""The trackers by name, which is also that of their package and of the extra that installs it, with their titles."""
+
+
+class TrackedRun(NamedTuple):
+    """A run as a tracker shows it: its name, the name of what it is compared within, and its settings."""
+
+    name: str
+    group: str
+    settings: Mapping[str, bool | int | float | str]
+
+
+class Receiver(AnalyticsReceiver):
+    """A receiver of FLARE's for one run, which the workflow itself begins, feeds and ends.
+
+    It fails with a warning in the server's log; the run goes on without it.
+    """
+
+    finished = False
+
+    def begin(self, fl_ctx: FLContext) -> None:
+        """Begin the run."""
+        self.handle_event(EventType.START_RUN, fl_ctx)
+
+    def end(self, fl_ctx: FLContext, *, finished: bool) -> None:
+        """End the run; ``finished``: all rounds are done."""
+        self.finished = finished
+        self.handle_event(EventType.END_RUN, fl_ctx)
+
+    @classmethod
+    @abstractmethod
+    def of_run(cls, run: TrackedRun) -> "Receiver":
+        """Return the receiver of a run."""
+
+
+def check_tracker(name: object) -> None:
+    """Raise ``SettingsError`` unless ``name`` is that of a tracker, or None."""
+    if name is not None and not (isinstance(name, str) and name in TRACKERS):
+        raise SettingsError(f"tracking is {shorten(name)}, expected one of {', '.join(TRACKERS)}.", public=True)
+
+
+def chosen_tracker(asked: str | None, environment: Mapping[str, str]) -> str | None:
+    """Return the tracker that the server's environment names, else the one that the job asks for; None for none.
+
+    Raises ``SettingsError`` for one that does not exist, or whose package is not installed.
+    """
+    name = environment.get(VARIABLE, "").strip() or asked
+    if name is None or name == NONE:
+        return None
+    check_tracker(name)
+    if find_spec(name) is None:
+        raise SettingsError(
+            f"tracking is {name!r}, which needs the package {name} on the server, and it is not installed: "
+            f"pip install 'fdg-plugins[{name}]'.",
+            public=True,
+        )
+    return name
+
+
+def tracked(name: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what a run's environment must also have for the tracker ``name``; raise as :func:`chosen_tracker` does."""
+    variables = {VARIABLE: name}
+    chosen_tracker(None, {**environment, **variables})
+    return variables
+
+
+def make_receiver(name: str, run: TrackedRun) -> Receiver:
+    """Return the receiver of a run for the tracker ``name``, whose package is imported now."""
+    made: Receiver = import_module(f"fdg_plugins.flare.{name}_receiver").RunReceiver.of_run(run)
+    return made

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The BatchNorm layers of a network: their names, their running statistics, and passes that normalise by the batch."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fdg_plugins.core.batch_statistics import ChannelSums, channel_sums
+
+MEAN, VARIANCE = "running_mean", "running_var"
+
+
+class NormLayer(NamedTuple):
+    """A BatchNorm layer: its number of channels, and how many of each channel's elements come from one image."""
+
+    channels: int
+    positions: int
+
+
+def batch_norm_layers(model: nn.Module) -> dict[str, _BatchNorm]:
+    """Return the layers with running statistics by their names, in the network's order; a shared one has each name."""
+    return {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, _BatchNorm) and module.running_mean is not None
+    }
+
+
+def batch_norm_buffers(model: nn.Module) -> list[str]:
+    """Return the names of BatchNorm's buffers in the state dict: statistics and counters, not the affine parameters."""
+    return [
+        f"{name}.{buffer}"
+        for name, module in batch_norm_layers(model).items()
+        for buffer, _ in module.named_buffers(recurse=False)
+    ]
+
+
+@contextmanager
+def normalising_by_batch(model: nn.Module, layers: Iterable[_BatchNorm]) -> Iterator[None]:
+    """Put ``model`` into evaluation mode, but let ``layers`` normalise by the batch and leave their statistics alone.
+
+    On exit, every module has its mode back.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    chosen = list(layers)
+    tracking = [layer.track_running_stats for layer in chosen]
+    try:
+        model.eval()
+        for layer in chosen:
+            layer.training, layer.track_running_stats = True, False
+        yield
+    finally:
+        for layer, tracks in zip(chosen, tracking, strict=True):
+            layer.track_running_stats = tracks
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def counting_inputs(layers: Mapping[str, _BatchNorm]) -> Iterator[dict[str, ChannelSums]]:
+    """Yield the sums over the inputs of each layer that meanwhile has some, by its name."""
+    found: dict[str, ChannelSums] = {}
+
+    def adding(name: str) -> "torch.utils.hooks.RemovableHandle":
+        def add(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            sums = channel_sums(inputs[0])
+            found[name] = found[name] + sums if name in found else sums
+
+        return layers[name].register_forward_pre_hook(add)
+
+    handles = [adding(name) for name in layers]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def norm_layers(model: nn.Module, names: Iterable[str], image: torch.Tensor) -> dict[str, NormLayer]:
+    """Return those of the layers ``names`` that an image ``[C, H, W]`` reaches, found in one pass; ``model`` stays."""
+    wanted = set(names)
+    layers = {name: layer for name, layer in batch_norm_layers(model).items() if name in wanted}
+    if not layers:
+        return {}
+    with normalising_by_batch(model, ()), torch.no_grad(), counting_inputs(layers) as found:
+        model(image[None])
+    return {name: NormLayer(len(sums.sums), sums.count) for name, sums in found.items()}
+
+
+def set_statistics(layer: _BatchNorm, sums: ChannelSums) -> None:
+    """Replace a layer's running mean and variance by those of ``sums``; its counter of batches stays."""
+    mean, variance = sums.mean_and_variance()
+    with torch.no_grad():
+        for buffer, value in ((layer.running_mean, mean), (layer.running_var, variance)):
+            assert buffer is not None
+            buffer.copy_(value)

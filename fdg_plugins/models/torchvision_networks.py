@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchvision's networks, ``[B, 3, H, W]`` -> ``[B, 1000]``, and the names of their published ImageNet weights.
+
+All have random parameters. The head, which is replaced, keeps its 1000 outputs, so that no other parameter depends on
+the classes.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from math import isqrt
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from torch import nn
+
+# torchvision is imported on demand, when a network is built: importing it takes longer than importing this package.
+_WEIGHTS: Mapping[str, str] = {
+    "resnet18": "ResNet18_Weights",
+    "resnet34": "ResNet34_Weights",
+    "resnet50": "ResNet50_Weights",
+    "mobilenet_v3_large": "MobileNet_V3_Large_Weights",
+    "mobilenet_v3_small": "MobileNet_V3_Small_Weights",
+    "efficientnet_b0": "EfficientNet_B0_Weights",
+    "convnext_tiny": "ConvNeXt_Tiny_Weights",
+    "vit_b_16": "ViT_B_16_Weights",
+}
+_GROUPS = 32
+_POSITIONS = "encoder.pos_embedding"
+
+PATCH = 16
+"""Side of the transformer's patches, in pixels."""
+
+
+def resnet18(norm: str = "default") -> nn.Module:
+    """Return the ResNet-18, 11.7 million parameters; ``norm``: ``"group"`` for groups of 1/32 of the channels."""
+    return _resnet("resnet18", norm)
+
+
+def resnet34(norm: str = "default") -> nn.Module:
+    """Return the ResNet-34, 21.8 million parameters; ``norm`` as in :func:`resnet18`."""
+    return _resnet("resnet34", norm)
+
+
+def resnet50(norm: str = "default") -> nn.Module:
+    """Return the ResNet-50, 25.6 million parameters; ``norm`` as in :func:`resnet18`."""
+    return _resnet("resnet50", norm)
+
+
+def mobilenet_v3_large() -> nn.Module:
+    """Return the large MobileNetV3, 5.5 million parameters."""
+    return _built("mobilenet_v3_large")
+
+
+def mobilenet_v3_small() -> nn.Module:
+    """Return the small MobileNetV3, 2.5 million parameters."""
+    return _built("mobilenet_v3_small")
+
+
+def efficientnet_b0() -> nn.Module:
+    """Return the EfficientNet-B0, 5.3 million parameters."""
+    return _built("efficientnet_b0")
+
+
+def convnext_tiny() -> nn.Module:
+    """Return the tiny ConvNeXt, 28.6 million parameters, with layer normalization."""
+    return _built("convnext_tiny")
+
+
+def vit_b_16(image_size: int) -> nn.Module:
+    """Return the vision transformer ViT-B/16 for images of ``image_size`` pixels per side, a multiple of 16.
+
+    It has 86.6 million parameters at 224 pixels, and layer normalization.
+    """
+    return _built("vit_b_16", image_size=image_size)
+
+
+def imagenet_file_name(name: str, norm: str = "default") -> str | None:
+    """Return the file name of torchvision's ImageNet weights (first version) of a model, None if there are none.
+
+    ``norm``: the model's kind of normalization; there are weights for batch normalization only.
+    """
+    if name not in _WEIGHTS or norm not in ("default", "batch"):
+        return None
+    from torchvision import models
+
+    # Only the file name in the address of the weights is used.
+    return PurePosixPath(urlparse(getattr(models, _WEIGHTS[name]).IMAGENET1K_V1.url).path).name
+
+
+def resize_positions(
+    tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return ``tensors`` with the transformer's position embeddings interpolated to the grid of ``expected``.
+
+    They have the shape ``[1, 1 + side * side, D]``; the embedding of the class token, the first, is kept. Tensors
+    without such embeddings, or with those of another form, are returned unchanged.
+    """
+    found, wanted = tensors.get(_POSITIONS), expected.get(_POSITIONS)
+    if found is None or wanted is None or not _is_grid(found) or not _is_grid(wanted):
+        return dict(tensors)
+    from torchvision.models.vision_transformer import interpolate_embeddings
+
+    image_size = isqrt(wanted.shape[1] - 1) * PATCH
+    return dict(interpolate_embeddings(image_size, PATCH, OrderedDict(tensors)))
+
+
+def _is_grid(positions: torch.Tensor) -> bool:
+    """Return whether embeddings belong to the patches of a square image."""
+    if positions.ndim != 3 or positions.shape[0] != 1 or not positions.is_floating_point():
+        return False
+    return positions.shape[1] > 1 and isqrt(positions.shape[1] - 1) ** 2 == positions.shape[1] - 1
+
+
+def _resnet(name: str, norm: str) -> nn.Module:
+    return _built(name, norm_layer=partial(nn.GroupNorm, _GROUPS) if norm == "group" else None)
+
+
+def _built(name: str, **settings: Any) -> nn.Module:
+    from torchvision import models
+
+    network: nn.Module = getattr(models, name)(weights=None, **settings)
+    return network

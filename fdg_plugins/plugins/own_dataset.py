@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data set of a user's own, described by values: what server and sites must agree on, and nothing else.
+
+The description takes the place of a name wherever a data set is named, and travels in the protocol of a run. It is
+plain data, checked wherever it arrives: names of folders below a site's own data root, which no description can
+leave. What concerns the files of one site stays with that site (:mod:`fdg_plugins.data.own_files`).
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+import pydantic
+from pydantic_core import PydanticCustomError
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.values import first_problem, shorten
+
+LONGEST_NAME = 200
+MOST_DOMAINS = 10_000
+MOST_CLASSES = 10_000
+LARGEST_MASK_VALUE = 65_535
+
+# A single component of a path, visible to `ls`, of printable characters only: line ends could forge lines of logs.
+_FOLDER = re.compile(rf"(?!\.)[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{LONGEST_NAME}}}")
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether ``name`` is that of a visible folder, without separators and control characters."""
+    return _FOLDER.fullmatch(name) is not None and name == name.strip()
+
+
+def _folder_name(name: str) -> str:
+    if not is_folder_name(name):
+        raise PydanticCustomError(
+            "folder", "it should be a folder's name: no '/', no control characters, no '.' in front"
+        )
+    return name
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise PydanticCustomError("distinct", "each name should be given once")
+    return names
+
+
+FolderName = Annotated[str, pydantic.AfterValidator(_folder_name)]
+PlainName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+Title = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
+MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_MASK_VALUE)]
+Domains = Annotated[
+    tuple[FolderName, ...], pydantic.Field(min_length=2, max_length=MOST_DOMAINS), pydantic.AfterValidator(_distinct)
+]
+Classes = Annotated[
+    tuple[FolderName, ...], pydantic.Field(min_length=2, max_length=MOST_CLASSES), pydantic.AfterValidator(_distinct)
+]
+MaskValues = Annotated[
+    tuple[Annotated[tuple[MaskValue, ...], pydantic.Field(max_length=LARGEST_MASK_VALUE + 1)], ...],
+    pydantic.Field(max_length=MOST_CLASSES),
+]
+TaskName = Literal["classification", "segmentation"]
+
+
+class OwnDataset(pydantic.BaseModel):
+    """The description of a data set that has no record: images are in ``<data root>/<domain>/<class>/``.
+
+    ``name`` is for files and tables, ``title`` for people. The position of a class in ``classes`` is its label at every
+    site. With the task ``segmentation``, images and masks are in ``<data root>/<domain>/{images,masks}/``;
+    ``mask_values``, ``channels``, ``dims`` and ``preset`` are then those of a ``SegmentationSpec``.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    name: PlainName
+    title: Title = ""
+    domains: Domains
+    classes: Classes
+    task: TaskName = "classification"
+    mask_values: MaskValues = ()
+    channels: Literal[1, 3] = 3
+    dims: Literal[2, 3] = 2
+    preset: Title = "photo"
+
+    @pydantic.model_validator(mode="after")
+    def _of_its_task(self) -> "OwnDataset":
+        """Reject settings of masks for labelled images: they would have no effect."""
+        given = self.model_fields_set & {"mask_values", "channels", "dims", "preset"}
+        if self.task == "classification" and any(getattr(self, name) != _DEFAULTS[name] for name in given):
+            raise PydanticCustomError("task", "mask_values, channels, dims and preset are for the task segmentation")
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_defaults(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what has its default, except the version of the format."""
+        kept = {
+            name for name in type(self).model_fields if getattr(self, name) != type(self).model_fields[name].default
+        }
+        return {name: value for name, value in write(self).items() if name in kept | {"format"}}
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+
+_DEFAULTS = {name: OwnDataset.model_fields[name].default for name in ("mask_values", "channels", "dims", "preset")}
+
+DatasetRef: TypeAlias = str | OwnDataset
+"""What a protocol calls its data set: a name of the catalogue, or the description of a data set of one's own."""
+
+
+def read_own_dataset(value: Mapping[str, Any] | str, origin: str = "dataset") -> OwnDataset:
+    """Return the description in a JSON value, or in its text; raise ``SettingsError`` that names ``origin``."""
+    try:
+        if isinstance(value, str):
+            return OwnDataset.model_validate_json(value)
+        return OwnDataset.model_validate(value)
+    except pydantic.ValidationError as error:
+        raise SettingsError(f"{origin}: {first_problem(error)}", public=True) from error
+
+
+def plain_dataset(dataset: DatasetRef) -> Any:
+    """Return a data set as JSON values: its name, or its description."""
+    return dataset if isinstance(dataset, str) else dataset.model_dump(mode="json")
+
+
+def dataset_text(dataset: DatasetRef) -> str:
+    """Return a data set as one word: its name, or its description in JSON, as ``FDG_DATASET`` takes it."""
+    return dataset if isinstance(dataset, str) else json.dumps(plain_dataset(dataset))
+
+
+def plain_name(text: str) -> str:
+    """Return the nearest name for files and tables: ``"Meine Fotos"`` gives ``"Meine_Fotos"``."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.-")[:100] or "data"
+
+
+def shorten_names(names: Sequence[str], most: int = 10) -> str:
+    """Return the first names, and the number of the others, for a message."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(shorten(name)[1:-1] for name in names[:most]) + more

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The startup kits of a federation on one machine: provisioned by FLARE, with the policies of cautious operators."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.allow_list import STREAMING
+from fdg_plugins.flare.kits import merge_allow_list, read_kit
+from fdg_plugins.flare.provisioning import provision_kits
+from fdg_plugins.poc.project import STATE_FILE, Project, write_state
+from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
+from fdg_plugins.storage import read_json, write_json
+
+AUTHORIZATION = "authorization.json"
+PROVISION = "provision"
+
+HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed after ten minutes
+RETURNING_SITES = "fdg_plugins.server.rejoin.ReturningSites"
+
+
+class SiteData(NamedTuple):
+    """Where the images of the sites are.
+
+    ``domains``: the domain of each site, as far as known. ``root``: the data root of all sites, ``roots``: those of
+    sites that have their own. ``file``: the file that describes the images, if it is not in the data root.
+    """
+
+    domains: Mapping[str, str] = {}
+    root: Path | None = None
+    roots: Mapping[str, Path] = {}
+    file: Path | None = None
+
+    def entry(self, site: str) -> dict[str, str]:
+        """Return what the options say about a site's data, in the form of its config."""
+        paths = {"data_root": self.roots.get(site, self.root), "dataset_file": self.file}
+        known = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
+        return {**({"domain": self.domains[site]} if site in self.domains else {}), **known}
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ``SettingsError`` for a path that FLARE's start scripts would split: they do not quote it."""
+    if any(sign.isspace() or sign in "\"'\\*?[]$`&;|<>()#" for sign in str(folder)):
+        raise SettingsError(
+            f"folder {str(folder)!r} (--folder) cannot be used by FLARE's start scripts, expected a path without "
+            "blanks and shell characters."
+        )
+
+
+def provision(project: Project, folder: Path) -> None:
+    """Make certificates and startup kits with FLARE's provisioning; the kits lie directly in ``folder``."""
+    taken = [name for name in (project.server["name"], *project.sites, *project.people) if (folder / name).exists()]
+    if taken:
+        raise DataError(f"folder {folder} holds {taken[0]}, but no {STATE_FILE}: expected an empty folder.")
+    kits = provision_kits(project.content, folder / PROVISION)
+    (folder / PROVISION).chmod(0o700)  # it holds the private key of the certificate authority
+    for kit in sorted(kits.iterdir()):
+        shutil.move(kit, folder / kit.name)
+    kits.rmdir()
+    write_state(folder, {"version": 1, "ports": project.ports, "sites": project.sites, "pids": {}})
+
+
+def configure(project: Project, folder: Path, data: SiteData) -> None:
+    """Write every participant's local policy and config; what an operator has added there stays."""
+    server = folder / project.server["name"]
+    for participant in (server, *(folder / site for site in project.sites)):
+        kit = read_kit(participant)
+        if not kit.target.exists():
+            adjust = _adjust_server if participant == server else _adjust_site
+            adjust(kit.resources, participant)
+            write_json(kit.target, kit.resources)
+        merge_allow_list(read_kit(participant)).write()
+        _forbid_code(participant / "local")
+    for site in project.sites:
+        path = folder / site / "local" / FILE_NAME
+        first = {} if path.exists() else {"domain": site, "device": "auto", "threads": 1}
+        if asked := {**first, **data.entry(site)}:
+            update_site_config(path, site, asked)
+
+
+def _adjust_server(resources: dict[str, Any], server: Path) -> None:
+    resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
+    # FLARE's default is one folder under /tmp for all federations of the machine.
+    for component in [*resources["components"], resources["snapshot_persistor"]]:
+        _own_storage(component, server)
+    # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
+    resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
+
+
+def _adjust_site(resources: dict[str, Any], site: Path) -> None:
+    # A log names files. FLARE sends it to the server by default; its provisioning overlooks "false" in project.yml.
+    resources[STREAMING] = False
+
+
+def _forbid_code(local: Path) -> None:
+    """Write the participant's own authorization policy: FLARE's, with no right for leads to bring code of their own."""
+    policy = local / AUTHORIZATION
+    if not policy.exists():
+        content = read_json(local / f"{AUTHORIZATION}.default")
+        content["permissions"]["lead"]["byoc"] = "none"
+        write_json(policy, content)
+
+
+def _own_storage(component: dict[str, Any], server: Path) -> None:
+    arguments = component.get("args", {})
+    if component.get("id") == "job_manager":
+        arguments["uri_root"] = str(server / "jobs-storage")
+    if "storage" in arguments:
+        arguments["storage"]["args"]["root_dir"] = str(server / "snapshot-storage")

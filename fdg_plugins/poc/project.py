@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is in a federation on one machine, and what its folder remembers of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from fdg_plugins.errors import DataError, SettingsError
+
+PROJECT_FILE = Path(__file__).with_name("project.yml")
+STATE_FILE = "federation.json"
+
+
+class Project(NamedTuple):
+    """The project as FLARE's provisioning takes it, and who is in it."""
+
+    content: dict[str, Any]
+    server: dict[str, Any]
+    sites: tuple[str, ...]
+    people: tuple[str, ...]
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """Port of the sites, port of the people."""
+        return int(self.server["fed_learn_port"]), int(self.server["admin_port"])
+
+
+def read_project(port: int | None = None, admin_port: int | None = None, sites: Sequence[str] | None = None) -> Project:
+    """Return ``project.yml``, with other ports and sites where they are given."""
+    content = yaml.safe_load(PROJECT_FILE.read_text(encoding="utf-8"))
+    if sites is not None:
+        content["participants"] = _with_sites(content["participants"], sites)
+    members: dict[str, list[dict[str, Any]]] = {"server": [], "client": [], "admin": []}
+    for participant in content["participants"]:
+        members[participant["type"]].append(participant)
+    server = members["server"][0]
+    server["fed_learn_port"] = port or server["fed_learn_port"]
+    server["admin_port"] = admin_port or (port + 1 if port else server["admin_port"])
+    names = {kind: tuple(member["name"] for member in found) for kind, found in members.items()}
+    return Project(content, server, names["client"], names["admin"])
+
+
+def _with_sites(participants: Sequence[dict[str, Any]], sites: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the participants with other sites, which belong to the organisations of those in the file, in turn."""
+    organisations = cycle([member["org"] for member in participants if member["type"] == "client"])
+    clients = [{"name": site, "type": "client", "org": org} for site, org in zip(sites, organisations, strict=False)]
+    return [*(member for member in participants if member["type"] != "client"), *clients]
+
+
+def known_project(
+    folder: Path, port: int | None = None, admin_port: int | None = None, sites: Sequence[str] | None = None
+) -> Project:
+    """Return the project that was provisioned into ``folder``; raise an error for other ports or sites than it has."""
+    if not (folder / STATE_FILE).exists():
+        raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
+    state = read_state(folder)
+    ports = state["ports"]
+    for wanted, fixed in ((port, ports[0]), (admin_port, ports[1])):
+        if wanted not in (None, fixed):
+            raise SettingsError(
+                f"port {wanted} was asked for, but {folder} was provisioned for {ports[0]} and {ports[1]}; "
+                "other ports need another folder."
+            )
+    project = read_project(ports[0], ports[1], state.get("sites"))  # folders of version 0.1.0 have no entry
+    if sites is not None and sorted(sites) != sorted(project.sites):
+        raise SettingsError(
+            f"sites {', '.join(sites)} were asked for (--dataset), but {folder} was provisioned for "
+            f"{', '.join(project.sites)}; other sites need another folder."
+        )
+    return project
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """Return what the folder remembers; raise ``DataError`` if that cannot be read."""
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"file {folder / STATE_FILE} cannot be read: {error}.") from error
+    return state
+
+
+def write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Replace what the folder remembers."""
+    temporary = folder / f".{STATE_FILE}"
+    temporary.write_text(json.dumps(state, indent=1), encoding="utf-8")
+    temporary.replace(folder / STATE_FILE)

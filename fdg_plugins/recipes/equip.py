@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adds the server's half of this package's methods to a recipe of FLARE's own, whose sites run their own scripts."""
+
+from typing import Any
+
+from nvflare.recipe.spec import Recipe
+
+from fdg_plugins.controllers.host import HOSTED, ExchangeHost
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters import (
+    ExchangeCheckFilter,
+    ExchangeReceiveFilter,
+    ExchangeReportFilter,
+    ExchangeSendFilter,
+    GapCheckFilter,
+    GapReportFilter,
+)
+from fdg_plugins.flare.components import GAP
+from fdg_plugins.flare.internals import RECIPE, require
+from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, make_objective, objective_settings
+from fdg_plugins.plugins.composition import PLAIN, parse_method
+from fdg_plugins.recipes.job import PACKAGE
+
+HOST_ID = "fdg_exchange_host"
+TASKS = [TASK_TRAIN]
+READ_CENSUS = ("fedcsa",)  # aggregators whose weights follow from the class counts of a census
+
+
+def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str = "loss", **settings: Any) -> Recipe:
+    """Add what ``method`` needs beside its aggregator to a FedAvg recipe of FLARE's own; return the recipe.
+
+    The recipe keeps its aggregator, which the caller chooses (``FedAvgRecipe(aggregator=FedOMGAggregator())``). Added
+    are the filters of FedDG-GA's gap and of the reports of FedDIM and FedIIR, and the component that learns from them.
+    Other methods need none. The job then relies on this package as installed at every participant, instead of carrying
+    copies of its modules.
+
+    Args:
+        recipe: ``FedAvgRecipe`` or another whose workflow sends the task ``train``; changed in place.
+        method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedga"``, ``"fedomg+ga+dim"``.
+        head: dotted name of the network's head, ``"fc"``; for FedDIM and FedIIR.
+        metric: what the gap is taken of: ``"loss"`` or ``"accuracy"``.
+        settings: of FedDIM and FedIIR at the server: ``insight_momentum`` and ``target``, or ``ema``. Strengths belong
+            to the scripts.
+
+    Raises:
+        SettingsError: for an unknown method or setting, or a method that needs this package's own workflow.
+    """
+    require(RECIPE)
+    parts = parse_method(method)
+    if parts.direction in READ_CENSUS:
+        raise SettingsError(
+            f"{parts.direction!r} reads the sites' class counts, of which only this package's own workflow takes a "
+            "census."
+        )
+    host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
+    if host is None and settings:
+        raise SettingsError(f"method {method!r} has no setting {min(settings)!r} beside its aggregator's.")
+    if any(GAP in record.reports for record in parts.records):
+        recipe.add_client_output_filter(GapReportFilter(metric), tasks=TASKS)
+    if host is not None:
+        _add_exchange(recipe, host)
+    if any(GAP in record.reports for record in parts.records):
+        recipe.add_server_input_filter(GapCheckFilter(), tasks=TASKS)
+    recipe._job.set_app_packages([PACKAGE])
+    return recipe
+
+
+def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost:
+    if part not in (FedDIMObjective.name, FedIIRObjective.name):
+        raise SettingsError(
+            f"objective {part!r} acts in the training loop of this package's own sites; a script of your own can "
+            f"take part in {HOSTED}."
+        )
+    if not isinstance(head, str) or not head:
+        raise SettingsError(f"head is {head!r}, expected the dotted name of the network's head, which {part!r} reads.")
+    if unknown := sorted(settings.keys() - set(objective_settings(part))):
+        raise SettingsError(f"objective {part!r} has no setting {unknown[0]!r}.")
+    previous = {"probe": "previous_round"} if part == FedIIRObjective.name else {}
+    spec = {"name": part, **previous, **settings}
+    if make_objective(spec).probes:
+        raise SettingsError("probe is 'extra_task', which needs FederationController, expected 'previous_round'.")
+    return ExchangeHost(spec, head)
+
+
+def _add_exchange(recipe: Recipe, host: ExchangeHost) -> None:
+    recipe._job.to_server(host, id=HOST_ID)
+    recipe.add_server_output_filter(ExchangeSendFilter(), tasks=TASKS)
+    recipe.add_client_input_filter(ExchangeReceiveFilter(), tasks=TASKS)
+    recipe.add_client_output_filter(ExchangeReportFilter(), tasks=TASKS)
+    recipe.add_server_input_filter(ExchangeCheckFilter(), tasks=TASKS)

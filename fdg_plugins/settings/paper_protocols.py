@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocols under which papers compare methods, by paper and data set: how long and how sites train, and what.
+
+Sources: FedOMG, D.6, with momentum, weight decay and schedule of its code; FedIIR, Section 5.1 and Table 3, with
+momentum and weight decay of its code; FedDIM, Section 5.1, which states no learning rate; FedDG-GA, Section 4.1, with
+the optimizer of its code. All sites take part in every round. What neither a paper nor its code says is that of the
+data set; settings of a method, such as its strength, are in its record (``fdg_plugins.methods``). Momentum is 0.9 in
+all four, which is the default of the package, and stays that of a method which demands another.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fdg_plugins.errors import SettingsError
+
+Settings = Mapping[str, Any]
+
+_STEPS = {"weight_decay": 5e-4, "lr_decay_at": 0.8, "lr_decay_factor": 0.1}  # FedOMG's and FedDG-GA's code
+_CONSTANT = {"weight_decay": 0.0, "lr_decay_factor": 1.0}
+_PHOTOGRAPHS = {"image_size": 224, "head": "linear"}
+_TWO_LAYERS = {"image_size": 224, "head": "two_layer", "batch_size": 32}
+_DIGITS = {"model": "groupnorm_convnet", "image_size": 28, "head": "linear", "batch_size": 64}
+
+_FEDOMG = {**_STEPS, **_PHOTOGRAPHS, "rounds": 100, "local_epochs": 5, "batch_size": 16, "learning_rate": 1e-3}
+_FEDDG_GA = {**_FEDOMG, "rounds": 40}
+_FEDIIR = {**_CONSTANT, "rounds": 100, "local_epochs": 1}
+_FEDDIM = {"rounds": 100, "local_epochs": 1}
+
+PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
+    {
+        "fedomg": {name: {**_FEDOMG, "model": "resnet18"} for name in ("pacs", "vlcs", "officehome")},
+        "fediir": {
+            "rotatedmnist": {**_FEDIIR, **_DIGITS, "learning_rate": 1e-2},
+            "vlcs": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet18", "learning_rate": 1e-3},
+            "pacs": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet18", "learning_rate": 2.5e-3},
+            "officehome": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet50", "learning_rate": 1e-3},
+        },
+        "feddim": {
+            "rotatedmnist": {**_FEDDIM, **_DIGITS},
+            "vlcs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
+            "pacs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
+            "officehome": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet50"},
+        },
+        "feddg-ga": {
+            "pacs": {**_FEDDG_GA, "model": "resnet18"},
+            "officehome": {**_FEDDG_GA, "model": "resnet18"},
+            "terraincognita": {**_FEDDG_GA, "model": "resnet50"},
+        },
+    }
+)
+"""The settings by paper and data set. FedDG-GA's DomainNet is missing, whose AlexNet is none of the networks."""
+
+
+def paper_protocol(paper: str, dataset: str) -> Settings:
+    """Return the settings of a paper's protocol for a data set.
+
+    Raises ``SettingsError`` if the paper does not use the data set, and KeyError for a paper without a protocol.
+    """
+    by_dataset = PAPER_PROTOCOLS[paper]
+    if dataset not in by_dataset:
+        raise SettingsError(
+            f"protocol {paper!r} has nothing for data set {dataset}, expected one of {', '.join(by_dataset)}."
+        )
+    return by_dataset[dataset]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's own folder in the commands: checked, verified, described in a job, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from own_drawings import CLASSES, DOMAINS, draw_own
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.main import app
+from fdg_plugins.data import own_data
+from fdg_plugins.storage import read_json
+
+pytestmark = pytest.mark.usefixtures("no_fdg_variables")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return draw_own(tmp_path / "Meine Fotos")
+
+
+def fdg(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def test_check_says_what_is_there_and_draws_a_row_for_each_domain(photos: Path, tmp_path: Path) -> None:
+    shutil.rmtree(photos / "sketch" / "Hund")
+    result = fdg("data", "check", photos, "--sheets", tmp_path / "sheets")
+    assert result.exit_code == 0, result.stderr
+    assert "4 domains (Bäder & Küchen, photo, sketch, Öl gemälde), 3 classes" in result.stdout
+    assert "absent      sketch has no image of Hund" in result.stdout
+    assert "BMP 3, JPEG 3, PNG 3, TIFF 3, WEBP 3" in result.stdout
+    with Image.open(tmp_path / "sheets" / "Meine_Fotos.png") as sheet:
+        rows = [sheet.crop((0, place * sheet.height // 4, *[sheet.width, (place + 1) * sheet.height // 4]))
+                for place in range(4)]  # fmt: skip
+        assert all(len(row.getcolors(maxcolors=2**24) or []) > 50 for row in rows)
+
+
+def test_check_names_damaged_and_duplicate_files_those_of_two_domains_first(photos: Path) -> None:
+    shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "photo" / "Hund" / "again.png")
+    shutil.copy(photos / "photo" / "vogel" / "bild 0.png", photos / "sketch" / "vogel" / "again.png")
+    (photos / "photo" / "Hund" / "broken.jpg").write_bytes(b"no image")
+    result = fdg("data", "check", photos)
+    assert result.exit_code == 2
+    assert "2 images are there more than once (same bytes): 1 in several domains, 0 under" in result.stdout
+    first, second = [line for line in result.stdout.splitlines() if " = " in line]
+    assert first.strip() == "photo/vogel/bild 0.png = sketch/vogel/again.png"
+    assert second.strip() == "photo/Hund/again.png = photo/Hund/bild 0.png"
+    assert "broken.jpg cannot be read" in " ".join(result.stdout.split())
+    assert "of 63 images" not in result.stdout
+    assert "1 cannot be used" in result.stderr
+
+
+def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:
+    counted = fdg("data", "verify", photos).stdout
+    assert "only the images were counted" in counted
+    assert "expected" not in counted, "nobody knows how many images a user's own data set should have"
+    assert fdg("data", "verify", photos, "--write").exit_code == 0
+    assert "all 60 files are as the manifest says" in fdg("data", "verify", photos).stdout
+    (photos / "photo" / "Hund" / "bild 0.png").unlink()
+    result = fdg("data", "verify", photos)
+    assert result.exit_code == 2
+    assert "missing photo/Hund/bild 0.png" in result.stdout
+
+
+def test_a_job_brings_the_description_and_no_code(photos: Path, tmp_path: Path) -> None:
+    result = fdg("export-job", "--method", "fedomg", "--data", photos, "--to", tmp_path / "jobs")
+    assert result.exit_code == 0, result.stderr
+    job = tmp_path / "jobs" / "Meine_Fotos_fedomg"
+    server = read_json(job / "app_server" / "config" / "config_fed_server.json")["workflows"][0]["args"]
+    assert server["protocol"]["dataset"] == own_data(photos).dataset.model_dump(mode="json")
+    assert str(photos) not in json.dumps(server)
+    assert not list(job.rglob("custom"))
+    sites = [site for sites in read_json(job / "meta.json")["deploy_map"].values() for site in sites]
+    assert sorted(sites) == ["Bader_Kuchen", "Ol_gemalde", "photo", "server", "sketch"]
+    assert (set(CLASSES), set(DOMAINS)) == (
+        set(server["protocol"]["dataset"]["classes"]),
+        set(server["protocol"]["dataset"]["domains"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--data", ".", "--data-root", "."), "--data and --data-root exclude each other"),
+        (("--data", ".", "--dataset", "pacs"), "--data and --dataset pacs exclude each other"),
+        (("--data", "Meine Fotos", "--target", "Photo"), "did you mean 'photo'?"),
+        (("--data", "Meine Fotos/photo",), "use its parent"),
+        (("--data", "nowhere",), "nowhere is not a folder"),
+        (("--dataset", "nowhere.toml",), "nowhere.toml cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_slip_costs_one_sentence(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], problem: str
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    result = fdg("run", "fedavg", *options)
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stderr.split())
+    assert not (photos.parent / "runs").exists()
+
+
+def test_doctor_says_what_the_folder_has(photos: Path) -> None:
+    told = json.loads(fdg("doctor", "--data", photos, "--json").stdout)
+    assert [one["status"] for one in told["findings"] if one["check"] == "data, own"] == ["ok"]
+    assert (told["advice"]["sites"], told["advice"]["command"]) == (4, f"fdg run fedomg --data '{photos}'")
+    found = json.loads(fdg("doctor", "--data", photos / "photo", "--json").stdout)["findings"]
+    (own,) = [one for one in found if one["check"] == "data, own"]
+    assert own["status"] == "problem"
+    assert "use its parent" in own["text"]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network of one's own, --model FILE:FACTORY, in a sweep with references and in a job for a federation."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.main import app
+from fdg_plugins.plugins.files import forget_files
+from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.kinds import kind_of
+from fdg_plugins.sweep.plan import PlannedRun
+
+pytestmark = pytest.mark.usefixtures("no_fdg_variables")
+
+NETWORK = """
+from torch import nn
+
+
+def small(num_classes: int, channels: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, 4, 4, stride=4), nn.Flatten(), nn.Linear(64, num_classes))
+"""
+NAME = "my_net_small"
+
+
+@pytest.fixture(autouse=True)
+def _own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "my_net.py").write_text(NETWORK, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    yield
+    forget_files()
+
+
+def fdg(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+SWEEP = ("sweep", "--to", "own", "--methods", "fedavg,erm", "--dataset", "rotateddigits", "--targets", "angle_0")
+
+
+def test_a_sweep_plans_its_runs_with_the_network() -> None:
+    result = fdg(*SWEEP, "--model", "my_net.py:small", "--set", "image_size=16", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    (line,) = [line for line in result.stdout.splitlines() if NAME in line]
+    assert line.startswith("fedavg, erm: "), "of federated runs and of references"
+    assert not Path("own").exists()
+
+
+def test_a_reference_is_given_the_file_of_the_network() -> None:
+    fdg("export-job", "--method", "fedavg", "--model", "my_net.py:small", "--to", "jobs", "--dataset", "rotateddigits")
+    run = PlannedRun("erm", "rotateddigits", "quick", "erm", "angle_0", 0, {"model": NAME})
+    words = list(kind_of("erm").command(run, 1))
+    assert Path(words[words.index("--plugin") + 1]).name == f"{NAME}.py"
+
+
+def test_two_networks_are_one_too_many() -> None:
+    result = fdg(*SWEEP, "--model", "my_net.py:small", "--set", "model=convnet", "--dry-run")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "--set names 'model', and so does --model" in result.stderr
+
+
+def test_a_job_brings_the_code_of_the_network_and_names_it() -> None:
+    made = ("export-job", "--method", "fedomg", "--dataset", "rotateddigits", "--to", "jobs")
+    result = fdg(*made, "--model", "my_net.py:small")
+    assert result.exit_code == 0, result.stderr
+    assert f"it brings the code of {NAME}.py" in result.stdout
+    job = Path("jobs", "rotateddigits_fedomg")
+    protocol = read_json(job / "app_server" / "config" / "config_fed_server.json")["workflows"][0]["args"]["protocol"]
+    assert (protocol["model"], protocol["plugins"]) == (NAME, [NAME])
+    assert "my_net.py:small" not in json.dumps(protocol)
+    assert (job / "app_site" / "custom" / f"{NAME}.py").is_file()
+    by_name = fdg(*made, "--model", "groupnorm_convnet", "--name", "by_name")
+    assert "it brings no code" in by_name.stdout
+
+
+def test_a_job_for_sites_with_names_of_their_own() -> None:
+    result = fdg("export-job", "--method", "fedavg", "--sites", "site-1, site-2,site-3,site-4", "--to", "jobs")
+    assert result.exit_code == 0, result.stderr
+    deployed = read_json(Path("jobs", "pacs_fedavg", "meta.json"))["deploy_map"]
+    assert sorted(site for sites in deployed.values() for site in sites) == [
+        *("server", "site-1", "site-2", "site-3", "site-4")
+    ]
+
+
+def test_an_existing_job_takes_no_network() -> None:
+    job = Path(__file__).parents[2] / "jobs" / "pacs_fedomg"
+    result = fdg("export-job", job, "--model", "my_net.py:small", "--to", "jobs")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "expected --method with them" in " ".join(result.stderr.split())

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg site-config`` on the files of a kit: what it writes, what it leaves, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.main import app
+from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    """The kit of a site that FLARE calls site-1."""
+    for name in ("startup", "local"):
+        (tmp_path / "kit" / name).mkdir(parents=True)
+    (tmp_path / "kit" / "startup" / "fed_client.json").write_text(json.dumps({"client": {"fqsn": "site-1"}}))
+    (tmp_path / "kit" / "local" / "resources.json").write_text("{}")
+    return tmp_path / "kit"
+
+
+def run(kit: Path, *arguments: object) -> Result:
+    return CliRunner().invoke(app, ["site-config", "--kit", str(kit), *map(str, arguments)])
+
+
+def written(kit: Path) -> Any:
+    return json.loads((kit / "local" / FILE_NAME).read_text())
+
+
+def test_the_site_then_holds_the_domain(kit: Path, tmp_path: Path) -> None:
+    result = run(kit, "--domain", "photo", "--data-root", tmp_path, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "site site-1" in result.stdout
+    config = read_site_config("site-1", kit / "local" / FILE_NAME, {})
+    assert (config.domain, config.data_root, config.device) == ("photo", tmp_path, "cpu")
+
+
+def test_what_the_file_says_already_stays(kit: Path) -> None:
+    before = {"site-1": {"threads": 3, "domain": "photo"}, "site-2": {"threads": 1}}
+    (kit / "local" / FILE_NAME).write_text(json.dumps(before))
+    assert run(kit, "--domain", "sketch").exit_code == 0
+    assert written(kit) == {"site-1": {"threads": 3, "domain": "sketch"}, "site-2": {"threads": 1}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--role", "boss"], "role"),
+        (["--device", "tpu"], "device"),
+        (["--part", "0/3"], "part"),
+        (["--data-root", "/nowhere/at/all"], "--data-root /nowhere/at/all is not there."),
+    ],
+)
+def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: list[str], told: str) -> None:
+    result = run(kit, *arguments)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+    assert not (kit / "local" / FILE_NAME).exists()
+
+
+def test_only_the_kit_of_a_site_has_one(kit: Path) -> None:
+    (kit / "startup" / "fed_client.json").rename(kit / "startup" / "fed_server.json")
+    assert "is a server's, expected that of a site" in " ".join(run(kit, "--domain", "photo").stderr.split())
+    (kit / "startup" / "fed_server.json").rename(kit / "startup" / "fed_client.json")
+    (kit / "startup" / "fed_client.json").write_text('{"client": {}}')
+    assert "expected the name of the site" in " ".join(run(kit, "--domain", "photo").stderr.split())

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A script's answer says what this package's own site says of the same model, data and training."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+from fdg_plugins.aggregators import ARFLWeighting, FedNovaAggregator
+from fdg_plugins.aggregators.contributions import read_contribution
+from fdg_plugins.client import LocalRound, evaluate, evaluation
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.messages import META_GAP, META_REPORT, META_SITE
+from fdg_plugins.models import build_model
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.session import SiteSession, TrainResult
+
+State = dict[str, torch.Tensor]
+MOMENTUM = 0.5
+
+
+@pytest.fixture
+def session(data_root: Path, no_fdg_variables: None) -> SiteSession:
+    """This package's own site, on the small data set."""
+    protocol = Protocol(
+        model="convnet",
+        target="sketch",
+        image_size=16,
+        local_epochs=1,
+        batch_size=8,
+        learning_rate=0.02,
+        rounds=2,
+        momentum=MOMENTUM,
+    )
+    return SiteSession("photo", SiteConfig(device="cpu", data_root=data_root), protocol)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> FLContext:
+    """A site's context, as far as the gap's filter looks into it."""
+    workspace = SimpleNamespace(
+        get_root_dir=lambda: str(tmp_path), get_file_path_in_site_config=lambda name: str(tmp_path / name)
+    )
+    engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
+    made = FLContext()
+    made.get_engine = lambda: engine  # type: ignore[method-assign]
+    return made
+
+
+def first_state(session: SiteSession, seed: int) -> State:
+    state: State = build_model("convnet", len(session.data.classes), seed=seed).state_dict()
+    return state
+
+
+def own_answer(result: TrainResult) -> Shareable:
+    """Return the answer of this package's site, as far as filters read it."""
+    meta = {META_REPORT: result.report.model_dump(mode="python")}
+    return DXO(DataKind.WEIGHT_DIFF, data=result.update, meta=meta).to_shareable()
+
+
+def script_answer(session: SiteSession, state: State, result: TrainResult) -> FLModel:
+    """Return the answer of a script whose training gave the same parameters."""
+    model = session.load(state)
+    validation = list(session._unchanged_images(session.data.validation))
+    local = LocalRound(FLModel(params=state, meta={"site_name": "photo"}))
+    before = evaluate(model, validation)
+    model.load_state_dict({name: value + result.update[name] for name, value in state.items()})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=MOMENTUM)
+    after, samples = evaluate(model, validation), len(session.data.train)
+    return local.answer(model, optimizer, result.report.steps, samples, before=before, after=after)
+
+
+def test_the_gap_of_a_script_is_that_of_this_packages_own_site(session: SiteSession, context: FLContext) -> None:
+    gaps: dict[str, list[float | None]] = {"own": [], "script": []}
+    for number in range(2):
+        state = first_state(session, seed=number)  # another model in round 1, so that the gap is not zero
+        result = session.train(state, number, lambda: False, lambda epoch, loss: None)
+        answers = {
+            "own": own_answer(result),
+            "script": FLModelUtils.to_shareable(script_answer(session, state, result)),
+        }
+        for who, answer in answers.items():
+            context.set_prop(FLContextKey.CURRENT_RUN, who, private=True, sticky=False)
+            answer.set_header(AppConstants.CURRENT_ROUND, number)
+            gaps[who].append(from_shareable(GapReportFilter().process(answer, context)).meta.get(META_GAP))
+    assert gaps["own"][0] is None
+    assert gaps["own"][1] is not None
+    assert abs(gaps["own"][1]) > 0.01
+    assert gaps["script"] == [None, pytest.approx(gaps["own"][1], rel=1e-5)]
+
+
+def test_update_report_and_samples_of_a_script_are_those_of_this_packages_own_site(session: SiteSession) -> None:
+    state = first_state(session, seed=0)
+    result = session.train(state, 0, lambda: False, lambda epoch, loss: None)
+    answer = script_answer(session, state, result)
+    answer.meta[META_SITE] = "photo"
+    found = read_contribution(answer, None)
+    assert found.num_samples == len(session.data.train)
+    assert found.training is not None
+    assert found.training.domain == "photo"
+    for name in ("steps", "effective_steps", "learning_rate"):
+        assert getattr(found.training, name) == getattr(result.report, name), name
+    for name, value in result.update.items():
+        torch.testing.assert_close(found.update[name], value, rtol=1e-3, atol=1e-6)
+    assert answer.metrics == {
+        "loss": pytest.approx(result.report.received.loss),
+        "accuracy": answer.metrics["accuracy"],
+    }  # type: ignore[union-attr]
+
+
+# --- without data of this package -------------------------------------------------------------------
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+
+
+@pytest.fixture
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(size, 4, generator=generator), torch.arange(size) % 3) for size in (5, 3)]
+
+
+def sgd(model: torch.nn.Module, **settings: Any) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **settings})
+
+
+def received_by(model: torch.nn.Module) -> FLModel:
+    return FLModel(params={name: value.clone() for name, value in model.state_dict().items()})
+
+
+def test_an_evaluation_is_of_all_images_and_leaves_the_model_as_it_was(
+    model: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.train()
+    model[1].eval()
+    found = evaluate(model, batches)
+    assert [module.training for module in model] == [True, False, True]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    model.eval()
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert found.count == 8
+    assert found.loss == pytest.approx(float(torch.nn.functional.cross_entropy(model(images), labels).detach()))
+    assert found.accuracy == pytest.approx(float((model(images).argmax(dim=1) == labels).float().mean()))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_effective_steps_are_the_distance_travelled_under_a_constant_gradient(momentum: float) -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.25, momentum=momentum)
+    for _ in range(7):
+        weight.grad = torch.ones(1)
+        optimizer.step()
+    meta = LocalRound(FLModel(params={"w": weight})).meta(optimizer, 7, 10)
+    assert meta[META_REPORT]["effective_steps"] == pytest.approx(-float(weight) / 0.25)
+
+
+def test_the_server_divides_each_update_by_the_steps_that_its_script_took(model: torch.nn.Module) -> None:
+    received = received_by(model)
+    aggregator = FedNovaAggregator(weighting="uniform")
+    for site, steps in (("a", 2), ("b", 6)):
+        answer = LocalRound(received).answer(model, sgd(model), steps, 10)
+        answer.params["0.weight"] = torch.full((4, 4), float(steps))  # as far as a constant gradient goes
+        answer.meta[META_SITE] = site
+        aggregator.accept_model(answer)
+    step = aggregator.aggregate_model()
+    assert step.meta[META_REPORT]["effective_steps"] == [2.0, 6.0]
+    assert torch.equal(step.params["0.weight"], torch.full((4, 4), 4.0))
+
+
+def test_evaluations_of_the_training_split_are_what_arfl_weights_by(model: torch.nn.Module) -> None:
+    weighting, contributions = ARFLWeighting(), []
+    for site, loss in (("a", 0.5), ("b", 2.0)):
+        pair = (evaluation(loss, 10, "train", accuracy=0.5), evaluation(0.1, 10, "train", accuracy=0.9))
+        answer = LocalRound(received_by(model)).answer(model, sgd(model), 1, 10, training_split=pair)
+        answer.meta[META_SITE] = site
+        contributions.append(read_contribution(answer, None))
+    assert weighting.report(contributions) == {"training_losses": [0.5, 2.0]}
+
+
+def test_the_learning_rate_is_that_before_a_scheduler_lowers_it(model: torch.nn.Module) -> None:
+    optimizer = sgd(model, lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.0)
+    optimizer.step()
+    scheduler.step()
+    assert LocalRound(received_by(model)).meta(optimizer, 1, 10)[META_REPORT]["learning_rate"] == 0.5
+
+
+def test_an_optimizer_without_known_effective_steps_needs_them_said(model: torch.nn.Module) -> None:
+    local, optimizer = LocalRound(received_by(model)), sgd(model, momentum=0.9, nesterov=True)
+    with pytest.raises(SettingsError, match=r"^the optimizer has Nesterov's momentum or dampening, .*effective_steps"):
+        local.meta(optimizer, 3, 10)
+    assert local.meta(optimizer, 3, 10, effective_steps=5.0)[META_REPORT]["effective_steps"] == 5.0
+
+
+def test_every_step_of_adam_counts_as_one(model: torch.nn.Module) -> None:
+    optimizer = torch.optim.Adam(model.parameters())
+    assert LocalRound(received_by(model)).meta(optimizer, 3, 10)[META_REPORT]["effective_steps"] == 3.0
+
+
+def test_a_value_out_of_range_is_named(model: torch.nn.Module) -> None:
+    with pytest.raises(SettingsError, match="report of the training: steps"):
+        LocalRound(received_by(model)).answer(model, sgd(model), 0, 10)
+    with pytest.raises(SettingsError, match=r"evaluation: .*loss"):
+        evaluation(-1.0, 10, accuracy=0.5)
+
+
+def test_a_model_that_is_not_the_one_received_is_refused_by_name(model: torch.nn.Module) -> None:
+    received = FLModel(params={"fc.weight": torch.zeros(3, 4)})
+    with pytest.raises(SettingsError, match=r"^parameter 'fc.weight' of the trained model is missing"):
+        LocalRound(received).answer(model, sgd(model), 1, 10)
+    received = FLModel(params={"0.weight": torch.zeros(3, 4)})
+    with pytest.raises(SettingsError, match=r"^parameter '0.weight' of the trained model is of shape \[4, 4\]"):
+        LocalRound(received).answer(model, sgd(model), 1, 10)
+
+
+def test_the_update_is_local_minus_global_also_of_counters(model: torch.nn.Module) -> None:
+    received = received_by(model)
+    received.params["1.num_batches_tracked"] = torch.tensor(3)
+    model[1].num_batches_tracked.fill_(8)
+    with torch.no_grad():
+        model[0].weight += 1.0
+    answer = LocalRound(received).answer(model, sgd(model), 1, 10)
+    assert answer.params_type == ParamsType.DIFF
+    assert answer.params["1.num_batches_tracked"] == 5
+    torch.testing.assert_close(answer.params["0.weight"], torch.ones(4, 4))
+    assert answer.metrics is None

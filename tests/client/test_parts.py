@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedDIM's and FedIIR's half for own scripts reports and penalises what this package's own sites do, to the bit."""
+
+from collections.abc import Iterable
+
+import pytest
+import torch
+from nvflare.app_common.abstract.fl_model import FLModel
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.client import ClassInsight, GradientAlignment
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import META_RECEIVED
+from fdg_plugins.models import build_model
+from fdg_plugins.models.registry import ExtractorClassifier
+from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, see
+
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+CLASSES = 4
+
+
+@pytest.fixture
+def model() -> ExtractorClassifier:
+    return build_model("convnet", CLASSES, seed=3)
+
+
+@pytest.fixture
+def batches() -> Batches:
+    """Images of all classes but the second."""
+    generator = torch.Generator().manual_seed(0)
+    labels = [torch.tensor([0, 2, 3, 0]), torch.tensor([3, 2, 2])]
+    return [(torch.randn(len(one), 3, 16, 16, generator=generator), one) for one in labels]
+
+
+def message(tensors: dict[str, torch.Tensor] | None = None) -> FLModel:
+    return FLModel(params={}, meta={} if tensors is None else {META_RECEIVED: tensors})
+
+
+def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def modes(model: torch.nn.Module) -> Iterable[bool]:
+    return [module.training for module in model.modules()]
+
+
+def test_class_means_are_those_of_this_packages_own_sites(model: ExtractorClassifier, batches: Batches) -> None:
+    part = ClassInsight(model, "classifier")
+    model.train()
+    before = modes(model)
+    found = part.report(batches)
+    assert modes(model) == before
+    assert_equal(found, FedDIMObjective().report_trained(model, see(model, batches), CLASSES))
+    assert found["class_counts"].tolist() == [2, 0, 3, 2]
+
+
+@pytest.mark.parametrize("target", ["insight", "feature", "logit"])
+def test_the_loss_with_feddims_penalty_is_that_of_this_packages_own_sites(
+    model: ExtractorClassifier, batches: Batches, target: str
+) -> None:
+    objective = FedDIMObjective(strength=0.3, target=target)  # type: ignore[arg-type]
+    exchange = objective.exchange(model, CLASSES)
+    exchange.begin_round(model.state_dict())
+    report = objective.report_trained(model, see(model, batches), CLASSES)
+    update = {"classifier.weight": torch.zeros_like(model.last_layer.weight)}
+    exchange.finish({"photo": exchange.read("photo", report, update)})
+    images, labels = batches[0]
+    with torch.no_grad():
+        model.last_layer.weight += 0.1  # away from the model whose insight it is
+    part = ClassInsight(model, "classifier", target)  # type: ignore[arg-type]
+    part.begin(message(exchange.broadcast()))
+    loss = cross_entropy(model(images), labels) + 0.3 * part.penalty(labels)
+    expected = objective.local(exchange.broadcast(), model).loss(model, images, labels)
+    assert float(expected.detach()) > float(cross_entropy(model(images), labels))
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, list(model.parameters())), torch.autograd.grad(expected, list(model.parameters()))
+    )
+
+
+def test_the_reported_gradient_is_that_of_this_packages_own_sites(model: ExtractorClassifier, batches: Batches) -> None:
+    part = GradientAlignment(model, "classifier")
+    model.train()
+    part.begin(message(), batches)
+    with torch.no_grad():
+        model.last_layer.weight.zero_()  # training does not change what is reported: the model as received
+    found = part.report()
+    fresh = build_model("convnet", CLASSES, seed=3)
+    assert_equal(found, FedIIRObjective().report_received(fresh, see(fresh, batches), CLASSES))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_loss_with_fediirs_penalty_is_that_of_this_packages_own_sites(
+    model: ExtractorClassifier, batches: Batches
+) -> None:
+    objective = FedIIRObjective(strength=0.5, variant="released")
+    mean = {
+        f"gradient/classifier.{name}": torch.full_like(value, 0.2).detach()
+        for name, value in model.classifier.named_parameters()
+    }
+    part = GradientAlignment(model, "classifier")
+    part.begin(message(mean), batches)
+    images, labels = batches[0]
+    plain = cross_entropy(model(images), labels)
+    loss = plain + 0.5 * part.penalty(plain)
+    expected = objective.local(mean, model).loss(model, images, labels)
+    assert float(expected.detach()) > float(plain.detach())
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, list(model.parameters())), torch.autograd.grad(expected, list(model.parameters()))
+    )
+
+
+def test_without_the_servers_tensors_there_is_no_penalty(model: ExtractorClassifier, batches: Batches) -> None:
+    images, labels = batches[0]
+    insight, alignment = ClassInsight(model, "classifier"), GradientAlignment(model, "classifier")
+    insight.begin(message())
+    alignment.begin(message(), batches)
+    loss = cross_entropy(model(images), labels)
+    assert (float(insight.penalty(labels)), float(alignment.penalty(loss))) == (0.0, 0.0)
+
+
+def test_tensors_of_another_network_are_refused(model: ExtractorClassifier, batches: Batches) -> None:
+    with pytest.raises(SettingsError, match=r"^sent for FedDIM: 'insight' has shape \[2\]"):
+        ClassInsight(model, "classifier").begin(message({"insight": torch.ones(2), "present": torch.ones(4) > 0}))
+    with pytest.raises(SettingsError, match=r"^sent for FedIIR: 'gradient/classifier.bias' is missing"):
+        GradientAlignment(model, "classifier").begin(message({"fc": torch.ones(2)}), batches)
+
+
+def test_a_head_that_the_model_does_not_have_is_refused(model: ExtractorClassifier) -> None:
+    with pytest.raises(SettingsError, match=r"^head is 'fc', which the model does not have"):
+        GradientAlignment(model, "fc")
+    with pytest.raises(SettingsError, match=r"^head 'extractor' is a \w+, expected a linear layer"):
+        ClassInsight(model, "extractor")
+
+
+def test_features_are_asked_for_after_a_forward_pass(model: ExtractorClassifier) -> None:
+    with pytest.raises(SettingsError, match="no batch has passed through the head 'classifier'"):
+        _ = ClassInsight(model, "classifier").features

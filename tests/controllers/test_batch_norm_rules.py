@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of BatchNorm's running statistics, in whole runs of one process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nvflare.apis.dxo import from_shareable
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+from test_federation import PROTOCOL, Job
+from test_resume import ServerKilled, dying
+
+from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_STATISTICS, TASK_TRAIN
+from fdg_plugins.models import build_model
+from fdg_plugins.models.batch_norm import batch_norm_layers
+from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
+from fdg_plugins.state.site_memory import PERSONAL, read_memory
+from fdg_plugins.storage import load_tensors
+
+SOURCES = ("art_painting", "cartoon", "photo")
+MEANS, BUFFERS = ".running_mean", (".running_mean", ".running_var", ".num_batches_tracked")
+
+pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables", "images_at_sites")
+State = dict[str, torch.Tensor]
+Forge = Callable[[str, str, Shareable], None]
+
+
+@pytest.fixture
+def images_at_sites(monkeypatch: pytest.MonkeyPatch, data_root: Path, no_fdg_variables: None) -> None:
+    monkeypatch.setenv("FDG_DATA_ROOT", str(data_root))
+    monkeypatch.setenv("FDG_DEVICE", "cpu")
+    monkeypatch.setenv("FDG_ISOLATE", "no")
+
+
+class RuleJob(Job):
+    """A job under a rule, which keeps the models sent by task, and may ``forge`` what sites answer."""
+
+    def __init__(self, folder: Path, rule: str | None = None, forge: Forge | None = None, **settings: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        aggregator = settings.pop("aggregator", {"name": "fedavg"})
+        resume = settings.pop("resume", None)
+        protocol = {**PROTOCOL, **({} if rule is None else {"batch_norm": rule}), **settings}
+        super().__init__(folder, protocol=protocol, aggregator=aggregator, resume=resume)
+        self.forge = forge
+        self.new_processes = False
+        self.sent: dict[str, list[State]] = {}
+
+    def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
+        if self.new_processes:
+            self.sites[site] = SiteExecutor()
+        if site in ("photo", "sketch"):
+            model = {name: value.clone() for name, value in from_shareable(request).data.items()}
+            self.sent.setdefault(f"{task} {site}", []).append(model)
+        answer = super()._answer(site, task, request)
+        if answer is not None and self.forge is not None:
+            self.forge(site, task, answer)
+        return answer
+
+    def finished(self) -> "RuleJob":
+        self.run()
+        assert self.panics == []
+        return self
+
+    @property
+    def model(self) -> State:
+        return load_tensors(self.folder / LAST_FILE)
+
+    @property
+    def asked_for_statistics(self) -> int:
+        return sum(task == TASK_STATISTICS for task, _ in self.asked)
+
+
+def assert_same(one: RuleJob, other: RuleJob) -> None:
+    first, second = one.model, other.model
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert one.record.evaluations == other.record.evaluations
+
+
+def differing(one: State, other: State) -> set[str]:
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+# --- average ---
+
+
+def test_average_has_the_bits_of_a_job_that_names_no_rule_and_asks_for_nothing(tmp_path: Path) -> None:
+    job = RuleJob(tmp_path / "average", "average").finished()
+    assert_same(job, RuleJob(tmp_path / "plain").finished())
+    assert job.asked_for_statistics == 0
+    assert [finished.statistics for finished in job.record.rounds] == [(), ()]
+
+
+# --- reestimate ---
+
+
+@pytest.fixture(scope="module")
+def reestimated(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> RuleJob:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("FDG_DATA_ROOT", str(data_root)), ("FDG_DEVICE", "cpu"), ("FDG_ISOLATE", "no")):
+            patch.setenv(name, value)
+        return RuleJob(tmp_path_factory.mktemp("reestimated"), "reestimate").finished()
+
+
+def test_every_model_that_is_sent_or_judged_has_statistics_measured_anew(reestimated: RuleJob) -> None:
+    job = reestimated
+    assert job.asked_for_statistics == 3 * len(SOURCES), "before each of two rounds, and before the last evaluation"
+    assert (TASK_STATISTICS, "sketch") not in job.asked
+    assert [finished.statistics for finished in job.record.rounds] == [SOURCES, SOURCES]
+    for measured, trained in zip(job.sent["statistics photo"], job.sent["train photo"], strict=False):
+        changed = differing(measured, trained)
+        assert changed
+        assert all(name.endswith(BUFFERS[:2]) for name in changed)
+    assert not differing(job.sent["evaluate sketch"][-1], job.model), "the model that is saved is the one judged"
+    chosen = job.record.choices[1].after_round
+    assert not differing(job.sent["evaluate sketch"][chosen], load_tensors(job.folder / SELECTED_FILE))
+
+
+def test_the_pass_is_counted(reestimated: RuleJob, tmp_path: Path) -> None:
+    plain = RuleJob(tmp_path / "plain").finished()
+    for mine, theirs in zip(reestimated.record.rounds, plain.record.rounds, strict=True):
+        assert mine.bytes_down > theirs.bytes_down
+        assert mine.bytes_up > theirs.bytes_up
+
+
+def test_statistics_of_the_first_layer_are_those_of_all_images_together(reestimated: RuleJob, data_root: Path) -> None:
+    from fdg_plugins.data import open_domain, reported_batches
+
+    state = reestimated.sent["train photo"][0]
+    model = build_model("convnet", 7, seed=0)
+    model.load_state_dict(state)
+    first = next(iter(batch_norm_layers(model)))
+    seen = []
+    for domain in SOURCES:
+        data = open_domain(data_root, "pacs", domain, seed=0)
+        batches = reported_batches(data, image_size=16, batch_size=64, seed=0, scope=(domain,))
+        seen += [model.extractor[0](images).detach().double() for images, _ in batches]
+    inputs = torch.cat(seen)
+    torch.testing.assert_close(state[f"{first}.running_mean"].double(), inputs.mean((0, 2, 3)), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(state[f"{first}.running_var"].double(), inputs.var((0, 2, 3)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("change", ["order", "processes"])
+def test_order_of_arrival_and_new_processes_leave_the_bits(tmp_path: Path, reestimated: RuleJob, change: str) -> None:
+    job = RuleJob(tmp_path, "reestimate")
+    if change == "order":
+        job.engine.sites = tuple(reversed(job.engine.sites))
+    job.new_processes = change == "processes"
+    assert_same(job.finished(), reestimated)
+
+
+@pytest.mark.parametrize(("task", "count"), [(TASK_TRAIN, 5), (TASK_STATISTICS, 5), (TASK_EVALUATE, 4)])
+def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, reestimated: RuleJob, task: str, count: int) -> None:
+    job = RuleJob(tmp_path, "reestimate")
+    job.meddle = dying(task, count)  # type: ignore[assignment]
+    with pytest.raises(ServerKilled):
+        job.run()
+    again = RuleJob(tmp_path, "reestimate", resume="job").finished()
+    assert again.record.resumed_after
+    assert_same(again, reestimated)
+
+
+def test_a_network_without_batch_norm_is_asked_for_no_statistics(tmp_path: Path) -> None:
+    settings = {"model": "resnet18", "normalization": "group", "rounds": 1, "image_size": 32}
+    job = RuleJob(tmp_path / "one", "reestimate", **settings).finished()
+    assert job.asked_for_statistics == 0
+    assert_same(job, RuleJob(tmp_path / "other", **settings).finished())
+
+
+def test_layers_that_are_frozen_are_not_measured(tmp_path: Path) -> None:
+    job = RuleJob(tmp_path, "reestimate", travels="head", rounds=1).finished()
+    assert job.asked_for_statistics == 0
+
+
+def failing(*sites: str) -> Callable[[str, str, int], Shareable | None]:
+    def meddle(site: str, task: str, count: int) -> Shareable | None:
+        if site in sites and task == TASK_STATISTICS:
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "no memory."})
+        return None
+
+    return meddle
+
+
+def test_a_site_without_statistics_trains_with_those_of_the_others(tmp_path: Path) -> None:
+    job = RuleJob(tmp_path, "reestimate")
+    job.meddle = failing("photo")
+    for finished in job.finished().record.rounds:
+        assert finished.statistics == ("art_painting", "cartoon")
+        assert finished.failures == {"photo": "statistics: no memory."}
+        assert finished.sites == SOURCES
+
+
+def test_too_few_statistics_leave_the_averaged_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    job = RuleJob(tmp_path, "reestimate")
+    job.meddle = failing("photo", "cartoon")
+    job.finished()
+    assert [finished.statistics for finished in job.record.rounds] == [(), ()]
+    assert "The normalization statistics stay as averaged: 1 usable statistics came, fewer than" in caplog.text
+    assert not differing(job.sent["statistics photo"][1], job.sent["train photo"][1])
+
+
+LAYER = "extractor.1"
+LIES: list[tuple[Callable[[State], Any], str]] = [
+    (lambda data: data.pop(f"{LAYER}.sums"), r"'extractor.1.sums' is missing"),
+    (lambda data: data.update(other=torch.ones(1)), r"sent 'other', expected only"),
+    (lambda data: data[f"{LAYER}.sums"].fill_(torch.nan), r"'extractor.1.sums' has 32 values that are NaN"),
+    (lambda data: data.update({f"{LAYER}.sums": torch.ones(3).double()}), r"has shape \[3\], expected \[32\]"),
+    (lambda data: data.update({f"{LAYER}.sums": torch.ones(32)}), r"has dtype torch.float32, expected 64-bit"),
+    (lambda data: data[f"{LAYER}.count"].mul_(2), r"'extractor.1.count' is 10752, expected 5376 for the images"),
+    (lambda data: data[f"{LAYER}.count"].fill_(-1), r"'extractor.1.count' has a number outside 0"),
+    (lambda data: data[f"{LAYER}.squares"].neg_(), r"'extractor.1.squares' is less than the square"),
+    (lambda data: data[f"{LAYER}.sums"].mul_(1e6), r"'extractor.1.squares' is less than the square"),
+    (lambda data: data[f"{LAYER}.squares"].mul_(1e6), r"inputs of layer 'extractor.1' are .* times as large as"),
+]
+
+
+@pytest.mark.parametrize(("lie", "reason"), LIES)
+def test_statistics_that_cannot_be_are_refused_by_name(
+    tmp_path: Path, lie: Callable[[State], Any], reason: str
+) -> None:
+    def forge(site: str, task: str, answer: Shareable) -> None:
+        if (site, task) == ("photo", TASK_STATISTICS):
+            lie(from_shareable(answer).data)
+
+    finished = RuleJob(tmp_path, "reestimate", forge, rounds=1).finished().record.rounds[0]
+    assert finished.statistics == ("art_painting", "cartoon")
+    assert finished.sites == SOURCES
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(finished.failures["photo"])
+
+
+def test_a_source_that_forbids_the_report_ends_the_job_before_any_training(tmp_path: Path) -> None:
+    job = RuleJob(tmp_path, "reestimate")
+    local = tmp_path / "sites" / "photo"
+    local.mkdir(parents=True)
+    (local / "fdg_site.json").write_text('{"photo": {"allowed_reports": []}}')
+    job.run()
+    assert job.panics == [
+        "site photo forbids the report 'normalization_statistics' (allowed_reports), which batch_norm 'reestimate' "
+        "needs."
+    ]
+    assert TASK_TRAIN not in {task for task, _ in job.asked}
+
+
+# --- frozen ---
+
+
+def test_frozen_statistics_are_those_of_the_initial_model_and_in_no_update(tmp_path: Path) -> None:
+    updates: list[set[str]] = []
+
+    def watch(site: str, task: str, answer: Shareable) -> None:
+        if task == TASK_TRAIN:
+            updates.append(set(from_shareable(answer).data))
+
+    job = RuleJob(tmp_path, "frozen", watch).finished()
+    initial = build_model("convnet", 7, seed=0).state_dict()
+    frozen = {name for name in initial if name.endswith(BUFFERS)}
+    assert all(torch.equal(job.model[name], initial[name]) for name in frozen)
+    assert updates
+    assert all(sent == initial.keys() - frozen for sent in updates)
+
+
+# --- local ---
+
+
+def test_each_site_uses_statistics_of_its_own_and_the_model_has_their_mean(tmp_path: Path) -> None:
+    kept: dict[str, list[State]] = {site: [] for site in SOURCES}
+
+    def watch(site: str, task: str, answer: Shareable) -> None:
+        if task == TASK_TRAIN:
+            folder = next((job.folder / "sites" / site).rglob("fdg_personal_*.safetensors")).parent
+            kept[site].append(read_memory(folder, 99, PERSONAL))
+
+    job = RuleJob(tmp_path, "local", watch, aggregator={"name": "fedavg", "weighting": "uniform"})
+    job.finished()
+    last = [kept[site][-1] for site in SOURCES]
+    assert last[0].keys() == {name for name in job.model if name.endswith(BUFFERS)}
+    for name in (name for name in last[0] if name.endswith(MEANS)):
+        assert not torch.equal(last[0][name], last[1][name])
+        mean = torch.stack([own[name] for own in last]).mean(dim=0)
+        torch.testing.assert_close(job.model[name], mean, rtol=1e-4, atol=1e-5)
+
+
+def test_local_statistics_survive_processes_that_come_and_go(tmp_path: Path) -> None:
+    torn = RuleJob(tmp_path / "torn", "local", rounds=3, sites_per_round=2)
+    torn.new_processes = True
+    assert_same(torn.finished(), RuleJob(tmp_path / "kept", "local", rounds=3, sites_per_round=2).finished())
+
+
+def test_a_request_says_the_rule_to_the_sites(tmp_path: Path) -> None:
+    seen = set()
+    job = RuleJob(tmp_path, "local", rounds=1)
+    answer = job._answer
+
+    def watch(site: str, task: str, request: Shareable) -> Shareable | None:
+        if task == TASK_TRAIN:
+            seen.add(from_shareable(request).meta[META_REQUEST]["protocol"]["batch_norm"])
+        return answer(site, task, request)
+
+    job._answer = watch  # type: ignore[method-assign]
+    job.finished()
+    assert seen == {"local"}

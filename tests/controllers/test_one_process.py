@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job in one process, by FLARE's own runners: the bits of the same job elsewhere, and ends in one sentence."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nvflare.apis.dxo import from_shareable
+from test_every_method import run
+from test_methods_in_rounds import DIGITS
+
+from fdg_plugins.controllers import RunRecord
+from fdg_plugins.data import SharedDomains
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.executors.work import SiteWork
+from fdg_plugins.flare.local_parties import LocalSite
+from fdg_plugins.flare.one_process import OneProcessJob
+from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.recipes import make_recipe
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SIMULATOR_FOLDER
+from fdg_plugins.storage import load_tensors
+
+pytestmark = pytest.mark.usefixtures("no_fdg_variables")
+
+
+def job_of(method: str, folder: Path, **settings: Any) -> Path:
+    """Write a job whose protocol is that of the stubs' jobs."""
+    sizes = {name: value for name, value in DIGITS.items() if name not in ("dataset", "target")}
+    recipe = make_recipe(method, "rotateddigits", name="job", target=DIGITS["target"], **{**sizes, **settings})
+    recipe.export(str(folder))
+    return folder / "job"
+
+
+def made(job: Path) -> OneProcessJob:
+    return OneProcessJob(job, job.parent / "workspace", SiteWork(SharedDomains()))
+
+
+def record_in(folder: Path) -> RunRecord:
+    return RunRecord.model_validate_json((folder / "workspace" / SIMULATOR_FOLDER / RESULTS_FILE).read_bytes())
+
+
+SLOW = [pytest.param(method, marks=pytest.mark.slow) for method in ("fedavg", "fedomg", "feddim")]
+
+
+@pytest.mark.parametrize("method", ["fedga", "fediir", *SLOW])
+def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(method: str, tmp_path: Path) -> None:
+    for name in ("elsewhere", "here"):
+        (tmp_path / name).mkdir()
+    elsewhere = run(method, tmp_path / "elsewhere")
+    assert made(job_of(method, tmp_path / "here")).run()
+    model = load_tensors(tmp_path / "here" / "workspace" / SIMULATOR_FOLDER / LAST_FILE)
+    assert all(torch.equal(value, model[name]) for name, value in elsewhere.model.items())
+    record = record_in(tmp_path / "here")
+    assert record.status == "finished"
+    assert record.evaluations == elsewhere.record.evaluations
+    assert [one.aggregation for one in record.rounds] == [one.aggregation for one in elsewhere.record.rounds]
+    assert list((tmp_path / "here" / "workspace" / SIMULATOR_FOLDER / "tb_events").rglob("events*"))
+
+
+def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "honest").mkdir()
+    assert made(job_of("fedavg", tmp_path / "honest", rounds=1)).run()
+    fetch = LocalSite.get_task_assignment
+
+    def spoil(self: LocalSite, *arguments: Any) -> Any:
+        assignment = fetch(self, *arguments)
+        if self.name == "angle_15" and assignment.name == TASK_TRAIN:
+            for value in from_shareable(assignment.data).data.values():
+                value.zero_()
+        return assignment
+
+    monkeypatch.setattr(LocalSite, "get_task_assignment", spoil)
+    (tmp_path / "spoilt").mkdir()
+    made(job_of("fedavg", tmp_path / "spoilt", rounds=1)).run()
+    honest, spoilt = record_in(tmp_path / "honest"), record_in(tmp_path / "spoilt")
+    losses = [{site: local.epoch_losses for site, local in one.rounds[0].local.items()} for one in (honest, spoilt)]
+    assert {site for site in losses[0] if losses[0][site] != losses[1][site]} == {"angle_15"}
+
+
+def test_a_stop_in_the_second_round_ends_the_run_and_its_record_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = made(job_of("fedavg", tmp_path))
+    fetch, rounds = LocalSite.get_task_assignment, []
+
+    def stop_when_fetched(self: LocalSite, *arguments: Any) -> Any:
+        assignment = fetch(self, *arguments)
+        if (self.name, assignment.name) == ("angle_45", TASK_TRAIN):
+            rounds.append(assignment)
+            if len(rounds) == 2:
+                job.stop()
+        return assignment
+
+    monkeypatch.setattr(LocalSite, "get_task_assignment", stop_when_fetched)
+    assert not job.run()
+    record = record_in(tmp_path)
+    assert (record.status, len(record.rounds)) == ("stopped", 1)
+    assert "angle_45" in str(record.stopped_because)
+
+
+def test_a_setting_that_the_run_refuses_ends_it_without_a_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = job_of("fedavg", tmp_path)
+    config = path / "app_server" / "config" / "config_fed_server.json"
+    config.write_text(config.read_text().replace('"angle_0"', '"angle_7"'))
+    assert not made(path).run()
+    assert "stopped: " in caplog.text
+    assert "angle_7" in caplog.text
+
+
+def test_what_is_no_job_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"meta\.json"):
+        made(tmp_path / "nothing")
+    for names, expected in ((["../out"], "expected the name of a folder"), (["@ALL"], "expected the name of each")):
+        job = job_of("fedavg", tmp_path / "job_of")
+        meta = json.loads((job / "meta.json").read_text())
+        meta["deploy_map"]["app_site"] = names
+        (job / "meta.json").write_text(json.dumps(meta))
+        with pytest.raises(SettingsError, match=expected):
+            made(job)
+        shutil.rmtree(tmp_path / "job_of")
+
+
+def test_components_that_flare_does_not_allow_are_refused_as_in_the_simulator(tmp_path: Path) -> None:
+    path = job_of("fedavg", tmp_path)
+    for folder in path.glob("*/custom"):
+        shutil.rmtree(folder)
+    with pytest.raises(Exception, match="not in allow_list"):
+        made(path)

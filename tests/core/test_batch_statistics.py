@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooled normalization statistics: those of the concatenated inputs, whatever the sites' shares and order."""
+
+import pytest
+import torch
+
+from fdg_plugins.core.batch_statistics import ChannelSums, channel_sums, pooled
+
+SHAPES = [(4, 3, 5, 5), (20, 3, 5, 5), (1, 3, 5, 5)]
+
+
+def inputs(scale: float = 1.0, offset: float = 0.0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        f"site{number}": scale * torch.randn(shape, generator=generator) + offset + number
+        for number, shape in enumerate(SHAPES)
+    }
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1e-3, 10.0), (1e4, -1.0), (0.0, 2.0)])
+def test_pooled_statistics_are_those_of_the_concatenated_inputs(scale: float, offset: float) -> None:
+    at_sites = inputs(scale, offset)
+    mean, variance = pooled({site: channel_sums(value) for site, value in at_sites.items()}).mean_and_variance()
+    everything = torch.cat(list(at_sites.values())).double()
+    torch.testing.assert_close(mean, everything.mean((0, 2, 3)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(variance, everything.var((0, 2, 3)), rtol=1e-9, atol=1e-12)
+
+
+def test_the_bits_do_not_depend_on_the_order_in_which_sites_arrive() -> None:
+    found = {site: channel_sums(value) for site, value in inputs().items()}
+    one, other = pooled(found), pooled(dict(reversed(found.items())))
+    assert torch.equal(one.sums, other.sums)
+    assert torch.equal(one.squares, other.squares)
+
+
+def test_the_variance_is_the_unbiased_one_that_torch_keeps() -> None:
+    value = inputs()["site1"]
+    layer = torch.nn.BatchNorm2d(3, momentum=1.0)
+    layer(value)
+    mean, variance = channel_sums(value).mean_and_variance()
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    torch.testing.assert_close(mean.float(), layer.running_mean)
+    torch.testing.assert_close(variance.float(), layer.running_var)
+
+
+def test_sums_of_batches_add_up_to_those_of_all() -> None:
+    value = inputs()["site1"]
+    parts = [channel_sums(part) for part in value.split(7)]
+    total = parts[0] + parts[1] + parts[2]
+    whole = channel_sums(value)
+    assert total.count == whole.count == 20 * 25
+    torch.testing.assert_close(total.sums, whole.sums, rtol=1e-12, atol=1e-12)
+
+
+def test_vectors_are_images_of_one_position() -> None:
+    value = torch.randn(6, 4)
+    assert torch.equal(channel_sums(value).sums, channel_sums(value[:, :, None, None]).sums)
+
+
+def test_one_element_and_constant_inputs_have_no_variance() -> None:
+    mean, variance = channel_sums(torch.full((1, 2), 3.0)).mean_and_variance()
+    assert (mean.tolist(), variance.tolist()) == ([3.0, 3.0], [0.0, 0.0])
+    large = torch.full((7, 1, 3, 3), 1e4 + 0.1)
+    assert float(channel_sums(large).mean_and_variance()[1]) == pytest.approx(0, abs=1e-6)
+
+
+def test_rounding_leaves_no_negative_variance() -> None:
+    sums = ChannelSums(torch.tensor([3.0]).double(), torch.tensor([2.9999999]).double(), 3)
+    assert float(sums.mean_and_variance()[1]) == 0

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The edges of FedOMG's matching: damping, sites that hardly move, and updates that can be averaged to zero."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fdg_plugins.core import gram_matrix, invariant_coefficients, match, matching_objective
+from fdg_plugins.core.conflict import least_conflict
+from fdg_plugins.core.matching import RELEASED_DAMPING, cancels, moving_sites
+
+REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
+SEEDS = st.integers(0, 2**31)
+KAPPAS = st.sampled_from((0.1, 0.5, 2.0))
+LENGTH = 30
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def agreeing(seed: int, count: int) -> torch.Tensor:
+    """Updates ``[U, P]`` of length about one with a common part, so that no direction lies between opposites."""
+    updates = 2 * normal(seed, 1, LENGTH) + normal(seed + 1, count, LENGTH)
+    return updates / updates.norm(dim=1, keepdim=True)
+
+
+def uniform(count: int) -> torch.Tensor:
+    return torch.full((count,), 1 / count, dtype=torch.float64)
+
+
+def direction(updates: torch.Tensor, kappa: float, damping: float = 0.0, idle_below: float = 0.0) -> torch.Tensor:
+    gram, p = gram_matrix(updates), uniform(len(updates))
+    gamma = match(gram, p, kappa, damping, moving_sites(gram, idle_below)).weights
+    return invariant_coefficients(gram, p, kappa, gamma, damping=damping) @ updates
+
+
+# --- damping ---
+
+
+@REPEATABLE
+@given(SEEDS, st.integers(2, 6), KAPPAS)
+def test_no_point_of_the_simplex_is_better_than_the_damped_optimum(seed: int, count: int, kappa: float) -> None:
+    gram, p = gram_matrix(normal(seed, count, LENGTH)), uniform(count)
+    found = match(gram, p, kappa, RELEASED_DAMPING)
+    assert found.gap <= 1e-8
+    assert found.objective == pytest.approx(matching_objective(gram, p, kappa, found.weights, RELEASED_DAMPING))
+    for other in torch.distributions.Dirichlet(torch.ones(count, dtype=torch.float64)).sample((50,)):
+        assert matching_objective(gram, p, kappa, other / other.sum(), RELEASED_DAMPING) >= found.objective * (1 - 1e-9)
+
+
+def test_the_damped_objective_is_the_printed_one_with_a_constant_under_each_root() -> None:
+    updates, p, gamma = normal(0, 3, LENGTH), uniform(3), torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    added = 0.01 * updates.norm(dim=1).mean() ** 2
+    mean, matched = p @ updates, gamma @ updates
+    expected = matched @ mean + 0.7 * (mean @ mean + added).sqrt() * (matched @ matched + added).sqrt()
+    assert matching_objective(gram_matrix(updates), p, 0.7, gamma, damping=0.01) == pytest.approx(float(expected))
+
+
+@REPEATABLE
+@given(SEEDS, st.integers(2, 6), KAPPAS)
+def test_with_damping_the_direction_is_continuous(seed: int, count: int, kappa: float) -> None:
+    """Also where the undamped one jumps: next to updates that cancel, and to a site that does not move."""
+    updates = normal(seed, count, LENGTH)
+    updates[-1] = -updates[:-1].sum(dim=0) * (seed % 2)  # cancels, or stands still
+    before = direction(updates, kappa, damping=1e-2)
+    changes = [
+        float((direction(updates + size * normal(seed + 1, count, LENGTH), kappa, damping=1e-2) - before).norm())
+        for size in (1e-3, 1e-5, 1e-7)
+    ]
+    scale = float(updates.norm())
+    assert changes[0] <= scale
+    assert changes[2] <= 1e-3 * scale
+    assert changes[2] <= changes[0]
+
+
+def test_without_damping_it_jumps_where_the_updates_cancel() -> None:
+    updates = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1]], dtype=torch.float64)
+    near = updates + torch.tensor([0.0, 1e-5], dtype=torch.float64)
+    assert (direction(updates, 0.5) - direction(near, 0.5)).norm() > 0.01
+    assert (direction(updates, 0.5, damping=1e-2) - direction(near, 0.5, damping=1e-2)).norm() < 1e-4
+
+
+@REPEATABLE
+@given(SEEDS, st.integers(1, 5), KAPPAS, st.sampled_from((1e-6, 1.0, 1e6)))
+def test_damping_keeps_the_exact_cases(seed: int, count: int, kappa: float, scale: float) -> None:
+    updates = normal(seed, count, LENGTH)
+    damped = direction(updates, kappa, damping=1e-2)
+    torch.testing.assert_close(direction(scale * updates, kappa, damping=1e-2), scale * damped, rtol=1e-6, atol=0)
+    equal = updates[:1].repeat(count, 1)
+    torch.testing.assert_close(direction(equal, kappa, damping=1e-2), (1 + kappa) * updates[0])
+    torch.testing.assert_close(direction(updates, 0.0, damping=1e-2), updates.mean(dim=0))
+
+
+@pytest.mark.parametrize("damping", [-1e-4, float("nan"), float("inf")])
+def test_a_damping_that_is_no_square_is_refused(damping: float) -> None:
+    with pytest.raises(ValueError, match="damping must be a finite number that is not negative"):
+        match(torch.eye(2), [0.5, 0.5], 0.5, damping)
+
+
+# --- sites that hardly move ---
+
+
+@REPEATABLE
+@given(SEEDS, st.integers(2, 5), KAPPAS)
+def test_a_site_that_hardly_moves_changes_only_the_mean(seed: int, count: int, kappa: float) -> None:
+    """The direction is the same for any length below the limit, zero included, but for that site's part of the mean."""
+    moving, still = agreeing(seed, count), normal(seed + 2, 1, LENGTH)
+    directions = [
+        direction(torch.cat([moving, length * still / still.norm()]), kappa, idle_below=1e-3)
+        for length in (1e-4, 1e-6, 1e-7, 1e-8, 0.0)
+    ]
+    for found in directions:
+        torch.testing.assert_close(found, directions[-1], rtol=0, atol=1e-3)
+    # Matched like any other, it has the whole matched direction, or turns matching off.
+    alone = direction(torch.cat([moving, 1e-5 * still / still.norm()]), kappa)
+    assert (alone - directions[-1]).norm() > 0.05 * kappa * moving.mean(dim=0).norm()
+    assert (direction(torch.cat([moving, 0 * still]), kappa) - moving.sum(dim=0) / (count + 1)).norm() < 1e-9
+
+
+def test_the_sites_to_match_are_those_of_a_mask() -> None:
+    gram, p = gram_matrix(agreeing(3, 4)), uniform(4)
+    found = match(gram, p, 0.5, sites=torch.tensor([True, False, True, True]))
+    assert found.weights[1] == 0
+    assert float(found.weights.sum()) == pytest.approx(1)
+    assert found.gap <= 1e-8
+    for kappa in (0.0, 0.5):
+        assert match(gram, p, kappa, sites=torch.tensor([False, True, False, False])).weights.tolist() == [0, 1, 0, 0]
+    with pytest.raises(ValueError, match="at least one of them true"):
+        match(gram, p, 0.5, sites=torch.zeros(4, dtype=torch.bool))
+
+
+def test_no_site_is_idle_if_none_moves() -> None:
+    assert moving_sites(torch.zeros(3, 3), 1e-3).all()
+
+
+# --- updates that can be averaged to zero ---
+
+
+@REPEATABLE
+@given(SEEDS, st.integers(2, 5))
+def test_the_direction_of_least_conflict_opposes_no_site_and_is_the_closest(seed: int, count: int) -> None:
+    updates = normal(seed, count, LENGTH)
+    updates = torch.cat([updates, -updates.sum(dim=0, keepdim=True)])
+    p = torch.distributions.Dirichlet(torch.ones(count + 1, dtype=torch.float64)).sample()
+    gram = gram_matrix(updates)
+    coefficients = least_conflict(gram, p)
+    found, mean, scale = coefficients @ updates, p @ updates, float(gram.diagonal().max())
+    assert cancels(gram, uniform(count + 1))
+    assert (updates @ found).min() >= -1e-9 * scale
+    # Optimality of a projection on a convex cone: what is added is a combination of the sites that bind.
+    added = coefficients - p
+    assert (added >= 0).all()
+    assert abs(float(added @ updates @ found)) <= 1e-9 * scale
+    assert (found - mean).norm() <= mean.norm() + 1e-9, "zero opposes no site either"
+
+
+def test_a_mean_that_opposes_nobody_is_the_direction_of_least_conflict() -> None:
+    gram, p = gram_matrix(agreeing(1, 4)), uniform(4)
+    torch.testing.assert_close(least_conflict(gram, p), p)
+    torch.testing.assert_close(least_conflict(torch.zeros(4, 4), p), p)
+    assert not cancels(gram, p)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one-process engine against the bare command of the simulator: the same files, bit for bit, for every method."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from fdg_plugins.plugins.composition import published
+from fdg_plugins.recipes import make_recipe
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
+from fdg_plugins.storage import load_tensors, read_json
+from fdg_plugins.sweep.one_process import PROGRAM
+
+from .conftest import Simulator
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_fdg_variables")]
+
+TOY = {"rounds": 2, "local_epochs": 1, "image_size": 16, "batch_size": 8, "model": "convnet", "pretrained": "none"}
+SITES = 4
+COMPOSED = ("fedomg+ga+dim", "fedomg+iir")
+TIMES = {"started", "seconds", "aggregation_seconds"}
+
+
+def export(method: str, folder: Path, **settings: Any) -> Path:
+    recipe = make_recipe(method, "pacs", name="job", **{**TOY, **settings})
+    recipe.export(str(folder))
+    return folder / "job"
+
+
+def start(job: Path, workspace: Path, data_root: Path, workers: int = 1) -> "subprocess.Popen[str]":
+    workspace.mkdir()
+    return subprocess.Popen(
+        [*PROGRAM, str(job), str(workspace), str(workers)],
+        env={**os.environ, "FDG_THREADS": "1", "FDG_DATA_ROOT": str(data_root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_times(one) for name, one in value.items() if name not in TIMES}
+    return [without_times(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("method", [*published(), *COMPOSED])
+def test_a_run_in_one_process_leaves_the_bits_of_the_simulator(
+    method: str, simulator: Simulator, data_root: Path
+) -> None:
+    job = export(method, simulator.folder / method)
+    settings = {"FDG_THREADS": "1", "FDG_DATA_ROOT": str(data_root)}
+    there = simulator.run(str(job), "-t", str(SITES), "-w", "there", settings=settings, workspace="there")
+    assert there.returncode == 0, there.log
+    process = start(job, simulator.folder / "here", data_root)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    here = simulator.folder / "here" / SIMULATOR_FOLDER
+    check_equal(here, there.folder)
+    reestimates = method in ("fedga", "fedomg+ga+dim")  # by one more task in each round
+    assert all(bool(one["statistics"]) == reestimates for one in read_json(here / RESULTS_FILE)["rounds"])
+
+
+def check_equal(here: Path, there: Path) -> None:
+    """Fail unless two runs left the same bits in the same files."""
+    assert without_times(read_json(here / RESULTS_FILE)) == without_times(read_json(there / RESULTS_FILE))
+    for name in (LAST_FILE, SELECTED_FILE):
+        one, other = load_tensors(here / name), load_tensors(there / name)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(value, other[key]) for key, value in one.items())
+    assert {path.name for path in here.iterdir()} == {path.name for path in there.iterdir()}
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fediir"])  # a state at each site; two tasks a round
+def test_two_workers_leave_the_bits_of_one_process(method: str, tmp_path: Path, data_root: Path) -> None:
+    job = export(method, tmp_path, rounds=3)
+    for workers in (1, 2):
+        process = start(job, tmp_path / str(workers), data_root, workers)
+        printed, _ = process.communicate()
+        assert process.returncode == 0, printed
+    check_equal(*(tmp_path / str(workers) / SIMULATOR_FOLDER for workers in (1, 2)))
+
+
+def test_a_worker_that_dies_costs_its_site_the_task_and_no_other(tmp_path: Path, data_root: Path) -> None:
+    process = start(export("fedavg", tmp_path, rounds=20), tmp_path / "here", data_root, workers=2)
+    record = tmp_path / "here" / SIMULATOR_FOLDER / RESULTS_FILE
+    while not (record.exists() and read_json(record)["rounds"]):
+        assert process.poll() is None
+        time.sleep(0.1)
+    workers = [one for one in psutil.Process(process.pid).children() if "fdg_plugins.executors.worker" in one.cmdline()]
+    assert len(workers) == 2
+    workers[0].kill()
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    assert read_json(record)["status"] == "finished"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_as_stopped_and_leaves_no_process(
+    number: signal.Signals, workers: int, tmp_path: Path, data_root: Path
+) -> None:
+    process = start(export("fedavg", tmp_path, rounds=500), tmp_path / "here", data_root, workers)
+    record = tmp_path / "here" / SIMULATOR_FOLDER / RESULTS_FILE
+    while not record.exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, printed
+    assert read_json(record)["status"] == "stopped"
+    assert not any(child.is_running() for child in children)
+    assert "Traceback" not in printed
+
+
+def test_what_is_no_job_ends_in_one_sentence(tmp_path: Path, data_root: Path) -> None:
+    process = start(tmp_path / "nothing", tmp_path / "here", data_root)
+    printed, _ = process.communicate()
+    assert (process.returncode, len(printed.splitlines())) == (1, 1)
+    assert "stopped: " in printed
+    assert sys.executable not in printed

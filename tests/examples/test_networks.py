@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks among the examples, named as on a command line; a run with each, which is slow."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from fdg_plugins.models import build_model, check_features, check_pooled, parameter_kinds
+from fdg_plugins.plugins.factories import bring_factory
+from fdg_plugins.plugins.files import forget_files
+from fdg_plugins.record.run_record import RunRecord
+
+HERE = Path(__file__).parents[2] / "examples" / "networks"
+
+
+@pytest.fixture(autouse=True)
+def _no_files_are_left() -> Iterator[None]:
+    yield
+    forget_files()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_network_without_batchnorm_has_parameters_only(tmp_path: Path, channels: int) -> None:
+    name = bring_factory("no_batchnorm.py:norm_free", HERE, tmp_path).network
+    model = build_model(name, 5, seed=0, channels=channels)
+    assert set(parameter_kinds(model).values()) == {"trainable"}
+    check_features(model, channels, 16)
+    check_pooled(model, (channels, 16, 16))
+
+
+@pytest.mark.parametrize(
+    ("path", "features"),
+    [("timm_networks.py:tiny_vit", 192), ("timm_networks.py:small_mobilenet", 1024), ("timm.models:resnet10t", 512)],
+)
+def test_networks_of_timm_are_split_at_their_last_linear_layer(tmp_path: Path, path: str, features: int) -> None:
+    pytest.importorskip("timm")
+    name = bring_factory(path, HERE, tmp_path).network
+    with torch.device("meta"):
+        model = build_model(name, 5, seed=0, image_size=32)
+        logits = model(torch.empty(2, 3, 32, 32, device="meta"))
+    assert (logits.shape, model.feature_size) == ((2, 5), features)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("fedomg", "no_batchnorm.py:norm_free"), ("fediir", "no_batchnorm.py:norm_free"),
+     ("feddim", "timm_networks.py:tiny_vit"), ("fedavg", "timm.models:resnet10t")],
+)  # fmt: skip
+def test_a_run_with_the_network(method: str, path: str, tmp_path: Path) -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
+    small = ("rounds=1", "local_epochs=1", "max_samples_per_domain=14")
+    words = [word for setting in small for word in ("--set", setting)]
+    command = [Path(sys.executable).with_name("fdg"), "run", method, "--model", path, "--to", tmp_path / "run", *words]
+    done = subprocess.run(
+        command, cwd=HERE, env={**clean, "FDG_THREADS": "1"}, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    record = RunRecord.model_validate_json((tmp_path / "run" / "results.json").read_bytes())
+    assert (record.status, record.protocol.plugins) == ("finished", (record.protocol.model,))
+    assert (tmp_path / "run" / "job" / "app_site" / "custom" / f"{record.protocol.model}.py").is_file()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks in one process are done while the workflow waits: each offered one once, in order, and no other."""
+
+import threading
+
+import pytest
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.flare import local_tasks
+from fdg_plugins.flare.local_tasks import LocalTasks
+
+
+class Seen:
+    """What happens, in order; any sleep is recorded instead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[str] = []
+        monkeypatch.setattr(local_tasks.time, "sleep", lambda seconds: self.events.append(f"sleeps {seconds}"))
+        self.tasks = LocalTasks(self.events.append, lambda: self.events.append("settled"))
+
+
+def test_each_wait_lets_one_site_work_and_settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(monkeypatch)
+    seen.tasks.wait(0.1)
+    seen.tasks.announce(["photo", "sketch"])
+    seen.tasks.offer()
+    for _ in range(2):
+        seen.tasks.wait(0.1)
+    assert seen.events == ["sleeps 0.1", "settled", "photo", "settled", "sketch", "settled"]
+
+
+def test_if_a_task_still_stands_when_all_had_their_turn_they_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(monkeypatch)
+    seen.tasks.announce(["photo"])
+    seen.tasks.offer()
+    for _ in range(3):
+        seen.tasks.wait(0.1)
+    assert seen.events == ["photo", "settled", "sleeps 0.1", "settled", "photo", "settled"]
+
+
+@pytest.mark.parametrize("how", ["withdraw", "end"])
+def test_what_is_withdrawn_is_not_done(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    seen = Seen(monkeypatch)
+    seen.tasks.announce(["photo", "sketch"])
+    seen.tasks.offer()
+    seen.tasks.wait(0.1)
+    getattr(seen.tasks, how)()
+    seen.tasks.wait(0.1)
+    assert seen.events == ["photo", "settled", "sleeps 0.1", "settled"]
+
+
+def test_several_sites_work_at_a_time_and_none_twice() -> None:
+    done: list[str] = []
+    meet = threading.Barrier(2, timeout=30)
+
+    def do(site: str) -> None:
+        meet.wait()  # returns only if two sites work at the same time
+        done.append(site)
+
+    tasks = LocalTasks(do, lambda: None, at_once=2)
+    sites = ["art", "photo", "sketch", "web"]
+    tasks.announce(sites)
+    tasks.offer()
+    while len(done) < len(sites):
+        tasks.wait(0.01)
+    tasks.end()
+    assert sorted(done) == sites
+
+
+def test_what_a_site_raises_in_a_thread_reaches_the_workflow() -> None:
+    def do(site: str) -> None:
+        raise DataError(f"site {site} is broken.")
+
+    tasks = LocalTasks(do, lambda: None, at_once=2)
+    tasks.announce(["photo"])
+    tasks.offer()
+    with pytest.raises(DataError, match="photo"):
+        tasks.wait(0.01)
+    tasks.end()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every local objective on every kind of network: it trains there, or refuses in one sentence."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+import torch
+from tiny_networks import POOLED, TINY
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import NETWORKS, Network, build_model, check_pooled
+from fdg_plugins.objectives import make_objective
+from fdg_plugins.objectives.catalogue import OBJECTIVES
+from fdg_plugins.testing.objectives import CLASSES, make_batches, site_round, train
+
+SIZE = 16
+LARGE = ("resnet18", "mobilenet_v3_small", "efficientnet_b0", "convnext_tiny", "vit_b_16")
+NOT_POOLED = ("mobilenet_v3_small", "convnext_tiny", "vit_b_16", *(name for name in TINY if name not in POOLED))
+OWN_OBJECTIVES = tuple(OBJECTIVES)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tiny_networks() -> Iterator[None]:
+    for name, build in TINY.items():
+        NETWORKS.add(Network(name=name, build=build))
+    yield
+    for name in TINY:
+        NETWORKS.remove(name)
+
+
+def trains(objective_name: str, network: str, size: int) -> None:
+    """Train two epochs on two batches; every shared parameter moves and stays finite."""
+    objective = make_objective(objective_name)
+    model = build_model(network, CLASSES, seed=1, image_size=size)
+    objective.check_network(model, (3, size, size))
+    model = objective.adapt(model, (3, size, size), 1)
+    batches = [
+        (torch.nn.functional.interpolate(images, (size, size)), labels) for images, labels in make_batches(sizes=(4,))
+    ]
+    trained = train(model, objective.local({}, model, site_round()), batches)
+    assert trained.update.keys() == model.state_dict().keys()
+    assert all(bool(value.isfinite().all()) for value in trained.update.values())
+    assert all(bool(trained.update[name].any()) for name in model.last_layer_names)
+    exchange = objective.exchange(model, CLASSES, num_sites=2)
+    if exchange is not None:
+        exchange.begin_round(model.state_dict())
+
+
+@pytest.mark.parametrize(("objective", "network"), list(product(OWN_OBJECTIVES, TINY)))
+def test_it_trains_every_kind_of_network_or_says_why_not(objective: str, network: str) -> None:
+    if objective == "rsc" and network in NOT_POOLED:
+        with pytest.raises(SettingsError, match=r"^the model's (features are not|extractor has no) .*\.$"):
+            trains(objective, network, SIZE)
+    else:
+        trains(objective, network, SIZE)
+
+
+# Each of torchvision's networks with an objective that reads features and last layer, and with plain training; the rest
+# by the tiny network of the same kind.
+@pytest.mark.slow
+@pytest.mark.parametrize(("objective", "network"), list(product(("erm", "iir", "rsc"), LARGE)))
+def test_it_trains_torchvisions_networks_or_says_why_not(objective: str, network: str) -> None:
+    if objective == "rsc" and network in NOT_POOLED:
+        with pytest.raises(SettingsError, match=r"^the model's (features are not|extractor has no) .*\.$"):
+            trains(objective, network, 32)
+    else:
+        trains(objective, network, 32)
+
+
+def test_the_check_of_pooling_changes_nothing() -> None:
+    model = build_model("tiny_efficientnet", CLASSES, seed=1).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    check_pooled(model, (3, SIZE, SIZE))
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

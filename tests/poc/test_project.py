@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project of a federation on one machine: its file is the one that FLARE's own tools are given."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fdg_plugins.cli.main import app
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.poc.project import PROJECT_FILE, STATE_FILE, known_project, read_project, write_state
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_installed_project_is_that_which_flares_tools_are_given() -> None:
+    assert PROJECT_FILE.read_bytes() == (ROOT / "poc" / "project.yml").read_bytes()
+
+
+def test_other_sites_belong_to_the_organisations_in_turn() -> None:
+    project = read_project(9000, None, ["a", "b", "c", "d", "e"])
+    assert (project.sites, project.ports) == (("a", "b", "c", "d", "e"), (9000, 9001))
+    organisations = [each["org"] for each in project.content["participants"] if each["type"] == "client"]
+    assert organisations == ["museum", "museum", "studio", "studio", "museum"]
+
+
+def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
+    write_state(tmp_path, {"version": 1, "ports": (9000, 9001), "sites": ["a", "b"], "pids": {}})
+    assert known_project(tmp_path, 9000, None, ["b", "a"]).sites == ("a", "b")
+    with pytest.raises(SettingsError, match=r"^port 9002 was asked for, but .* was provisioned for 9000 and 9001;"):
+        known_project(tmp_path, 9002)
+    with pytest.raises(SettingsError, match=r"^sites a, c were asked for .* was provisioned for a, b;"):
+        known_project(tmp_path, sites=["a", "c"])
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+def test_a_folder_without_a_federation_is_named(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / STATE_FILE).write_text(content)
+    with pytest.raises(DataError, match=str(tmp_path)):
+        known_project(tmp_path)
+
+
+def test_the_command_refuses_what_is_not_there(tmp_path: Path) -> None:
+    for arguments in (["status"], ["start", "--data-root", str(tmp_path / "nothing")]):
+        result = CliRunner().invoke(app, ["poc", *arguments, "--folder", str(tmp_path)])
+        assert result.exit_code == 2
+        assert str(tmp_path) in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["two words", "a&b", "it's"])
+def test_a_folder_that_flares_scripts_would_split_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str
+) -> None:
+    result = CliRunner().invoke(app, ["poc", "start", "--folder", str(tmp_path / name)])
+    assert result.exit_code == 2
+    assert "expected a path without blanks" in " ".join(result.stderr.split())
+    assert not (tmp_path / name).exists()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recipe of FLARE's own with the server's half of a method: what the job then names, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.apis.dxo import DataKind
+from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
+from nvflare.client.config import TransferType
+
+from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.recipes import equip
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> FedAvgRecipe:
+    """FLARE's recipe over a script of a user's own."""
+    script = tmp_path / "client.py"
+    script.write_text("")
+    return FedAvgRecipe(
+        name="own",
+        model={"class_path": "torch.nn.Linear", "args": {"in_features": 2, "out_features": 2}},
+        min_clients=2,
+        train_script=str(script),
+        aggregator=FedOMGAggregator(),
+        aggregator_data_kind=DataKind.WEIGHT_DIFF,
+        params_transfer_type=TransferType.DIFF,
+    )
+
+
+def exported(recipe: FedAvgRecipe, folder: Path) -> dict[str, Any]:
+    """Return the server's and the sites' config of the job, and the files that it brings."""
+    recipe.export(str(folder / "jobs"))
+    app = folder / "jobs" / "own" / "app"
+    found = {
+        name: json.loads((app / "config" / f"config_fed_{name}.json").read_text()) for name in ("server", "client")
+    }
+    return {**found, "custom": sorted(path.name for path in (app / "custom").rglob("*.py"))}
+
+
+def filters(config: dict[str, Any], kind: str) -> list[str]:
+    return [one["path"].rpartition(".")[2] for entry in config[kind] for one in entry["filters"]]
+
+
+def test_fedomg_alone_needs_no_filters_and_the_job_carries_no_copy_of_this_package(
+    recipe: FedAvgRecipe, tmp_path: Path
+) -> None:
+    job = exported(equip(recipe, "fedomg"), tmp_path)
+    assert job["custom"] == ["client.py"]
+    assert [filters(job[end], kind) for end in ("server", "client") for kind in KINDS] == [[], [], [], []]
+
+
+KINDS = ("task_data_filters", "task_result_filters")
+
+
+def test_feddg_ga_and_feddim_come_with_their_filters_in_order_and_the_host(
+    recipe: FedAvgRecipe, tmp_path: Path
+) -> None:
+    job = exported(equip(recipe, "fedomg+ga+dim", head="fc", insight_momentum=0.25, metric="accuracy"), tmp_path)
+    assert [filters(job["server"], kind) for kind in KINDS] == [
+        ["ExchangeSendFilter"],
+        ["ExchangeCheckFilter", "GapCheckFilter"],
+    ]
+    assert [filters(job["client"], kind) for kind in KINDS] == [
+        ["ExchangeReceiveFilter"],
+        ["GapReportFilter", "ExchangeReportFilter"],
+    ]
+    host = next(one for one in job["server"]["components"] if "ExchangeHost" in one["path"])
+    assert host["args"] == {"objective": {"name": "dim", "insight_momentum": 0.25}, "head": "fc"}
+
+
+def test_fediir_reports_with_its_updates(recipe: FedAvgRecipe, tmp_path: Path) -> None:
+    job = exported(equip(recipe, "fediir", head="fc"), tmp_path)
+    host = next(one for one in job["server"]["components"] if "ExchangeHost" in one["path"])
+    assert host["args"]["objective"] == {"name": "iir", "probe": "previous_round"}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "reason"),
+    [
+        ("scaffold", {}, "objective 'scaffold' acts in the training loop of this package's own sites"),
+        ("fedcsa", {}, "'fedcsa' reads the sites' class counts, of which only this package's own workflow takes"),
+        ("feddim", {}, "head is None, expected the dotted name of the network's head, which 'dim' reads."),
+        ("feddim", {"head": "fc", "momentum": 0.5}, "objective 'dim' has no setting 'momentum'."),
+        ("feddim", {"head": "fc", "insight_momentum": 2}, "insight_momentum"),
+        ("fediir", {"head": "fc", "probe": "extra_task"}, "probe is 'extra_task', which needs FederationController"),
+        ("fedga", {"step_size": 0.1}, "method 'fedga' has no setting 'step_size' beside its aggregator's."),
+        ("fedgaa", {}, "fedga"),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_once(
+    recipe: FedAvgRecipe, method: str, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        equip(recipe, method, **settings)
+    assert reason in str(refused.value)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the state of a run is kept: with the participant, or where a simulation is told to."""
+
+from pathlib import Path
+
+import pytest
+from flare_runner import SiteWorkspace
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.state.folders import VARIABLE, state_folder
+
+
+def test_each_participant_has_a_folder_of_its_own_wherever_states_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, site = (SiteWorkspace(tmp_path / "workspace" / name) for name in ("server", "photo"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert state_folder(server, "job") == tmp_path / "workspace" / "server" / "fdg_state" / "job"
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "kept"))
+    assert state_folder(server, "job") == tmp_path / "kept" / "server" / "fdg_state" / "job"
+    assert state_folder(site, "job") == tmp_path / "kept" / "photo" / "fdg_state" / "job"
+
+
+def test_a_name_that_is_no_job_id_leads_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="expected the id of a job"):
+        state_folder(SiteWorkspace(tmp_path), "../elsewhere")

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The papers' own protocols by name: their printed values, and a job of every method under them."""
+
+import pytest
+
+from fdg_plugins.cli.sweep_options import ProtocolName
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.composition import published
+from fdg_plugins.recipes import make_recipe, settings_of
+from fdg_plugins.settings.named_protocols import PROTOCOLS, protocol_settings
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+from fdg_plugins.settings.protocol import Protocol
+
+CASES = [(paper, dataset) for paper, datasets in PAPER_PROTOCOLS.items() for dataset in datasets]
+# rounds, local epochs, batch size, learning rate; network, head
+PRINTED = {
+    ("fedomg", "pacs"): (100, 5, 16, 1e-3, "resnet18", "linear"),
+    ("fedomg", "officehome"): (100, 5, 16, 1e-3, "resnet18", "linear"),
+    ("feddg-ga", "pacs"): (40, 5, 16, 1e-3, "resnet18", "linear"),
+    ("feddg-ga", "terraincognita"): (40, 5, 16, 1e-3, "resnet50", "linear"),
+    ("fediir", "rotatedmnist"): (100, 1, 64, 1e-2, "groupnorm_convnet", "linear"),
+    ("fediir", "pacs"): (100, 1, 32, 2.5e-3, "resnet18", "two_layer"),
+    ("fediir", "officehome"): (100, 1, 32, 1e-3, "resnet50", "two_layer"),
+    ("feddim", "vlcs"): (100, 1, 32, None, "resnet18", "two_layer"),
+    ("feddim", "rotatedmnist"): (100, 1, 64, None, "groupnorm_convnet", "linear"),
+}
+
+
+def test_the_commands_offer_every_protocol() -> None:
+    assert tuple(ProtocolName) == PROTOCOLS
+
+
+@pytest.mark.parametrize(("paper", "dataset"), PRINTED)
+def test_the_values_are_those_that_the_paper_prints(paper: str, dataset: str) -> None:
+    found = protocol_settings(paper, dataset)
+    names = ("rounds", "local_epochs", "batch_size", "learning_rate", "model", "head")
+    assert tuple(found.get(name) for name in names) == PRINTED[paper, dataset]
+    if paper in ("fedomg", "feddg-ga"):
+        assert (found["weight_decay"], found["lr_decay_at"], found["lr_decay_factor"]) == (5e-4, 0.8, 0.1)
+
+
+@pytest.mark.parametrize(("paper", "dataset"), CASES)
+@pytest.mark.parametrize("method", published())
+def test_every_method_has_a_job_under_it(method: str, paper: str, dataset: str) -> None:
+    settings = protocol_settings(paper, dataset)
+    assert settings.keys() <= Protocol.model_fields.keys()
+    known = {name: value for name, value in settings.items() if name in settings_of(method)}
+    make_recipe(method, dataset, **known)
+
+
+def test_a_data_set_that_the_paper_does_not_use_is_refused() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^protocol 'feddg-ga' has nothing for data set vlcs, expected one of pacs, "
+    ):
+        protocol_settings("feddg-ga", "vlcs")
