@@ -5,7 +5,7 @@
 
 Arguments and work are those of ``many_sites_loop.py``, except that Flower draws the sites of a round. ``WORKERS`` is
 the number of Ray's actors; the cores are divided between them. Prints the seconds of each round. It needs
-``flwr[simulation]``, which the extra ``bench`` installs.
+``flwr[simulation]``, in an environment of its own (``docs/benchmarks.md``).
 """
 
 import logging

@@ -99,12 +99,26 @@ class Federation:
             raise RuntimeError(f"job {job.name} is {status}, expected FINISHED:COMPLETED:\n{log[-3000:]}")
         return Run(time.perf_counter() - started, log)
 
+    def allow_job(self, job: Path) -> None:
+        """Let every participant build the components that the job names, FLARE's own too."""
+        configs = [json.loads(file.read_text()) for file in job.glob("*/config/*.json")]
+        self.allow(*sorted({path for config in configs for path in _paths(config)}))
+
     def allow(self, *paths: str) -> None:
         """Let every participant build these components too; FLARE reads the list at the start of each job."""
         for file in self.folder.glob("*/local/resources.json"):
             content = json.loads(file.read_text())
             content["class_allow_list"] += paths
             file.write_text(json.dumps(content))
+
+
+def _paths(config: Any) -> Iterator[str]:
+    """Yield the class paths in a part of a job's config."""
+    parts = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
+    if isinstance(config, dict) and isinstance(config.get("path"), str):
+        yield config["path"]
+    for part in parts:
+        yield from _paths(part)
 
 
 @contextmanager

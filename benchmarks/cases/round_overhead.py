@@ -35,6 +35,7 @@ def rows(quick: bool = False) -> list[Row]:
         if not quick:
             with federation(folder / "federation", settings) as poc:
                 poc.allow(INSTANT)
+                poc.allow_job(flares)
                 found += _rows("POC", lambda job: poc.run(without_custom(job)), empty, ours, flares)
     return found
 
