@@ -95,8 +95,13 @@ def _contents(line: AuditLine) -> Iterator[dict[str, Any]]:
         tensor = {"part": one.part, "name": one.name, "shape": shape, "dtype": one.dtype, "bytes": one.bytes}
         yield {"what": "tensor", **tensor, "l2_norm": one.norm}
     for name, value in line.values.items():
-        yield {"what": "value", "name": name, "value": value if isinstance(value, str) else json.dumps(value)}
+        yield {"what": "value", "name": name, "value": _cell(value)}
     for name, kind in line.others.items():
         yield {"what": "object", "name": name, "value": kind}
     if not (line.tensors or line.values or line.others):
         yield {"what": "nothing"}
+
+
+def _cell(value: bool | int | float | str | None) -> int | float | str:
+    """Return a value as a cell: numbers and text as they are, the rest in JSON's words."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else value
