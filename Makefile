@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 POC := poc/workspace
 LOWEST := .venv-lowest
+NEWEST := .venv-newest
+# What make coverage runs.
+TESTS ?= tests
 # Not what needs an extra or pip, nor what counts how often torch compiles, which older versions do less often.
 WITHOUT_EXTRAS := $(addprefix tests/,core aggregators objectives controllers filters recipes cli engine) \
 	$(addprefix --ignore tests/,core/test_accounting.py cli/test_export_bundle.py controllers/test_plugins_in_rounds.py \
@@ -13,7 +16,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest lint docs-tables export-jobs docs bench clean
+.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest test-newest test-wheel \
+	coverage lint docs-tables export-jobs docs bench dist sbom clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
@@ -25,11 +29,16 @@ help:
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make test-lowest      the tests that need no extra, in an environment with the lowest versions of all packages"
+	@echo "make test-newest      the quick tests with the newest versions of all packages, whatever constraints.txt says"
+	@echo "make test-wheel       install, then build the wheel and use it without the checkout"
+	@echo "make coverage         the tests of make test (or TESTS=tests/core), with the lines and branches that they reach"
 	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
 	@echo "make docs             install, then build the documentation as a site, in build/site"
 	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
 	@echo "make lint             install, then ruff and mypy"
-	@echo "make clean            remove the virtual environment and the simulator's workspace"
+	@echo "make dist             install, then build wheel and source archive, and check what an index would show of them"
+	@echo "make sbom             install, then list what is installed with the package, and under which licences, in build/"
+	@echo "make clean            remove the virtual environments, the simulator's workspace and what was built"
 
 $(VENV)/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -79,6 +88,19 @@ test-lowest: $(VENV)/.installed
 		--editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
 	$(LOWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation" $(WITHOUT_EXTRAS)
 
+test-newest: $(VENV)/.installed
+	$(INSTALL) uv
+	$(BIN)/uv venv --quiet --clear $(NEWEST)
+	$(BIN)/uv pip install --quiet --python $(NEWEST) --upgrade --editable '.[dev]'
+	$(NEWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation"
+
+test-wheel: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/end_to_end/test_wheel.py
+
+coverage: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not federation" \
+		--cov=fdg_plugins --cov-branch --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(TESTS)
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/bench.py $(BENCH_OPTIONS)
 
@@ -89,6 +111,7 @@ lint: $(VENV)/.installed-dev
 
 docs-tables: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_tables.py
+	$(BIN)/python docs/make_data_flow.py
 	$(BIN)/python docs/make_method_pages.py
 
 export-jobs: $(VENV)/.installed
@@ -101,5 +124,17 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+$(VENV)/.installed-release: $(VENV)/.installed
+	$(INSTALL) --editable '.[release]'
+	@touch $@
+
+dist: $(VENV)/.installed-release
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+
+sbom: $(VENV)/.installed-release
+	$(BIN)/python docs/make_sbom.py --to build
+
 clean:
-	rm -rf $(VENV) simulator_workspace build/site
+	rm -rf $(VENV) $(LOWEST) $(NEWEST) simulator_workspace dist build/site build/sbom.json build/licences.txt build/coverage.xml

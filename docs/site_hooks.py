@@ -25,8 +25,9 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOK, NOTEBOOK_PAGE = "docs/tutorial/tutorial.ipynb", "tutorial/tutorial.md"
 POLICY, POLICY_PAGE = "SECURITY.md", "security-policy.md"
 GUIDE, GUIDE_PAGE = "CONTRIBUTING.md", "contributing.md"
+CHANGES, CHANGES_PAGE = "CHANGELOG.md", "changelog.md"
 # Pages of the site whose source is not a Markdown file in docs/.
-SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY, GUIDE_PAGE: GUIDE}
+SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY, GUIDE_PAGE: GUIDE, CHANGES_PAGE: CHANGES}
 METHODS_TITLE = "Methods"
 COMMANDS_MARKER = "<!-- fdg --help -->"
 
@@ -51,6 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, NOTEBOOK_PAGE, content=notebook_page(json.loads(_read(NOTEBOOK)))))
     files.append(File.generated(config, POLICY_PAGE, content=_read(POLICY)))
     files.append(File.generated(config, GUIDE_PAGE, content=_read(GUIDE)))
+    files.append(File.generated(config, CHANGES_PAGE, content=_read(CHANGES)))
     return files
 
 

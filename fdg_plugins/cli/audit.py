@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.tables import make_table, show
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ def audit(
         bool, typer.Option("--details", help="List every tensor and every value of each answer.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with everything that the file holds.")] = False,
+    as_csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Write a CSV file instead: a row for every tensor and every value."),
+    ] = None,
 ) -> None:
     """Show what has left a site: every answer to the server, with its tensors, sizes and norms.
 
@@ -84,9 +88,15 @@ def audit(
       fdg audit simulator_workspace --round 0 --details
 
       fdg audit /srv/flare/photo --job 3379af42 --json
+
+      fdg audit /srv/flare/photo --csv left-photo.csv
     """
+    if as_json and as_csv is not None:
+        raise SettingsError("--json and --csv exclude each other: one is printed, the other written to a file.")
     readings = _read_wanted(_audit_files(place), Wanted(job, round_number))
-    if as_json:
+    if as_csv is not None:
+        _write_csv(as_csv, readings)
+    elif as_json:
         typer.echo(json.dumps([_as_json(reading) for reading in readings], indent=1))
     else:
         for reading in readings:
@@ -149,6 +159,16 @@ def _warn_of_broken(readings: list[Reading]) -> None:
         for line in reading.broken:
             warning = f"Warning: {reading.path}: line {line.number} is left out: {line.reason}."
             say(visible(warning), style="yellow", on_stderr=True)
+
+
+def _write_csv(path: Path, readings: list[Reading]) -> None:
+    """Write all answers to one CSV file, and say how many."""
+    from fdg_plugins.audit.export import audit_csv
+    from fdg_plugins.storage import write_bytes
+
+    lines = [line for reading in readings for line in reading.lines]
+    write_bytes(path, audit_csv(lines).encode())
+    say(visible(f"{path}: {len(lines)} answer{'s' * (len(lines) != 1)}"))
 
 
 def _as_json(reading: Reading) -> dict[str, Any]:

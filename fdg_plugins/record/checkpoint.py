@@ -90,7 +90,8 @@ def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.T
 def check_continues(record: RunRecord, fresh: RunRecord) -> None:
     """Raise ``DataError`` naming the first difference between a job (``fresh``) and the run it would resume."""
     then, now = record.protocol.model_dump(), fresh.protocol.model_dump()
-    pairs: list[tuple[str, Any, Any]] = [(f"setting {name}", then[name], now[name]) for name in then]
+    pairs: list[tuple[str, Any, Any]] = [("version of fdg-plugins", _release(record), _release(fresh))]
+    pairs += [(f"setting {name}", then[name], now[name]) for name in then]
     pairs += [("method", record.method.model_dump(), fresh.method.model_dump())]
     pairs += [("sources", record.sources, fresh.sources), ("held-out sites", record.held_out, fresh.held_out)]
     pairs += [("classes", record.classes, fresh.classes), ("stand-in", record.stand_in, fresh.stand_in)]
@@ -102,3 +103,8 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
     for what, before, after in pairs:
         if before != after:
             raise DataError(f"run {record.run} cannot go on: its {what} was {before}, but is now {after}.")
+
+
+def _release(record: RunRecord) -> str:
+    """Return the first two numbers of the package's version: between them, defaults and rounding may change."""
+    return ".".join(record.versions.get("fdg-plugins", "unknown").split(".")[:2])

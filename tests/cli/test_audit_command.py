@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg audit`` on files that sites write: what it shows, what it names as broken, and what it refuses."""
 
+import csv
 import json
 import math
 import secrets
@@ -132,6 +133,69 @@ def test_json_holds_everything_and_is_read_back(site: Path) -> None:
     assert read["broken"] == []
     written = [json.loads(line) for line in (site / AUDIT_FILE).read_text(encoding="utf-8").splitlines()]
     assert read["answers"] == written
+
+
+def exported(place: Path, *options: object) -> list[dict[str, str]]:
+    """Return the rows of the CSV file that the command writes."""
+    path = place.parent / "left.csv"
+    result = run(place, *options, "--csv", path)
+    assert result.exit_code == 0, result.output
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_csv_file_has_a_row_for_every_tensor_and_value_and_one_for_an_empty_answer(site: Path) -> None:
+    note(site, round=2, return_code="EXECUTION_EXCEPTION", kind="", id="0" * 16)
+    rows = exported(site)
+    assert [(row["round"], row["what"], row["name"]) for row in rows] == [
+        ("", "value", "metrics/domain"),
+        ("0", "tensor", "conv.weight"),
+        ("0", "tensor", "conv.bias"),
+        ("1", "tensor", "conv.weight"),
+        ("1", "tensor", "conv.bias"),
+        ("1", "tensor", "class_means"),
+        ("1", "value", "headers/current_round"),
+        ("1", "object", "extra/x"),
+        ("2", "nothing", ""),
+    ]
+    weight = rows[1]
+    assert [weight[name] for name in ("site", "job", "state", "shape", "bytes", "l2_norm", "versions")] == [
+        "photo",
+        JOB,
+        "sent",
+        "32 x 3 x 3 x 3",
+        "3456",
+        "3.0",
+        "fdg-plugins 0.1.0; nvflare 2.9.0",
+    ]
+    assert [row["value"] for row in rows if row["value"]] == ["photo", "1", "empty"]
+    assert rows[1]["filters"] == "fdg_plugins.filters.gap.GapReportFilter (job)"
+    assert len({row["id"] for row in rows}) == 4
+
+
+def test_the_csv_file_holds_what_was_asked_for_and_says_what_was_not_sent(site: Path) -> None:
+    note(site, UPDATE, round=1, stage="returned", id="f" * 16)
+    rows = exported(site, "--round", 1)
+    assert {row["round"] for row in rows} == {"1"}
+    assert {row["state"] for row in rows if row["id"] == "f" * 16} == {"not sent"}
+
+
+@pytest.mark.parametrize("begins", ["=", "+", "-", "@", " =", "\uff1d", "\t=", "\r@"])
+def test_no_cell_of_the_csv_file_is_a_formula_or_a_second_row(tmp_path: Path, begins: str) -> None:
+    text = f'{begins}cmd|"/C calc"!A0\n=1,2'
+    tensors = ((text, text, (1,), 4, 1.0),)
+    note(tmp_path / "photo", tensors, values={text: text, "loss": -0.5}, task=text, others={text: text}, kind=text)
+    rows = exported(tmp_path / "photo")
+    assert len(rows) == 4
+    cells = [cell for row in rows for cell in row.values()]
+    assert [cell for cell in cells if cell.lstrip().startswith(("=", "+", "@", "\uff1d"))] == []
+    assert [cell for cell in cells if cell.startswith("-")] == ["-0.5"], "a number that was measured stays one"
+    assert not [cell for cell in cells if not cell.isprintable()]
+
+
+def test_json_and_csv_exclude_each_other_and_a_csv_file_that_cannot_be_written_is_named(site: Path) -> None:
+    check_refusal(run(site, "--json", "--csv", site / "left.csv"), "--json and --csv exclude each other")
+    check_refusal(run(site, "--csv", site), f"{site} cannot be written")
 
 
 def test_a_broken_line_is_named_and_hides_no_other(site: Path) -> None:

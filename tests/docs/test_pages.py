@@ -53,6 +53,15 @@ def test_the_table_of_what_leaves_a_site_follows_from_the_records_of_the_methods
     assert written == tables.security_page(written), "run: make docs-tables"
 
 
+def test_the_picture_of_what_leaves_a_site_follows_from_the_records_of_the_methods() -> None:
+    picture = script("make_data_flow")
+    assert picture.FILE.read_text(encoding="utf-8") == picture.diagram(), "run: make docs-tables"
+    drawn = [message for band in picture.bands() for message in band.messages]
+    lines = {(line.what.replace("`", ""), line.report) for method in METHODS.own().values() for line in method.leaves}
+    assert {what for what, _ in lines} <= {message.what for message in drawn}
+    assert {word for _, word in lines if word} <= {message.word for message in drawn}
+
+
 def test_what_pages_say_of_methods_is_in_step_with_the_records(of_methods: ModuleType) -> None:
     stale = [path.name for path, text in of_methods.pages().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run: make docs-tables"
