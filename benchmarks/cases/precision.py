@@ -10,7 +10,7 @@ import torch
 from cases.local_step import CLASSES, our_training
 from cases.measure import Row, interleave, lap
 from cases.training import random_batch
-from fdg_plugins.models import build_model
+from fdg_plugins.models import build_model, input_channels
 from fdg_plugins.training.loop import DevicePolicy
 
 CPU = torch.device("cpu")
@@ -22,17 +22,22 @@ WAYS = {
 
 
 def rows(quick: bool = False) -> list[Row]:
-    """Return the rows of ResNet-18, batches of 32 images of 64 and 128 px; ``quick``: the convnet, 4 of 16 px."""
+    """Return the rows of ResNet-18, 32 images of 64 and 128 px a batch, and of the digits' network, 64 of 28 px.
+
+    ``quick``: the convnet, 4 images of 16 px.
+    """
     if quick:
         return _rows("convnet", samples=4, pixels=16, count=2, repetitions=1)
     return [
         *_rows("resnet18", samples=32, pixels=64, count=8, repetitions=7),
         *_rows("resnet18", samples=32, pixels=128, count=4, repetitions=5),
+        *_rows("groupnorm_convnet", samples=64, pixels=28, count=8, repetitions=7),
     ]
 
 
 def _rows(network: str, *, samples: int, pixels: int, count: int, repetitions: int) -> list[Row]:
-    batches = [random_batch(samples, pixels, CLASSES)] * count
+    images, labels = random_batch(samples, pixels, CLASSES)
+    batches = [(images[:, : input_channels(network)], labels)] * count
     passes = {
         way: our_training(policy.place(build_model(network, CLASSES, seed=0)), batches, policy)
         for way, policy in WAYS.items()

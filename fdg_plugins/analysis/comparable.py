@@ -101,7 +101,7 @@ def _centralised_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _splits(run: Run) -> Iterator[tuple[str, Any]]:
-    """Yield the splits by domain and role, and what ``auto`` meant there; the seed in a split's name is no difference."""
+    """Yield the splits by domain and role, and what ``auto`` meant; the seed in a split's name is no difference."""
     sites: dict[tuple[str, str], list[Any]] = {}
     for reply in run.record.census.values():
         role = "held-out" if reply.domain == run.target else "source"

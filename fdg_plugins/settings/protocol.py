@@ -139,7 +139,7 @@ class Protocol(pydantic.BaseModel):
     precision: Literal["float32", "bfloat16", "auto"] = Field(
         "float32",
         description="`bfloat16`: autocast in forward passes; `auto`: bfloat16 with channels last at sites whose "
-        "hardware is fast in it (GPUs of compute capability 8.0 or newer, CPUs with AMX), else float32",
+        "hardware is fast in it (GPUs of compute capability 8.0 or newer, CPUs with AMX or AVX512_BF16), else float32",
     )
     update_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: updates are rounded to it on their way to the server; needs a job made for it"
