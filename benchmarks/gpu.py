@@ -26,8 +26,10 @@ from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.settings.protocol import AUTO, Protocol
 from fdg_plugins.training.compiling import BACKEND
 from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
+from fdg_plugins.training.precision import device_policy, suited_precision
 
 CLASSES = 7  # PACS
 EVALUATED = 4  # one batch in so many is for validation
@@ -134,6 +136,17 @@ def table(size: Size, device: torch.device, ways: tuple[Way, ...] = WAYS) -> lis
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
+def about(size: Size, device: torch.device) -> list[str]:
+    """Return what was measured, on which card, and which of the ways ``precision: auto`` is there."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    policy = device_policy(Protocol(precision=AUTO), device)
+    return [
+        f"- {size.network}, {size.pixels} px, {size.batches} batches of {size.batch_size}, from scratch",
+        f"- {name}, torch {importlib.metadata.version('torch')}",
+        f"- precision auto is: {Way(policy.bfloat16, policy.channels_last)}; {suited_precision(device).reason}",
+    ]
+
+
 def _images(size: Size, device: torch.device) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], ...]:
     images, labels = random_batch(size.batch_size, size.pixels, CLASSES)
     if device.type == "cuda":
@@ -161,10 +174,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     device = torch.device("cuda")
     size = Size(options.network, options.pixels, options.batch_size, options.batches, options.rounds)
-    what = f"- {size.network}, {size.pixels} px, {size.batches} batches of {size.batch_size}, from scratch"
-    where = f"- {torch.cuda.get_device_name(device)}, torch {importlib.metadata.version('torch')}"
     ways = (*WAYS, *(COMPILED_WAYS if options.compile else ()))
-    text = "\n".join([*table(size, device, ways), "", what, where]) + "\n"
+    text = "\n".join([*table(size, device, ways), "", *about(size, device)]) + "\n"
     print(text, end="")  # noqa: T201
     if options.to:
         options.to.write_text(text)

@@ -96,6 +96,25 @@ their names to the patterns.
 
 [FedDG-GA](methods/fedga.md) and [FedIIR](methods/fediir.md) have defaults of their own, and their pages say why.
 
+## Precision
+
+`precision` says how sites compute forward passes; parameters, updates, penalties and reports stay float32.
+
+| `precision` | at a site |
+|---|---|
+| `float32` | the default |
+| `bfloat16` | torch's autocast, on any hardware, however slow it is there |
+| `auto` | bfloat16 with `channels_last` where the hardware multiplies in bfloat16, else float32 |
+
+With `auto`, every site decides by its own hardware, so two sites of a run may differ. bfloat16 is for GPUs of compute
+capability 8.0 or newer, and for CPUs with AMX or AVX512_BF16. `fdg doctor` says what `auto` means on a machine. What a
+site uses is in its answer to the census, one of the two words, and so in the record (`census`, `precision`) and in the
+server's first lines. **To repeat such a run elsewhere, name the value**: `precision=float32`, or `precision=bfloat16`
+with `channels_last=true`. That is possible if all sites used the same one; otherwise it takes sites with the same kinds
+of hardware. A site that is moved to other hardware during a run fails with a sentence instead of computing otherwise, a
+run does not resume with sites that choose otherwise, and `fdg report` refuses a table of runs whose sites chose
+differently. Speed and effect on accuracy: [benchmarks](benchmarks.md#bfloat16-at-a-site).
+
 ## Other variables
 
 {others}

@@ -59,6 +59,7 @@ LONGEST_S = 1e9  # duration of a training in seconds, about thirty years
 # One line of printable text, without control characters, which could forge log lines.
 Name = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
 Count = Annotated[int, pydantic.Field(ge=0, le=MOST_SAMPLES)]
+Precision = Literal["float32", "bfloat16"]
 
 
 def _check_loss(value: float) -> float:
@@ -101,7 +102,7 @@ class CensusReply(Checked):
     ``num_skipped`` counts files known to be mislabelled; ``skipped`` names them if the site's operator allows it
     (``report_names``). ``num_damaged`` counts images that the site leaves out because they cannot be read or are too
     large. ``num_other_components`` counts entries of the site's ``class_allow_list`` that this package's jobs do not
-    need (None: unknown).
+    need (None: unknown). ``precision``: in which the site computes, by its own hardware if the protocol says ``auto``.
     """
 
     domain: Name
@@ -121,6 +122,7 @@ class CensusReply(Checked):
     role: Literal["source", "held_out"] | None = None
     allowed_reports: tuple[Name, ...] | None = pydantic.Field(None, max_length=MOST_NAMES)
     device: Name
+    precision: Precision | None = None  # None: in records of earlier versions
     compiled: bool = False  # whether the site trains with a network compiled by torch
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
 

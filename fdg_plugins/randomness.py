@@ -37,6 +37,13 @@ def numpy_generator(seed: int, *scope: str | int) -> np.random.Generator:
     return np.random.default_rng(derive_seed(seed, *scope))
 
 
+def on_device(drawn: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return what was drawn on the CPU on ``device``, without waiting for an accelerator."""
+    if device.type == "cpu":
+        return drawn
+    return drawn.pin_memory().to(device, non_blocking=True)  # from other memory, a copy waits for all queued work
+
+
 @contextmanager
 def seeded(seed: int, *scope: str | int, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's global CPU generator within the block, for code that accepts no generator; restore it afterwards.

@@ -13,6 +13,7 @@ from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
 
 CLASSES = 7  # PACS
+CPU = DevicePolicy(torch.device("cpu"))
 
 
 def rows(quick: bool = False) -> list[Row]:
@@ -24,7 +25,7 @@ def rows(quick: bool = False) -> list[Row]:
         [
             lambda: lap("ours", our_training(ours, batches)),
             lambda: lap("plain", plain_training(plain, batches)),
-            lambda: lap("our evaluation", lambda: evaluate(ours, batches, DevicePolicy(torch.device("cpu")), _never)),
+            lambda: lap("our evaluation", lambda: evaluate(ours, batches, CPU, _never)),
             lambda: lap("plain evaluation", lambda: evaluate_plainly(plain, batches)),
         ],
         repetitions,
@@ -41,10 +42,9 @@ def rows(quick: bool = False) -> list[Row]:
     ]
 
 
-def our_training(model: ExtractorClassifier, batches: Batches) -> Callable[[], object]:
+def our_training(model: ExtractorClassifier, batches: Batches, policy: DevicePolicy = CPU) -> Callable[[], object]:
     """Return one pass of a site's own loop over ``batches``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    policy = DevicePolicy(torch.device("cpu"))
     return lambda: train_locally(model, LocalRisk(), [batches], optimizer, policy, _never, lambda *_: None)
 
 

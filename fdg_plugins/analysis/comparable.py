@@ -13,6 +13,7 @@ from fdg_plugins.analysis.names import is_centralised, method_fields, method_set
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.centralised.schedule import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.settings.protocol import AUTO
 
 # A table ranges over the first two; the others belong to the method, or change no result.
 _FREE_FIELDS = (
@@ -100,7 +101,7 @@ def _centralised_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _splits(run: Run) -> Iterator[tuple[str, Any]]:
-    """Yield the splits by domain and role; the seed in a split's name is not a difference."""
+    """Yield the splits by domain and role, and what ``auto`` meant; the seed in a split's name is no difference."""
     sites: dict[tuple[str, str], list[Any]] = {}
     for reply in run.record.census.values():
         role = "held-out" if reply.domain == run.target else "source"
@@ -111,6 +112,8 @@ def _splits(run: Run) -> Iterator[tuple[str, Any]]:
         yield f"the split {where}", ", ".join(names)
         counts = sorted((reply.num_train, reply.num_validation, reply.num_test) for reply in replies)
         yield f"the number of training, validation and test images {where}", counts
+        if run.record.protocol.precision == AUTO:
+            yield f"the precision {where}", ", ".join(sorted(str(reply.precision) for reply in replies))
         hashes = sorted(reply.split_hash for reply in replies)
         yield f"the hash of the split {where} under seed {run.seed}", ", ".join(hashes)
 

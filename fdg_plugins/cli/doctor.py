@@ -39,7 +39,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check this machine: versions, GPUs, cores, memory, disks, data, weights, settings, ports.
+    """Check this machine: versions, GPUs, precision, cores, memory, disks, data, weights, settings, ports.
 
     Every line is ok, a warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last
     lines say how to start the simulator here, and why. Nothing is changed, downloaded or sent.

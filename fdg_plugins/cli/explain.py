@@ -115,6 +115,7 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
     """Yield the part of a job's config that names the method, its variables, and the command that allows it."""
     from fdg_plugins.cli.method_settings import variables_of
     from fdg_plugins.flare.components import filters_of
+    from fdg_plugins.settings.protocol import Protocol
 
     filters = dict.fromkeys(name for record in composition.records for name in filters_of(record.key))
     yield _section(f"In a job on {dataset}, every setting at its default")
@@ -123,6 +124,10 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
     if filters:
         yield _indented(f"filters: {', '.join(filters)}")
     yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
+    yield _indented(
+        f"precision: {run.said.protocol.get('precision', Protocol.model_fields['precision'].default)}; with "
+        "FDG_PRECISION=auto, bfloat16 with channels last at sites whose hardware is fast in it, as fdg doctor says"
+    )
     allowed = " ".join(f"--method {record.key}" for record in composition.records)
     yield _indented(f"at every site, once: fdg allow-list --kit KIT {allowed}")
 

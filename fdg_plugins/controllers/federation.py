@@ -40,8 +40,8 @@ from fdg_plugins.record.checkpoint import has_checkpoint
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.names import name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
-from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
-from fdg_plugins.settings.protocol import SGD, Protocol
+from fdg_plugins.record.text import evaluation_line, final_table, marks, precision_line, round_line, stats
+from fdg_plugins.settings.protocol import AUTO, SGD, Protocol
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import state_folder
@@ -281,6 +281,8 @@ class FederationController(Messenger):
             f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
             f"{'' if protocol.optimizer == SGD else f', {protocol.optimizer}'}"
         )
+        if protocol.precision == AUTO:
+            self.say(precision_line(record))
         if _lacks_weights(record):
             self._warn_of_missing_weights(record)
 

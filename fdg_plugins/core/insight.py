@@ -128,17 +128,18 @@ def squared_norms(insight: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(insight.to(_working_dtype(insight)), dim=(1, 2)).square()
 
 
-def class_shares(labels: torch.Tensor) -> torch.Tensor:
+def class_shares(labels: torch.Tensor, num_classes: int) -> torch.Tensor:
     """Return each sample's share ``1 / (K n_k)``, float64 ``[B]``, of a mean over the K classes of ``labels [B]``.
 
-    Each class is the mean over its n_k samples.
+    Each class is the mean over its n_k samples; K <= ``num_classes``, Y.
 
-    >>> class_shares(torch.tensor([2, 0, 2, 0])).tolist()
+    >>> class_shares(torch.tensor([2, 0, 2, 0]), 3).tolist()
     [0.25, 0.25, 0.25, 0.25]
-    >>> class_shares(torch.tensor([2, 2, 2, 2, 0])).tolist()
+    >>> class_shares(torch.tensor([2, 2, 2, 2, 0]), 3).tolist()
     [0.125, 0.125, 0.125, 0.125, 0.5]
     """
-    counts = torch.bincount(labels)
+    # Not by bincount, whose length depends on values: it would synchronise with an accelerator.
+    counts = labels.new_zeros(num_classes).scatter_add_(0, labels, torch.ones_like(labels))
     return ((counts > 0).sum() * counts).double().reciprocal()[labels]
 
 

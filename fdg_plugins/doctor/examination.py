@@ -43,6 +43,7 @@ def examine(environment: Mapping[str, str], sites: int | None, data: Path | None
     findings = [
         *guarded("versions", software.check_versions),
         *guarded("gpu", look_at_gpus),
+        *guarded("precision", lambda: _check_precision(environment)),
         machine.check_cores(cores),
         machine.check_memory(memory, sites),
         *guarded("disk", lambda: _check_disks(environment)),
@@ -69,6 +70,12 @@ def _check_disks(environment: Mapping[str, str]) -> Iterator[Finding]:
     from fdg_plugins.doctor.setup import cache_folder_of  # loads torch, which may be what is broken
 
     return machine.check_disks(cache_folder_of(environment))
+
+
+def _check_precision(environment: Mapping[str, str]) -> Iterator[Finding]:
+    from fdg_plugins.doctor.setup import check_precision  # loads torch
+
+    yield check_precision(environment)
 
 
 def _check_setup(environment: Mapping[str, str], data: Path | None) -> Iterator[Finding]:

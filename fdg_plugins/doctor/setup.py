@@ -20,8 +20,16 @@ from fdg_plugins.plugins.own_dataset import shorten_names
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
 from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import user_path
+from fdg_plugins.training.precision import suited_precision
 
 WEIGHTS = "ImageNet weights"
+
+
+def check_precision(environment: Mapping[str, str]) -> Finding:
+    """Return in which precision a site on this machine computes if the protocol leaves it to the site (``auto``)."""
+    device = read_site_config("of this machine", None, environment).torch_device()
+    suited = suited_precision(device)
+    return ok("precision", f"auto means {suited.precision} for a site on {device}: {suited.reason}")
 
 
 def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:

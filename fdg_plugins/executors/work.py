@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fdg_plugins.training.session import SiteSession
 
 CENSUS_FILE = "fdg_census.json"
+_COUNTED = {"split", "split_hash", "precision"}  # of the reply: what later tasks must find again
 
 Say = Callable[[str], None]
 Tensors = dict[str, torch.Tensor]
@@ -145,11 +146,15 @@ class SiteWork:
             session = self._open(order.site, config, request.stand_in_protocol)
         reply = session.census()
         write_left_out(folder, session.left_out)
-        write_json(
-            folder / CENSUS_FILE, {"job": order.job, "split": reply.split, "split_hash": reply.split_hash}, private=True
-        )
+        kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
+        write_json(folder / CENSUS_FILE, kept, private=True)
         counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
-        say(_line(session, f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}"))
+        say(
+            _line(
+                session,
+                f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}, {reply.precision}",
+            )
+        )
         absent = [name for name, count in zip(reply.classes, reply.class_counts, strict=True) if not count]
         if absent:
             say(_line(session, f"domain {reply.domain} has no image of {len(absent)} classes: {', '.join(absent)}"))
@@ -177,6 +182,11 @@ class SiteWork:
                 f"split {session.data.split} has the hash {session.data.split_hash}, "
                 f"but the census counted {counted.get('split_hash')}: the data folder has changed.",
                 public=True,
+            )
+        used = session.policy.precision
+        if (told := counted.get("precision", used)) != used:  # the site has moved to another machine
+            raise SettingsError(
+                f"precision 'auto' means {used} on this machine, but meant {told} in the census.", public=True
             )
         return session
 

@@ -18,8 +18,8 @@ class AmplitudeNormalization(nn.Module):
 
     The buffer ``amplitude``, float32 ``[C, H, W // 2 + 1]``, is zero until a spectrum is known; until then images pass
     unchanged. In training mode, while ``collects`` is set, it is the running mean ``(1 - v) amplitude + v batch mean``,
-    starting with the first batch; each batch is normalised with the mean that it has just updated. Otherwise the buffer
-    never changes. Outside the band it stays zero, so unused values do not leave a site.
+    starting with the first batch; each batch is normalised with the mean that it has just updated. Otherwise, and once
+    ``frozen``, the buffer never changes. Outside the band it stays zero, so unused values do not leave a site.
 
     Args:
         image_shape: ``(C, H, W)``; images of another shape raise a SettingsError.
@@ -29,6 +29,7 @@ class AmplitudeNormalization(nn.Module):
 
     amplitude: torch.Tensor
     band: torch.Tensor
+    frozen: torch.Tensor
 
     def __init__(self, image_shape: tuple[int, ...], band: float, momentum: float) -> None:
         super().__init__()
@@ -38,11 +39,16 @@ class AmplitudeNormalization(nn.Module):
         self.collects = False
         self.register_buffer("amplitude", torch.zeros(channels, height, width // 2 + 1))
         self.register_buffer("band", centred_band(height, width, band), persistent=False)
+        self.register_buffer("frozen", torch.tensor(False), persistent=False)
 
     @property
-    def known(self) -> bool:
-        """Whether a spectrum is known; reading this synchronises with the device."""
-        return bool(self.amplitude.any())
+    def known(self) -> torch.Tensor:
+        """Whether a spectrum is known, a scalar on the device: reading it there would wait for an accelerator."""
+        return self.amplitude.any()
+
+    def freeze_if_known(self) -> None:
+        """Freeze a spectrum that is known now; one that is not can be collected."""
+        self.frozen.copy_(self.known)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the images ``[B, C, H, W]`` normalised, in at least float32."""
@@ -54,14 +60,16 @@ class AmplitudeNormalization(nn.Module):
             )
         if self.collects and self.training:
             self._collect(images)
-        # Decided on the device: reading the flag in every batch would synchronise with an accelerator.
-        return torch.where(self.amplitude.any(), replace_amplitude(images, self.amplitude, self.band), images)
+        return torch.where(self.known, replace_amplitude(images, self.amplitude, self.band), images)
 
     @torch.no_grad()
     def _collect(self, images: torch.Tensor) -> None:
+        if self.frozen.device.type == "cpu" and bool(self.frozen):  # costs no wait there, and saves a transform
+            return
         mean = torch.where(self.band, mean_amplitude(images), 0.0)
         running = (1 - self.momentum) * self.amplitude + self.momentum * mean
-        self.amplitude.copy_(torch.where(self.amplitude.any(), running, mean))
+        moved = torch.where(self.known, running, mean)
+        self.amplitude.copy_(torch.where(self.frozen, self.amplitude, moved))
 
 
 class AmplitudeNormalizedClassifier(ExtractorClassifier):

@@ -37,7 +37,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
-from fdg_plugins.randomness import torch_generator
+from fdg_plugins.randomness import on_device, torch_generator
 from fdg_plugins.values import check_number
 
 
@@ -91,4 +91,4 @@ class LocalAmplitudeMix(LocalRisk):
             return images
         partners = torch.randperm(len(images), generator=self.generator)
         shares = torch.rand(len(images), generator=self.generator)
-        return mix_amplitudes(images, partners.to(images.device), shares.to(images.device))
+        return mix_amplitudes(images, on_device(partners, images.device), on_device(shares, images.device))

@@ -172,7 +172,7 @@ class LocalInsight(LocalRisk):
     def penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return the penalty of features ``[B, D]`` with labels ``[B]`` under the last layer's weight, a scalar."""
         values, present = self.insight.values, self.insight.present
-        shares = class_shares(labels) if self.task.weighs_classes_equally else None
+        shares = class_shares(labels, len(weight)) if self.task.weighs_classes_equally else None
         if self.target == "insight":
             return insight_penalty(features, labels, weight, values, present, self.norms, shares)
         if self.target == "feature":

@@ -50,7 +50,7 @@ from fdg_plugins.objectives.objective import (
     SiteRound,
     Trained,
 )
-from fdg_plugins.randomness import seeded, torch_generator
+from fdg_plugins.randomness import on_device, seeded, torch_generator
 from fdg_plugins.values import check_choice, check_number
 
 NORMS = ("norm", "squared")
@@ -160,7 +160,7 @@ class LocalSimpleRepresentation(LocalRisk):
         """Return ``CE + a_L2 L2R + a_CMI CMI`` of images ``[B, C, H, W]`` and labels ``[B]``, a scalar."""
         gaussian, head = parts(model)
         mean, scale = gaussian.distribution(model.features(images))
-        noise = torch.randn(mean.shape, generator=self.generator).to(mean, non_blocking=True)
+        noise = on_device(torch.randn(mean.shape, generator=self.generator), mean.device).to(mean.dtype)
         z = mean + scale * noise
         loss = self.task.loss(head(z).float(), targets)
         # A term with strength zero is not computed, because zero times infinity is not zero.

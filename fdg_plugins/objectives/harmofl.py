@@ -91,13 +91,13 @@ class HarmoFLObjective(Objective):
             return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
         if not isinstance(model, AmplitudeNormalizedClassifier):
             raise SettingsError("objective 'harmo' got a network that does not normalise, expected one of its own.")
-        collecting = None if model.normalization.known else model.normalization
-        return LocalHarmonized(self.radius, collecting, task=site.task)
+        model.normalization.freeze_if_known()
+        return LocalHarmonized(self.radius, model.normalization, task=site.task)
 
 
 @dataclass(frozen=True)
 class LocalHarmonized(LocalRisk):
-    """Cross entropy with sharpness-aware steps; ``collecting``: the normalization whose amplitude is not known yet."""
+    """Cross entropy with sharpness-aware steps; ``collecting``: the normalization that collects, unless frozen."""
 
     radius: float
     collecting: AmplitudeNormalization | None = None

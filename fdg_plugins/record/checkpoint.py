@@ -100,6 +100,11 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
         for site, reply in record.census.items()
         if site in fresh.census
     ]
+    pairs += [
+        (f"precision of site {site}", reply.precision, fresh.census[site].precision)
+        for site, reply in record.census.items()
+        if site in fresh.census and reply.precision is not None
+    ]
     for what, before, after in pairs:
         if before != after:
             raise DataError(f"run {record.run} cannot go on: its {what} was {before}, but is now {after}.")

@@ -31,6 +31,17 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def precision_line(record: RunRecord) -> str:
+    """Return the line for the precisions that the sites have chosen, by which the run can be repeated elsewhere."""
+    sites: dict[str, list[str]] = {}
+    for site, reply in sorted(record.census.items()):
+        sites.setdefault(reply.precision or "unknown", []).append(site)
+    if len(sites) == 1:
+        return f"precision {record.protocol.precision}: {next(iter(sites))} at every site"
+    parts = (f"{precision} at {', '.join(names)}" for precision, names in sorted(sites.items()))
+    return f"precision {record.protocol.precision}: {'; '.join(parts)}"
+
+
 def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
     """Return the line for one round; its scores are those of the model that the round started from."""
     rounds = record.protocol.rounds

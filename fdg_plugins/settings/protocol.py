@@ -32,6 +32,7 @@ SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
 
 SGD = "sgd"
+AUTO = "auto"
 MOST_PLUGINS = 100
 
 PluginName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
@@ -135,7 +136,11 @@ class Protocol(pydantic.BaseModel):
         "or `ct_patches`; empty: the data set's own",
     )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: autocast in forward passes")
+    precision: Literal["float32", "bfloat16", "auto"] = Field(
+        "float32",
+        description="`bfloat16`: autocast in forward passes; `auto`: bfloat16 with channels last at sites whose "
+        "hardware is fast in it (GPUs of compute capability 8.0 or newer, CPUs with AMX or AVX512_BF16), else float32",
+    )
     update_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: updates are rounded to it on their way to the server; needs a job made for it"
     )

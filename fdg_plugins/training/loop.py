@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fdg_plugins.messages import Precision
 from fdg_plugins.tasks import DEFAULT_TASK, Accumulator, Score, Task
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ class DevicePolicy:
     device: torch.device
     bfloat16: bool = False
     channels_last: bool = False
+
+    @property
+    def precision(self) -> Precision:
+        """The precision of forward passes."""
+        return "bfloat16" if self.bfloat16 else "float32"
 
     def place(self, model: "ExtractorClassifier") -> "ExtractorClassifier":
         """Return the model on the device, in the policy's memory format."""

@@ -64,6 +64,7 @@ from fdg_plugins.training.loop import (
 )
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer
+from fdg_plugins.training.precision import device_policy
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 from fdg_plugins.versions import OF_SITE, installed_versions
 
@@ -116,9 +117,7 @@ class SiteSession:
         self._shared = shared
         self._build_network = build_network if networks is None else networks.build
         self.data: DomainData = self._open(left_out)
-        self.policy = DevicePolicy(
-            config.torch_device(), bfloat16=protocol.precision == "bfloat16", channels_last=protocol.channels_last
-        )
+        self.policy: DevicePolicy = device_policy(protocol, config.torch_device())
 
     def census(self) -> CensusReply:
         """Decode every image once and return the site's counts, without information on any single image.
@@ -146,6 +145,7 @@ class SiteSession:
             role=self.config.role,
             allowed_reports=self.config.allowed_reports,
             device=str(self.policy.device),
+            precision=self.policy.precision,
             compiled=self.config.compile,
             versions=installed_versions(OF_SITE),
         )

@@ -76,6 +76,21 @@ def test_another_seed_has_another_split_but_must_have_as_many_images() -> None:
         check_comparable([run("a"), run("b", seed=1, census=census(1, "cartoon", num_train=80))])
 
 
+def test_sites_that_may_choose_their_precision_must_have_chosen_the_same() -> None:
+    auto = {"precision": "auto"}
+    narrow, wide = census(precision="bfloat16"), census(precision="float32")
+    check_comparable(
+        [
+            run("a", protocol=auto, census=narrow),
+            run("b", seed=1, protocol=auto, census=census(1, precision="bfloat16")),
+        ]
+    )
+    check_comparable([run("a", census=narrow), run("b", FEDGA, census=wide)])  # as the protocol says, whatever it is
+    message = "the precision of the source domain sketch is bfloat16 in runs/a and float32 in runs/b"
+    with pytest.raises(SettingsError, match=message):
+        check_comparable([run("a", protocol=auto, census=narrow), run("b", FEDGA, protocol=auto, census=wide)])
+
+
 def test_a_hash_is_compared_with_every_run_of_its_seed_and_not_only_with_the_first_run() -> None:
     with pytest.raises(SettingsError, match=r"under seed 1 is sketch 1 in runs/b and others in runs/c"):
         check_comparable([run("a"), run("b", seed=1), run("c", seed=1, census=census(1, split_hash="others"))])

@@ -7,9 +7,12 @@ import torch
 from cases.plain_loop import evaluate_plainly, train_plainly
 from cases.training import random_batch
 
+import fdg_plugins.training.precision
+from fdg_plugins.messages import Precision
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
+from fdg_plugins.training.precision import Suited
 
 TINY = gpu.Size("resnet18", pixels=32, batch_size=4, batches=2, rounds=1)
 CPU = torch.device("cpu")
@@ -52,6 +55,16 @@ def test_what_is_compiled_is_compiled_before_the_rounds_that_count(monkeypatch: 
     after_one = len(graphs)
     gpu.measure(compute, TINY, CPU)
     assert 0 < after_one == len(graphs)
+
+
+@pytest.mark.parametrize(("precision", "way"), [("float32", gpu.Way()), ("bfloat16", gpu.Way(True, True))])
+def test_it_says_which_of_the_measured_ways_auto_is(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, way: gpu.Way
+) -> None:
+    for module in (gpu, fdg_plugins.training.precision):
+        monkeypatch.setattr(module, "suited_precision", lambda device: Suited(precision, "so said"))
+    assert way in gpu.WAYS
+    assert gpu.about(TINY, CPU)[-1] == f"- precision auto is: {way}; so said"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure")

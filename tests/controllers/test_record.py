@@ -9,6 +9,8 @@ import pytest
 from federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
+from fdg_plugins.errors import DataError
+from fdg_plugins.record.checkpoint import check_continues
 from fdg_plugins.record.run_record import AggregationRecord, domain_sums
 
 
@@ -172,3 +174,18 @@ def test_a_record_without_sums_is_read_with_the_same_numbers_and_written_with_bo
             assert found["sums"] == {"accuracy": {"sum": right, "count": count}}
     assert RunRecord.model_validate(written) == record
     assert record.choose({}) == [choice.model_copy(update={"file": None}) for choice in record.choices]
+
+
+# --- going on ---------------------------------------------------------------------------------------
+
+
+def test_a_run_does_not_go_on_with_a_site_that_chooses_another_precision_by_now() -> None:
+    record, fresh = run_record(precision="auto"), run_record(precision="auto")
+    check_continues(record, fresh)
+    for of, precision in ((record, "bfloat16"), (fresh, "float32")):
+        of.census["photo-2"] = of.census["photo-2"].model_copy(update={"precision": precision})
+    with pytest.raises(DataError) as caught:
+        check_continues(record, fresh)
+    assert str(caught.value).endswith("its precision of site photo-2 was bfloat16, but is now float32.")
+    record.census["photo-2"] = record.census["photo-2"].model_copy(update={"precision": None})
+    check_continues(record, fresh)  # a record of an earlier version does not say

@@ -5,7 +5,7 @@ import pytest
 from federation_stubs import evaluation, round_record, run_record, scores
 
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, round_line
+from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, precision_line, round_line
 
 
 def finished_record(**changes: object) -> RunRecord:
@@ -65,6 +65,19 @@ def test_the_line_of_a_round_says_who_took_part_how_good_the_model_was_and_how_l
         "round 6/10 | sites 2/3 | train loss 1.2500 | model after round 2: source val 75.0 %, target sketch 25.0 % | "
         "20.0 s | ETA 1 min 20 s"
     )
+
+
+def test_the_precisions_that_sites_chose_are_told_by_site() -> None:
+    record = run_record(precision="auto")
+
+    def choose(**precisions: str) -> None:
+        for site, precision in precisions.items():
+            record.census[site] = record.census[site].model_copy(update={"precision": precision})
+
+    choose(cartoon="bfloat16", sketch="float32", **dict.fromkeys(("photo-1", "photo-2"), "float32"))
+    assert precision_line(record) == "precision auto: bfloat16 at cartoon; float32 at photo-1, photo-2, sketch"
+    choose(cartoon="float32")
+    assert precision_line(record) == "precision auto: float32 at every site"
 
 
 def test_the_line_of_a_round_calls_what_is_missing_missing() -> None:

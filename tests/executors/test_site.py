@@ -39,10 +39,12 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
     CensusReply,
     Evaluation,
+    Precision,
     TrainReport,
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.training.precision import Suited
 from fdg_plugins.training.session import SiteSession
 
 PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=2, batch_size=8, rounds=10)
@@ -334,6 +336,26 @@ def test_images_that_come_after_the_census_are_refused_by_a_new_process_and_igno
     site.restart()
     text = reason(site.ask(TASK_TRAIN, task_request()))
     assert text.endswith(f"but the census counted {census.split_hash}: the data folder has changed.")
+
+
+def test_a_site_that_chose_its_precision_and_then_moved_to_other_hardware_says_so(
+    photo: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocol = PROTOCOL.model_copy(update={"precision": "auto"})
+
+    def move_to(precision: Precision) -> None:
+        photo.restart()
+        monkeypatch.setattr("fdg_plugins.training.precision.suited_precision", lambda device: Suited(precision, ""))
+
+    move_to("bfloat16")
+    told = from_shareable(photo.ask(TASK_CENSUS, census_request(protocol))).data
+    assert told["precision"] == "bfloat16"
+    move_to("float32")
+    assert reason(photo.ask(TASK_TRAIN, task_request(protocol))) == (
+        "precision 'auto' means float32 on this machine, but meant bfloat16 in the census."
+    )
+    move_to("bfloat16")
+    assert photo.ask(TASK_EVALUATE, task_request(protocol)).get_return_code() == ReturnCode.OK
 
 
 NO_CENSUS = "the site has not answered the census of this job, and does no other task of it before."

@@ -8,16 +8,15 @@ Generating code ("inductor") needs a C++ compiler, and rounds in another way.
 import copy
 import os
 import shutil
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from local_steps import copy_of, same, train_steps
 from objective_batches import CLASSES, make_batches
-from report_round import ReportRound
+from second_round import Sent, after_a_round, network, train
 
-from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import OBJECTIVES, Objective, SiteRound, Trained, make_objective, see
+from fdg_plugins.objectives import OBJECTIVES, make_objective
 
 SPECS: list[dict[str, Any]] = [
     *({"name": name} for name in sorted(OBJECTIVES)),
@@ -26,59 +25,15 @@ SPECS: list[dict[str, Any]] = [
     {"name": "am", "probability": 1.0},
     {"name": "rsc", "variant": "feature"},
 ]
-PLAIN_SGD = ("mosam",)
 needs_compiler = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX") or "g++") is None, reason="generating code needs a C++ compiler"
 )
-
-
-class Sent(NamedTuple):
-    """What a site has at the start of its second round: the tensors of the server, and its own memory."""
-
-    received: dict[str, torch.Tensor]
-    memory: dict[str, torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
 def _compile_anew() -> None:
     """Every test compiles for itself."""
     torch.compiler.reset()
-
-
-def network(objective: Objective) -> ExtractorClassifier:
-    """Return the network with BatchNorm that ``objective`` trains."""
-    model = build_model("convnet", CLASSES, seed=1)
-    return objective.adapt(model, (3, 16, 16), 1).train()
-
-
-def train(
-    objective: Objective, model: ExtractorClassifier, sent: Sent, number: int = 1, seed: int = 0
-) -> tuple[Trained, Any]:
-    """Train ``model`` in place for two epochs; return what it was, and the local objective."""
-    before, lr = copy_of(model), 0.05
-    momentum = 0.0 if objective.name in PLAIN_SGD else 0.9
-    site = SiteRound("photo", number, 0, lr, momentum, sent.memory)
-    local = objective.local(sent.received, model, site)
-    batches = make_batches(model, (4, 4), seed=seed)
-    done = train_steps(model, local, [batches, batches], lr=lr, momentum=momentum)
-    update = {name: value - before[name] for name, value in copy_of(model).items()}
-    return Trained(update, done.steps, float(done.steps)), local
-
-
-def after_a_round(objective: Objective) -> Sent:
-    """Return what the first round of one site leaves, with other data."""
-    model, nothing = network(objective), Sent({}, {})
-    state = copy_of(model)
-    report = objective.report_received(model, see(model, make_batches(model, seed=7)), CLASSES)
-    trained, local = train(objective, model, nothing, 0, seed=7)
-    report |= objective.report_trained(model, see(model, make_batches(model, seed=7)), CLASSES) | local.report(trained)
-    exchange = objective.exchange(model, CLASSES)
-    if exchange is None:
-        return Sent({}, local.memory(trained))
-    of_round = ReportRound(exchange, state)
-    of_round.accept("photo", report, trained.update)
-    of_round.finish(["photo"])
-    return Sent(exchange.broadcast(), local.memory(trained))
 
 
 def trained_both_ways(spec: dict[str, Any], backend: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
