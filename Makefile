@@ -51,6 +51,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 install: $(VENV)/.installed
 
+# Without FLARE's line for every site and task.
+demo demo-medical: export FL_LOG_LEVEL := examples/log_config.json
+
 demo: $(VENV)/.installed
 	. $(BIN)/activate && nvflare simulator jobs/pacs_fedomg
 
