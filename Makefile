@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 POC := poc/workspace
 LOWEST := .venv-lowest
+TRACKERS := .venv-trackers
 # Not what needs an extra or pip, nor what counts how often torch compiles, which older versions do less often.
 WITHOUT_EXTRAS := $(addprefix tests/,core aggregators objectives controllers filters recipes cli engine) \
 	$(addprefix --ignore tests/,core/test_accounting.py cli/test_export_bundle.py controllers/test_plugins_in_rounds.py \
@@ -13,7 +14,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest lint docs-tables export-jobs docs bench clean
+.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest test-trackers lint docs-tables export-jobs docs bench clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
@@ -25,6 +26,7 @@ help:
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make test-lowest      the tests that need no extra, in an environment with the lowest versions of all packages"
+	@echo "make test-trackers    the tests against a real MLflow server and Weights & Biases, in an environment with both"
 	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
 	@echo "make docs             install, then build the documentation as a site, in build/site"
 	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
@@ -81,6 +83,14 @@ test-lowest: $(VENV)/.installed
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct \
 		--editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
 	$(LOWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation" $(WITHOUT_EXTRAS)
+
+# On top of .venv, since MLflow wants an older gunicorn than FLARE's newest.
+test-trackers: $(VENV)/.installed-dev
+	$(BIN)/python -m venv --clear $(TRACKERS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(TRACKERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+	$(TRACKERS)/bin/python -m pip install --quiet 'mlflow>=2.16' 'wandb>=0.19'
+	$(TRACKERS)/bin/python -m pytest tests/flare/test_trackers.py
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/bench.py $(BENCH_OPTIONS)
