@@ -146,7 +146,7 @@ class _Writer:
         return rows
 
     def _not_comparable(self, method: MethodRows, reasons: Sequence[str]) -> tuple[Cell, ...]:
-        """Return the row that stands in place of the differences; a footnote has the reasons that would make it wide."""
+        """Return the row that stands in place of the differences; all reasons may be in a footnote."""
         told, whole = (f"not comparable: {', '.join(some)}" for some in (reasons[:REASONS_IN_ROW], reasons))
         whose = told if told == whole else told + self._marked([whole])
         return (*self._cells(method.label, "", whose), *(Cell(NOT_PRINTED) for _ in self.columns))
