@@ -8,6 +8,7 @@ LOWEST := .venv-lowest
 NEWEST := .venv-newest
 # What make coverage runs.
 TESTS ?= tests
+TRACKERS := .venv-trackers
 # Not what needs an extra or pip, nor what counts how often torch compiles, which older versions do less often.
 WITHOUT_EXTRAS := $(addprefix tests/,core aggregators objectives controllers filters recipes cli engine) \
 	$(addprefix --ignore tests/,core/test_accounting.py cli/test_export_bundle.py controllers/test_plugins_in_rounds.py \
@@ -17,7 +18,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest test-newest test-wheel \
-	coverage lint docs-tables export-jobs docs bench dist sbom clean
+	test-trackers coverage lint docs-tables export-jobs docs bench dist sbom clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
@@ -32,6 +33,7 @@ help:
 	@echo "make test-newest      the quick tests with the newest versions of all packages, whatever constraints.txt says"
 	@echo "make test-wheel       install, then build the wheel and use it without the checkout"
 	@echo "make coverage         the tests of make test (or TESTS=tests/core), with the lines and branches that they reach"
+	@echo "make test-trackers    the tests against a real MLflow server and Weights & Biases, in an environment with both"
 	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
 	@echo "make docs             install, then build the documentation as a site, in build/site"
 	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
@@ -59,6 +61,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 install: $(VENV)/.installed
+
+# Without FLARE's line for every site and task.
+demo demo-medical: export FL_LOG_LEVEL := examples/log_config.json
 
 demo: $(VENV)/.installed
 	. $(BIN)/activate && nvflare simulator jobs/pacs_fedomg
@@ -101,6 +106,14 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not federation" \
 		--cov=fdg_plugins --cov-branch --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(TESTS)
 
+# On top of .venv, since MLflow wants an older gunicorn than FLARE's newest.
+test-trackers: $(VENV)/.installed-dev
+	$(BIN)/python -m venv --clear $(TRACKERS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(TRACKERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+	$(TRACKERS)/bin/python -m pip install --quiet 'mlflow>=2.16' 'wandb>=0.19'
+	$(TRACKERS)/bin/python -m pytest tests/flare/test_trackers.py
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/bench.py $(BENCH_OPTIONS)
 
@@ -137,4 +150,4 @@ sbom: $(VENV)/.installed-release
 	$(BIN)/python docs/make_sbom.py --to build
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(NEWEST) simulator_workspace dist build/site build/sbom.json build/licences.txt build/coverage.xml
+	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(TRACKERS) simulator_workspace dist build/site build/sbom.json build/licences.txt build/coverage.xml

@@ -36,9 +36,9 @@ ROWS = (
     ("centralised",),
     ("testing",),
     ("sweep",),
+    ("poc",),
     ("engine",),
     ("analysis",),
-    ("poc",),
     ("doctor",),
     ("cli",),
 )

@@ -13,6 +13,7 @@ from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
 REFERENCES = "Centralised references (pooled source data)"
 MISSING = "missing"
 NOT_PRINTED = "-"
+REASONS_IN_ROW = 2  # why ours are not comparable; more would push the numbers off a screen
 _WITHIN = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -145,8 +146,9 @@ class _Writer:
         return rows
 
     def _not_comparable(self, method: MethodRows, reasons: Sequence[str]) -> tuple[Cell, ...]:
-        """Return the row that stands in place of the differences."""
-        whose = f"not comparable: {', '.join(reasons)}"
+        """Return the row that stands in place of the differences; all reasons may be in a footnote."""
+        told, whole = (f"not comparable: {', '.join(some)}" for some in (reasons[:REASONS_IN_ROW], reasons))
+        whose = told if told == whole else told + self._marked([whole])
         return (*self._cells(method.label, "", whose), *(Cell(NOT_PRINTED) for _ in self.columns))
 
     def _ours(self, method: MethodRows, result: Result) -> tuple[Cell, ...]:

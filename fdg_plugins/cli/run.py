@@ -101,6 +101,7 @@ def run(
         values = own.added_to(read_values(settings or []))
         asked = Asked(what, chosen.dataset, target, seed, protocol.value, values)
         source = _source(asked, chosen, [*files, *own.files])
+        _check_brings_no_code(engine, [*files, *own.files])
         if tracking is not None:
             source.environment |= tracked(tracking, source.environment)
         found = check_run(source)
@@ -109,6 +110,17 @@ def run(
             kept = describe(source, engine, tuple(map(str, [*files, *own.kept_in(folder)])))
             ending = follow(folder, source, found, kept, sites_at_once, order)
     raise typer.Exit(sum_up(folder, source, kept, ending))
+
+
+def _check_brings_no_code(engine: EngineName, files: Sequence[Path]) -> None:
+    """Raise ``SettingsError`` for files of code, if the run is in a federation, which takes none from a job."""
+    from fdg_plugins.errors import SettingsError
+
+    if files and engine is EngineName.POC:
+        raise SettingsError(
+            f"--engine poc runs jobs that bring no code, and this one would bring {files[0].name}, expected --engine "
+            "simulator or process."
+        )
 
 
 def _source(asked: "Asked", data: ChosenData, plugins: Sequence[Path]) -> "JobSource":

@@ -72,7 +72,10 @@ ThreadsOption = Annotated[
         help="Sites that compute at a time in the simulator (-t); default: all, or one per core if they are many.",
     ),
 ]
-EngineOption = Annotated[EngineName, typer.Option(help="What executes the run: FLARE's simulator, or one process.")]
+EngineOption = Annotated[
+    EngineName,
+    typer.Option(help="What executes the run: FLARE's simulator, one process, or a provisioned federation (poc)."),
+]
 ToOption = Annotated[
     Path | None,
     typer.Option(help="A new or empty folder; default: a new one in runs/, named after the run and the time."),

@@ -25,6 +25,7 @@ from fdg_plugins.cli.sweep_options import (
     ProtocolOption,
     SeedsOption,
     SettingsOption,
+    SweepEngine,
     TargetsOption,
     ThreadsPerRunOption,
     ToOption,
@@ -32,7 +33,6 @@ from fdg_plugins.cli.sweep_options import (
     WorkersOption,
     at_once,
 )
-from fdg_plugins.engine.names import EngineName
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def sweep(
     data_root: DataRootOption = None,
     data: DataOption = None,
     parallel: ParallelOption = None,
-    engine: EngineOption = EngineName.PROCESS,
+    engine: EngineOption = SweepEngine.PROCESS,
     threads_per_run: ThreadsPerRunOption = None,
     workers: WorkersOption = None,
     gpus: GpusOption = None,
@@ -117,7 +117,7 @@ def sweep(
         environment = machine_environment(os.environ, chosen.root) | chosen.variables
         for name in ignored_settings(os.environ):
             say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
-        in_one_process = engine is EngineName.PROCESS
+        in_one_process = engine is SweepEngine.PROCESS
         prepared = prepare(asked, store, environment, in_one_process=in_one_process)
         processes = max(prepared.processes, sites_at_once or 1) if in_one_process else prepared.processes
         machine = find_machine(processes, parallel, gpus, sites_at_once, environment)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from fdg_plugins.engine.names import EngineName
 from fdg_plugins.errors import SettingsError
 
 
@@ -20,6 +19,13 @@ class ProtocolName(StrEnum):
     FEDIIR = "fediir"
     FEDDIM = "feddim"
     FEDDG_GA = "feddg-ga"
+
+
+class SweepEngine(StrEnum):
+    """What executes the runs of a sweep."""
+
+    PROCESS = "process"
+    SIMULATOR = "simulator"
 
 
 ToOption = Annotated[
@@ -68,7 +74,7 @@ ParallelOption = Annotated[
     ),
 ]
 EngineOption = Annotated[
-    EngineName,
+    SweepEngine,
     typer.Option(
         metavar="NAME",
         help="What executes a federated run: process (one process), or simulator (FLARE's, a process per site).",

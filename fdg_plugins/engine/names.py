@@ -9,3 +9,4 @@ class EngineName(StrEnum):
 
     SIMULATOR = "simulator"
     PROCESS = "process"
+    POC = "poc"

@@ -44,7 +44,7 @@ def check_folder(folder: Path) -> None:
     """Raise ``SettingsError`` for a path that FLARE's start scripts would split: they do not quote it."""
     if any(sign.isspace() or sign in "\"'\\*?[]$`&;|<>()#" for sign in str(folder)):
         raise SettingsError(
-            f"folder {str(folder)!r} (--folder) cannot be used by FLARE's start scripts, expected a path without "
+            f"folder {str(folder)!r} cannot be used by FLARE's start scripts, expected a path without "
             "blanks and shell characters."
         )
 

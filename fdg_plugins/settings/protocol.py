@@ -90,7 +90,7 @@ class Protocol(pydantic.BaseModel):
     )
     pretrained: Literal["auto", "imagenet", "none"] = Field(
         "auto",
-        description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and and "
+        description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and "
         "without published weights any file that is named there",
     )
     objective: dict[str, Any] = Field(

@@ -199,9 +199,11 @@ def test_runs_of_another_protocol_are_not_compared_but_told_why() -> None:
         )
         for target in DOMAINS
     ]
-    ours, theirs, reasons = texts(grid(made, against="fedomg").groups[0])
+    written = grid(made, against="fedomg")
+    ours, theirs, reasons = texts(written.groups[0])
     assert theirs[1] == "FedOMG paper, table 2, resnet18"
-    assert reasons[1:] == ["not comparable: 64 px, from scratch, at most 300 images per domain", *["-"] * 5]
+    assert reasons[1:] == ["not comparable: 64 px, from scratch [1]", *["-"] * 5]
+    assert written.notes[0] == "[1] not comparable: 64 px, from scratch, at most 300 images per domain."
     assert len(ours) == 7
     lines = list(csv.DictReader(io.StringIO(render_csv(build_table(made, ("last",), "fedomg")))))
     found = [line for line in lines if line["kind"] == "difference"]
@@ -223,5 +225,6 @@ def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     (*_, reasons) = texts(grid([run("a", FEDAVG, protocol=own)], against="fediir").groups[0])
     assert reasons[1] == "not comparable: weight decay 0.0005, learning rate times 0.1 in the end"
     of_fedomg = [run("a", FEDOMG, protocol={"local_epochs": 1, "rounds": 40, "sites_per_round": 2})]
-    (*_, reasons) = texts(grid(of_fedomg, against="fedomg").groups[0])
-    assert reasons[1] == "not comparable: rounds 40, local epochs 1, 2 sites per round"
+    written = grid(of_fedomg, against="fedomg")
+    assert texts(written.groups[0])[-1][1] == "not comparable: rounds 40, local epochs 1 [1]"
+    assert written.notes[0] == "[1] not comparable: rounds 40, local epochs 1, 2 sites per round."

@@ -299,6 +299,14 @@ def test_a_matrix_of_panels_stands_upright_where_its_rows_do_not_fit() -> None:
     assert [axes.get_title() for axes in draw(chart, 3.3).axes] == ["a1", "b1", "a2", "b2", "a3", "b3"]
 
 
+def test_no_line_ends_between_a_number_and_what_it_counts() -> None:
+    text = "PACS, resnet18, 64 px, 10 rounds, 3 source sites, chance 14.3 %"
+    for inches in (0.9, 1.2, 1.6, 2.2, 3.0):
+        lines = wrapped(text, inches, 6.5)
+        assert " ".join(lines) == text
+        assert not [line for line in lines[:-1] if line[-1].isdigit()]
+
+
 def test_no_line_of_a_text_is_wider_than_its_place_or_much_shorter_than_the_others() -> None:
     text = "[from scratch] PACS, resnet18, 64 px, 10 rounds, 3 source sites; mean over 2 seeds (0, 1), in the plane"
     for inches in (1.5, 2.0, 3.3):

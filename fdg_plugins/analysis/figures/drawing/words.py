@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The width of text as it is drawn, and its lines: as few as fit, of about the same length."""
 
+import re
 import textwrap
 from functools import lru_cache
 
@@ -10,6 +11,8 @@ from matplotlib.textpath import text_to_path
 POINTS_PER_INCH = 72.0
 FONT = "DejaVu Sans"
 FEWEST_LETTERS = 6  # of a line
+_AFTER_NUMBER = re.compile(r"(?<=\d) (?=[\w%])")
+_GLUE = "\u00a0"  # a blank at which no line ends
 
 
 @lru_cache(maxsize=4096)
@@ -23,8 +26,9 @@ def inches_of(text: str, size: float, *, is_bold: bool = False) -> float:
 def wrapped(text: str, inches: float, size: float, *, is_bold: bool = False) -> list[str]:
     """Return ``text`` in as few lines as fit into ``inches``, none much shorter than the others.
 
-    A word that is wider than a line is broken.
+    A number stays with the word after it; a word that is wider than a line is broken.
     """
+    text = _AFTER_NUMBER.sub(_GLUE, text)
     letters = len(text)
     while letters > FEWEST_LETTERS and not _fits(textwrap.wrap(text, letters), inches, size, is_bold):
         letters -= 1
@@ -33,7 +37,7 @@ def wrapped(text: str, inches: float, size: float, *, is_bold: bool = False) -> 
         if not _fits(evener, inches, size, is_bold):
             break
         lines, letters = evener, letters - 1
-    return lines
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _fits(lines: list[str], inches: float, size: float, is_bold: bool) -> bool:

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m fdg_plugins.cli.one_federation JOB WORKSPACE STATE``: a job in a federation of its own, to its end.
+
+The federation is that of ``fdg poc start``, in ``WORKSPACE/federation``, with the job's sites and on free ports. The
+job is submitted without its ``custom/`` folders, by a person who may not bring code. Where the data are, and how a site
+computes, is told by this process's environment, as in the simulator. ``WORKSPACE/results`` has the record from the
+first round on, and in the end all that the job has left. If ``STATE`` holds the state of an interrupted run, the job
+resumes it.
+
+Exit codes: 0 the job has completed, 1 it has not; the log says why.
+"""
+
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+
+from fdg_plugins.cli.resume import write_resuming_job
+from fdg_plugins.cli.watch import COMPLETED, Server, follow
+from fdg_plugins.engine.poc import RESULTS
+from fdg_plugins.engine.workflow import sites_of
+from fdg_plugins.errors import FDGError
+from fdg_plugins.poc.kits import SiteData, configure, provision
+from fdg_plugins.poc.processes import CONSOLE_LOG, HOST, end_all, launch, wait_until_ready
+from fdg_plugins.poc.project import Project, read_project
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.settings.site_config import FILE_NAME
+from fdg_plugins.storage import write_json
+from fdg_plugins.sweep.store import LOG_FILE
+
+FEDERATION = "federation"
+FAILED = 1
+SESSION_S = 30.0
+LOOK_S = 1.0  # between two looks at the record
+
+_logger = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Execute a job; ``arguments``: its folder, that of the workspace, that of the state. Return the exit code."""
+    job, workspace, state = (Path(text).absolute() for text in arguments)
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s - %(levelname)s - %(message)s")
+    logging.getLogger("nvflare").setLevel(logging.WARNING)  # the session's records about its connection
+    os.environ.setdefault("FL_LOG_LEVEL", "concise")  # of every participant, as in the simulator
+    try:
+        execute(job, workspace, state)
+    except FDGError as error:
+        _logger.error("stopped: %s", error)
+        return FAILED
+    return 0
+
+
+def execute(job: Path, workspace: Path, state: Path) -> None:
+    """Run ``job`` in a federation of its own, of which no process is left; raise an error unless it completes."""
+    folder, results = workspace / FEDERATION, workspace / RESULTS
+    results.mkdir(parents=True, exist_ok=True)
+    project = read_project(*free_ports(), sites=sites_of(job))
+    with running(project, folder, workspace.parent / LOG_FILE), ExitStack() as stack:
+        server = stack.enter_context(Server(folder / project.people[-1], SESSION_S))
+        with tempfile.TemporaryDirectory(dir=workspace) as twin:
+            name = server.submit(write_resuming_job(job, Path(twin), interrupted_run(state)))
+        _logger.info("job %s: submitted", name)
+        stack.enter_context(repeated(lambda: mirror(folder / project.server["name"] / name, results)))
+        ending = follow(server, name, _logger.info)
+        collect(server, name, results)
+    if ending.status != COMPLETED or ending.lost:
+        raise FDGError(f"the job ended with status {ending.status}.")
+
+
+def free_ports() -> tuple[int, int]:
+    """Return two free ports, for sites and for people."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind((HOST, 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def interrupted_run(state: Path) -> str | None:
+    """Return the run whose complete rounds the server has kept below ``state``; None if there is none."""
+    kept = sorted(path.parent for path in state.glob(f"*/*/*/{CHECKPOINT_FILE}"))
+    return kept[0].name if kept else None
+
+
+@contextmanager
+def running(project: Project, folder: Path, log: Path) -> Iterator[None]:
+    """Provision a federation into ``folder``, start it, and end it; what its processes print is in ``log``."""
+    folder.mkdir()
+    provision(project, folder)
+    for site in project.sites:
+        # Without an entry, a site takes its domain from its name, and all else from the environment.
+        write_json(folder / site / "local" / FILE_NAME, {})
+    configure(project, folder, SiteData())
+    for participant in (project.server["name"], *project.sites):
+        (folder / participant / CONSOLE_LOG).symlink_to(log)
+    try:
+        launch(project, folder)
+        wait_until_ready(project, folder)
+        yield
+    finally:
+        end_all(folder)
+
+
+@contextmanager
+def repeated(action: Callable[[], None]) -> Iterator[None]:
+    """Call ``action`` again and again, in a thread, until the block has ended."""
+    is_over = Event()
+
+    def repeat() -> None:
+        while not is_over.wait(LOOK_S):
+            action()
+
+    thread = Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def mirror(job: Path, results: Path) -> None:
+    """Copy the record from a job's folder at the server, if it is there and newer; the copy is replaced atomically."""
+    record, copy = job / RESULTS_FILE, results / RESULTS_FILE
+    with suppress(OSError):  # none yet, or FLARE removes the folder
+        if not copy.exists() or copy.stat().st_mtime_ns != record.stat().st_mtime_ns:
+            fresh = shutil.copy2(record, results / f".{RESULTS_FILE}")
+            fresh.replace(copy)
+
+
+def collect(server: Server, job: str, results: Path) -> None:
+    """Move what a job has left to ``results``, replacing what is there."""
+    with tempfile.TemporaryDirectory(dir=results.parent) as folder:
+        place = Path(server.ask(lambda session: session.download_job_result(job, destination=folder), SESSION_S))
+        left = place / "workspace"
+        for path in left.iterdir() if left.is_dir() else ():
+            target = results / path.name
+            if not target.is_dir():
+                path.replace(target)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

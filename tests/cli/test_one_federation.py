@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``poc`` without a federation: what is told of a job, what is kept of it, and what is refused."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fdg_plugins.cli import one_federation
+from fdg_plugins.cli.main import app
+from fdg_plugins.cli.one_federation import collect, free_ports, interrupted_run, main, mirror
+from fdg_plugins.engine.engines import ENGINES
+from fdg_plugins.engine.names import EngineName
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.run_files import RESULTS_FILE
+
+ROOT = Path(__file__).parents[2]
+
+
+class Store:
+    """A server whose job has left ``files``."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self.files = files
+
+    def ask(self, question: Any, patience: float = 0.0) -> Any:
+        return question(self)
+
+    def download_job_result(self, job: str, destination: str) -> str:
+        for name, text in self.files.items():
+            path = Path(destination, job, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return str(Path(destination, job))
+
+
+def test_two_ports_are_free_and_different() -> None:
+    one, other = free_ports()
+    assert one != other
+
+
+def test_the_run_to_resume_is_the_one_whose_rounds_the_server_has_kept(tmp_path: Path) -> None:
+    assert interrupted_run(tmp_path) is None
+    kept = tmp_path / "server" / "fdg_state" / "3379af42"
+    kept.mkdir(parents=True)
+    assert interrupted_run(tmp_path) is None
+    (kept / CHECKPOINT_FILE).touch()
+    assert interrupted_run(tmp_path) == "3379af42"
+
+
+def test_the_record_is_copied_as_it_grows_and_kept_when_the_job_has_gone(tmp_path: Path) -> None:
+    job, results = tmp_path / "job", tmp_path / "results"
+    results.mkdir()
+    mirror(job, results)
+    assert list(results.iterdir()) == []
+    job.mkdir()
+    for number, text in enumerate(("one", "two")):
+        (job / RESULTS_FILE).write_text(text)
+        os.utime(job / RESULTS_FILE, ns=(number, number))
+        mirror(job, results)
+        assert (results / RESULTS_FILE).read_text() == text
+    (job / RESULTS_FILE).unlink()
+    mirror(job, results)
+    assert [path.name for path in results.iterdir()] == [RESULTS_FILE]
+
+
+def test_all_that_the_job_has_left_replaces_the_copy(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / RESULTS_FILE).write_text("running")
+    left = {f"workspace/{RESULTS_FILE}": "finished", "workspace/tb_events/run/events": "e", "job/meta.json": "{}"}
+    collect(Store(left), "3379af42", results)  # type: ignore[arg-type]
+    assert (results / RESULTS_FILE).read_text() == "finished"
+    assert sorted(path.name for path in results.iterdir()) == [RESULTS_FILE, "tb_events"]
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_a_job_that_cannot_be_executed_ends_with_its_reason_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Path) -> None:
+        raise DataError("no job.")
+
+    monkeypatch.setenv("FL_LOG_LEVEL", "concise")
+    monkeypatch.setattr(one_federation, "execute", refuse)
+    assert main([str(tmp_path / name) for name in ("job", "workspace", "state")]) == 1
+    assert caplog.messages == ["stopped: no job."]
+
+
+def test_a_path_that_flares_scripts_would_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be used by FLARE's start scripts"):
+        ENGINES[EngineName.POC].check_folder(tmp_path / "two words")
+
+
+def test_code_does_not_reach_a_federation(tmp_path: Path) -> None:
+    words = ["run", "clipped_fedavg", "--plugin", str(ROOT / "custom" / "clipped_fedavg.py"), "--engine", "poc"]
+    result = CliRunner().invoke(app, [*words, "--to", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert "would bring clipped_fedavg.py, expected --engine simulator or process" in " ".join(result.output.split())
+    assert not (tmp_path / "run").exists()
