@@ -10,6 +10,7 @@ from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.settings.named_protocols import PROTOCOLS, protocol_settings
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.sweep.jobs import FederatedRuns
 
 CASES = [(paper, dataset) for paper, datasets in PAPER_PROTOCOLS.items() for dataset in datasets]
 # rounds, local epochs, batch size, learning rate; network, head
@@ -42,10 +43,19 @@ def test_the_values_are_those_that_the_paper_prints(paper: str, dataset: str) ->
 @pytest.mark.parametrize(("paper", "dataset"), CASES)
 @pytest.mark.parametrize("method", published())
 def test_every_method_has_a_job_under_it(method: str, paper: str, dataset: str) -> None:
-    settings = protocol_settings(paper, dataset)
-    assert settings.keys() <= Protocol.model_fields.keys()
+    assert protocol_settings(paper, dataset).keys() <= Protocol.model_fields.keys()
+    settings = FederatedRuns().base_settings(paper, dataset, method)
     known = {name: value for name, value in settings.items() if name in settings_of(method)}
     make_recipe(method, dataset, **known)
+
+
+@pytest.mark.parametrize("paper", ["fedomg", "feddg-ga"])
+def test_momentum_is_kept_where_the_released_code_does_except_by_methods_that_count_steps(paper: str) -> None:
+    runs = FederatedRuns()
+    kept = {method: runs.base_settings(paper, "pacs", method).get("keep_momentum") for method in published()}
+    assert {method for method, value in kept.items() if value is None} == {"fednova", "scaffold", "mofedsam"}
+    assert {value for value in kept.values() if value is not None} == {True}
+    assert protocol_settings("fediir", "pacs")["keep_momentum"] is False
 
 
 def test_a_data_set_that_the_paper_does_not_use_is_refused() -> None:

@@ -6,7 +6,7 @@ all, and training settings such as the number of rounds among the runs of each k
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from fdg_plugins.analysis.names import is_centralised, method_fields, method_settings
@@ -27,8 +27,10 @@ _FREE_FIELDS = (
 )
 
 
-def check_comparable(runs: Sequence[Run]) -> None:
+def check_comparable(runs: Sequence[Run], apart_from: Collection[str] = ()) -> None:
     """Raise ``SettingsError`` naming the first difference, both values and both runs.
+
+    ``apart_from``: fields of the protocol that may differ.
 
     Compares the kind of data, the protocol without held-out domain, seed and method, the source of the initial
     weights, the package's major version, and the splits of each domain over its sites: the number of sites, the
@@ -37,7 +39,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
     """
     seen: dict[str, tuple[Run, Any]] = {}
     for run in runs:
-        for what, value in _facts(run):
+        for what, value in _facts(run, apart_from):
             other, expected = seen.setdefault(what, (run, value))
             if value != expected:
                 raise SettingsError(
@@ -66,26 +68,27 @@ def without_repeats(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[tuple[R
     return tuple(kept.values()), tuple(copies)
 
 
-def settings_key(run: Run) -> tuple[Any, ...]:
-    """Return a key that identifies a method together with its settings."""
-    return run.method, tuple(method_settings(run.record).items())
+def settings_key(run: Run, apart_from: Collection[str] = ()) -> tuple[Any, ...]:
+    """Return a key that identifies a method together with its settings, except those in ``apart_from``."""
+    own = method_settings(run.record)
+    return run.method, tuple((name, value) for name, value in own.items() if name not in apart_from)
 
 
-def _facts(run: Run) -> Iterator[tuple[str, Any]]:
+def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield the facts that must agree: a description and a value each."""
     record = run.record
     yield "the stand-in", "used" if record.stand_in else "not used"
     yield "data", record.data
     yield "data set", run.dataset
-    yield from _protocol_facts(run)
+    yield from _protocol_facts(run, apart_from)
     yield "the source of the initial weights", record.initial_weights.label
     yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
     yield from _splits(run)
 
 
-def _protocol_facts(run: Run) -> Iterator[tuple[str, Any]]:
+def _protocol_facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield the fields of the protocol that must agree; of a centralised run its schedule stands in their place."""
-    free = {*_FREE_FIELDS, *method_fields(run.record)}
+    free = {*_FREE_FIELDS, *method_fields(run.record), *apart_from}
     if is_centralised(run.method):
         yield from _centralised_facts(run, free)
         return
@@ -96,7 +99,7 @@ def _protocol_facts(run: Run) -> Iterator[tuple[str, Any]]:
 def _centralised_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
     for name, value in run.record.protocol.model_dump(exclude={*free, *SCHEDULE_SETTINGS}).items():
         yield f"{name} of the {'protocol' if name in SHARED_SETTINGS else 'centralised runs'}", value
-    for name in SCHEDULE_SETTINGS:
+    for name in (name for name in SCHEDULE_SETTINGS if name not in free):
         yield f"{name} of the centralised runs", run.record.method.settings.get(name)
 
 

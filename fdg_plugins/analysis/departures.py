@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the runs of a table depart from a paper's protocol so far that a difference of scores would say nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fdg_plugins.analysis.papers import PrintedRow
-from fdg_plugins.analysis.table import Facts
+from fdg_plugins.analysis.table import Facts, MethodRows
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 
 RESNET = "resnet"
-IN_WORDS = {
+IN_WORDS: Mapping[str, str | Mapping[Any, str]] = {
     "rounds": "rounds {}",
     "local_epochs": "local epochs {}",
     "batch_size": "batch size {}",
@@ -17,16 +18,21 @@ IN_WORDS = {
     "weight_decay": "weight decay {:g}",
     "lr_decay_factor": "learning rate times {:g} in the end",
     "head": "head {}",
+    "keep_momentum": {True: "momentum kept over rounds", False: "momentum from zero in every round"},
 }
-"""Settings of a paper's protocol that its printed numbers depend on, and how a difference is put in words."""
+"""Settings of a paper's protocol that its printed numbers depend on, and how a difference is put in words.
+
+A text has a place for the value; otherwise there is a text for each value.
+"""
 
 
-def departures(facts: Facts, row: PrintedRow, *, is_reference: bool = False) -> tuple[str, ...]:
-    """Return in words how the runs differ from the printed ones; empty if their numbers can be compared.
+def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, ...]:
+    """Return in words how the runs of a method differ from the printed ones; empty if their numbers can be compared.
 
     Compared are the size of the images and the kind of initial weights with the protocol of the data set; the network
-    with the printed backbone; whether all images were used, and all sites took part; and for federated methods what the
-    paper's own protocol says of training (``settings.paper_protocols``), as far as it says it.
+    with the printed backbone; whether all images were used, those of the held-out domain too, and all sites took part;
+    and for federated methods what the paper's own protocol says of training (``settings.paper_protocols``), as far as
+    it says it and it is not the method's own.
     """
     published = dataset_protocol(facts.dataset).protocol
     has_resnet = row.backbone.startswith(RESNET)  # other backbones have names of the papers' own
@@ -36,18 +42,19 @@ def departures(facts: Facts, row: PrintedRow, *, is_reference: bool = False) -> 
         (has_resnet and facts.initial_weights != "imagenet", facts.initial_weights),
         (facts.max_samples is not None, f"at most {facts.max_samples} images per domain"),
     )
-    of_training = () if is_reference else _of_training(facts, row.paper.key)
+    of_training = () if method.is_reference else _of_training(facts, row.paper.key, method)
     return (*(words for differs, words in found if differs), *of_training)
 
 
-def _of_training(facts: Facts, paper: str) -> Iterator[str]:
-    """Yield in words the settings of the federated runs that are not those of a paper's protocol."""
-    if facts.protocol is None:
+def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
+    """Yield in words the settings of a method's runs that are not those of a paper's protocol."""
+    protocol = method.protocol
+    if protocol is None:
         return
     published = PAPER_PROTOCOLS.get(paper, {}).get(facts.dataset, {})
     for name, words in IN_WORDS.items():
-        value = getattr(facts.protocol, name)
-        if name in published and value != published[name]:
-            yield words.format(value)
-    if facts.protocol.sites_per_round is not None:
-        yield f"{facts.protocol.sites_per_round} sites per round"
+        value = getattr(protocol, name)
+        if name in published and name not in method.own_fields and value != published[name]:
+            yield words.format(value) if isinstance(words, str) else words[value]
+    if protocol.sites_per_round is not None:
+        yield f"{protocol.sites_per_round} sites per round"

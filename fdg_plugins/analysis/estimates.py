@@ -26,6 +26,11 @@ class Estimate:
         """The squared standard error of the mean, ``std^2 / count``; None if it is unknown."""
         return None if self.std is None or self.count < 2 else self.std**2 / self.count
 
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error of the mean, ``std / sqrt(count)``; None if it is unknown."""
+        return None if self.squared_error is None else math.sqrt(self.squared_error)
+
 
 def csv_fields(estimate: Estimate) -> dict[str, Any]:
     """Return the fields of a CSV line: ``std`` is empty if unknown, ``values`` are ``seed:value``, by semicolons."""
@@ -52,21 +57,30 @@ def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     return {seed: statistics.fmean(by_seed[seed] for by_seed in domains.values()) for seed in sorted(seeds)}
 
 
+LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would say nothing
+
+
 @dataclass(frozen=True)
 class Difference:
-    """Our value minus the printed one, and its standard error; None if either deviation is unknown."""
+    """Our value minus the printed one, and its standard error; None if either deviation is unknown.
+
+    ``runs``: the smaller of the numbers of runs.
+    """
 
     value: float
     standard_error: float | None
+    runs: int = LEAST_RUNS
 
     @property
     def within_two(self) -> bool | None:
-        """Whether the difference is at most twice its standard error; None if that is unknown."""
-        return None if self.standard_error is None else abs(self.value) <= 2 * self.standard_error
+        """Whether the difference is at most twice its standard error; None if that is unknown, or for two runs."""
+        if self.standard_error is None or self.runs < LEAST_RUNS:
+            return None
+        return abs(self.value) <= 2 * self.standard_error
 
 
 def difference(ours: Estimate, theirs: Estimate) -> Difference:
     """Return ``ours - theirs`` with ``sqrt(s_ours^2 / n_ours + s_theirs^2 / n_theirs)`` as its standard error."""
     squared, other = ours.squared_error, theirs.squared_error
     error = None if squared is None or other is None else math.sqrt(squared + other)
-    return Difference(ours.mean - theirs.mean, error)
+    return Difference(ours.mean - theirs.mean, error, min(ours.count, theirs.count))

@@ -5,10 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fdg_plugins.analysis.departures import departures
-from fdg_plugins.analysis.estimates import Estimate, difference
+from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference
+from fdg_plugins.analysis.names import method_title
+from fdg_plugins.analysis.pairing import Paired, compare
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
 from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
+from fdg_plugins.plugins.composition import BASE
+from fdg_plugins.tasks import ScoreKind
 
 REFERENCES = "Centralised references (pooled source data)"
 MISSING = "missing"
@@ -33,7 +37,8 @@ Groups = tuple[tuple[Row, ...], ...]
 class Grid:
     """Rows of cells in groups, one group per method, with one cell per header; the first ``words`` columns are text.
 
-    ``references`` are the groups of the lower block, under the heading :data:`REFERENCES`.
+    ``references`` are the groups of the lower block, under the heading :data:`REFERENCES`. ``below``: a second table,
+    with a caption of its own, that follows after the notes.
     """
 
     caption: str
@@ -42,6 +47,7 @@ class Grid:
     groups: Groups
     notes: tuple[str, ...]
     references: Groups = ()
+    below: "Grid | None" = None
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -54,12 +60,44 @@ class Grid:
         return any(len(group) > 1 for group in (*self.groups, *self.references))
 
 
-def to_grid(table: Table, digits: int = 1) -> Grid:
-    """Return ``table`` as text, with scores to ``digits`` decimals and fractions in percent."""
+def to_grid(table: Table, digits: int = 1, *, paired: bool = True) -> Grid:
+    """Return ``table`` as text, with scores to ``digits`` decimals and fractions in percent.
+
+    ``paired``: whether the comparison with FedAvg follows below, if there is one.
+    """
     writer = _Writer(table, digits)
     groups = tuple(tuple(writer.rows_of(method)) for method in table.methods if not method.is_reference)
     references = tuple(tuple(writer.rows_of(method)) for method in table.methods if method.is_reference)
-    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(writer.notes()), references)
+    below = paired_grid(table, digits) if paired else None
+    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(writer.notes()), references, below)
+
+
+def paired_grid(table: Table, digits: int = 1) -> Grid | None:
+    """Return the mean ranks and the paired differences to FedAvg; None if the table has none."""
+    found = compare(table)
+    if found is None:
+        return None
+    score, several = table.facts.score, len(found.common) > 1
+    cells = " and ".join(dict.fromkeys(map(str, found.common.values())))
+    caption = (
+        f"{score.title}{score.unit}, paired with {method_title(BASE)}: mean difference over the pairs of runs with the "
+        "same seed and held-out domain, its standard error (SE), and the mean rank (1 is the best) over the "
+        f"{cells} such cells that all methods have."
+    )
+    header = ("method", *(["selection"] if several else []), "mean rank", f"minus {method_title(BASE)}", "SE", "pairs")
+    groups = tuple((_paired_row(row, several, score, digits),) for row in found.rows)
+    note = "The standard error takes the pairs as independent; those of one domain share its images."
+    return Grid(caption, header, 1 + several, groups, (note,))
+
+
+def _paired_row(row: Paired, several: bool, score: ScoreKind, digits: int) -> Row:
+    words = [row.method.label, *([RULES[row.rule]] if several else [])]
+    rank = NOT_PRINTED if row.rank is None else f"{row.rank:.2f}"
+    if row.difference is None:
+        return tuple(map(Cell, (*words, rank, NOT_PRINTED, NOT_PRINTED, NOT_PRINTED)))
+    value, error = row.difference.mean, row.difference.standard_error
+    shown = NOT_PRINTED if error is None else f"{score.factor * error:.{digits}f}"
+    return tuple(map(Cell, (*words, rank, f"{score.factor * value:+.{digits}f}", shown, str(len(row.pairs)))))
 
 
 class _Writer:
@@ -111,8 +149,9 @@ class _Writer:
             notes.append(f"Left out, since no run has a score there: {', '.join(left_out)}.")
         if self.has_differences:
             notes.append(
-                "Below a printed row: ours minus theirs, and whether that lies within two standard errors of the "
-                "difference, sqrt(s1²/n1 + s2²/n2); unknown where a deviation is not known or there is one seed."
+                "Below a printed row: ours minus theirs, the standard error (SE) of the difference, sqrt(s1²/n1 + "
+                "s2²/n2), and whether the difference lies within two of them; unknown where a deviation is not known "
+                f"or there are fewer than {LEAST_RUNS} seeds."
             )
         if self.compared:
             notes += self._notes_on_papers()
@@ -139,7 +178,7 @@ class _Writer:
             if not any(column in printed.cells for column in self.columns):
                 continue
             rows.append(self._theirs(method, printed))
-            if reasons := departures(self.table.facts, printed, is_reference=method.is_reference):
+            if reasons := departures(self.table.facts, printed, method):
                 rows.append(self._not_comparable(method, reasons))
             else:
                 rows += [self._differences(method, result, printed) for result in method.results]
@@ -192,7 +231,9 @@ class _Writer:
         if ours is None:
             return Cell(MISSING)
         found = difference(ours, theirs)
-        return Cell(f"{self.factor * found.value:+.{self.digits}f} {_WITHIN[found.within_two]}")
+        error = found.standard_error
+        words = "" if error is None else f"(SE {self.factor * error:.{self.digits}f}) "
+        return Cell(f"{self.factor * found.value:+.{self.digits}f} {words}{_WITHIN[found.within_two]}")
 
     # --- cells ---
 

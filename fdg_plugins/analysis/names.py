@@ -71,15 +71,19 @@ def method_fields(record: RunRecord) -> list[str]:
     return list(dict.fromkeys(name for one in found if one is not None for name in one.protocol_fields))
 
 
-def settings_label(name: str, own: Mapping[str, Any], siblings: Sequence[Mapping[str, Any]]) -> str:
+def settings_label(
+    name: str, own: Mapping[str, Any], siblings: Sequence[Mapping[str, Any]], chosen: Sequence[str] = ()
+) -> str:
     """Return a method's display name, with those of its ``own`` settings in which its ``siblings`` differ.
 
-    ``siblings`` are the settings of all groups of runs of the method, its own included.
+    ``siblings`` are the settings of all groups of runs of the method, its own included. ``chosen``: settings whose
+    values were chosen among several, which are named too.
     """
     names = sorted({name for settings in siblings for name in settings})
     differing = [name for name in names if any(other.get(name) != own.get(name) for other in siblings)]
-    words = ", ".join(f"{name} {own.get(name, 'unset')}" for name in differing)
-    return method_title(name) + (f" ({words})" if words else "")
+    words = [f"{name} {own.get(name, 'unset')}" for name in differing]
+    words += [f"{', '.join(chosen)} chosen"] if chosen else []
+    return method_title(name) + (f" ({', '.join(words)})" if words else "")
 
 
 def _weighting_settings(spec: Any) -> dict[str, Any]:

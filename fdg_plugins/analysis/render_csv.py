@@ -9,12 +9,15 @@ from typing import Any
 
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, difference
+from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.table import MethodRows, Table
 
 OURS = "ours"
 PRINTED = "printed"
 DIFFERENCE = "difference"
+RANK = "mean_rank"
+PAIRED = "paired_difference"
 NOT_COMPARABLE = "not comparable"
 
 FIELDS = (
@@ -41,23 +44,42 @@ FIELDS = (
     "rounds",
     "steps",
     "version",
+    "pairs",
 )
 
 
-def render_csv(table: Table) -> str:
+def render_csv(table: Table, *, paired: bool = True) -> str:
     """Return the table as CSV with a header.
 
     ``kind`` is ``ours``, ``printed``, ``difference`` (ours minus printed, in ``mean``), or the name of a score that the
     task derives, for our values of it; ``values`` are
     ``seed:accuracy``, separated by semicolons. A missing cell has 0 seeds and no mean; fields that do not apply are
     empty: ``rounds`` for a centralised reference, ``steps`` for a federated method.
+
+    ``paired``: whether lines of the kinds ``mean_rank`` and ``paired_difference`` (to FedAvg) follow, if there are any.
+    Their ``pairs`` is the number of cells, and ``values`` are ``held-out domain/seed:difference``.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
     writer.writeheader()
     for method in table.methods:
         writer.writerows(_lines(table, method))
+    writer.writerows(_paired(table) if paired else ())
     return text.getvalue()
+
+
+def _paired(table: Table) -> Iterator[dict[str, Any]]:
+    """Yield the mean rank of each method, and its paired difference to FedAvg."""
+    found = compare(table)
+    for row in () if found is None else found.rows:
+        base = {**_common(table, row.method), "selection": row.rule}
+        if found is not None and row.rank is not None:
+            yield {**base, "kind": RANK, "mean": row.rank, "pairs": found.common[row.rule]}
+        if row.difference is not None:
+            values = ";".join(f"{target}/{seed}:{value}" for (target, seed), value in row.pairs.items())
+            error = row.difference.standard_error
+            numbers = {"mean": row.difference.mean, "standard_error": "" if error is None else error}
+            yield {**base, "kind": PAIRED, **numbers, "pairs": len(row.pairs), "values": values}
 
 
 def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
@@ -94,7 +116,10 @@ def _source(row: PrintedRow) -> dict[str, Any]:
 
 
 def _ours(cell: Estimate | None) -> dict[str, Any]:
-    return {"seeds": 0} if cell is None else csv_fields(cell)
+    if cell is None:
+        return {"seeds": 0}
+    error = cell.standard_error
+    return {**csv_fields(cell), "standard_error": "" if error is None else error}
 
 
 def _theirs(row: PrintedRow) -> Iterator[dict[str, Any]]:
@@ -104,7 +129,7 @@ def _theirs(row: PrintedRow) -> Iterator[dict[str, Any]]:
 
 def _differences(table: Table, method: MethodRows, printed: PrintedRow) -> Iterator[dict[str, Any]]:
     """Yield the differences between a result and the printed number of the same column."""
-    reasons = departures(table.facts, printed, is_reference=method.is_reference)
+    reasons = departures(table.facts, printed, method)
     for result, column in product(method.results, table.columns):
         if column in result.cells and column in printed.cells:
             found = _difference(result.cells[column], printed.cells[column])

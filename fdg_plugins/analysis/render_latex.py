@@ -27,7 +27,7 @@ _SPECIAL = {
 
 
 def render_latex(grid: Grid) -> str:
-    """Return the environment, terminated by a newline; an ASCII table results in ASCII."""
+    """Return the environment, and that of the grid below, terminated by a newline; ASCII remains ASCII."""
     columns = "l" * grid.words + "r" * (len(grid.header) - grid.words)
     blocks = [_block(grid.groups, grid.separated)] if grid.groups else []
     if grid.references:
@@ -48,7 +48,8 @@ def render_latex(grid: Grid) -> str:
         *(rf"\par\footnotesize {escaped(note)}" for note in grid.notes),
         r"\end{table}",
     ]
-    return "\n".join(lines) + "\n"
+    below = "" if grid.below is None else f"\n{render_latex(grid.below)}"
+    return "\n".join(lines) + "\n" + below
 
 
 def _block(groups: Groups, separated: bool) -> str:

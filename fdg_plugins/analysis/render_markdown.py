@@ -7,7 +7,7 @@ from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
 
 
 def render_markdown(grid: Grid) -> str:
-    """Return caption, table and footnotes, terminated by a newline."""
+    """Return caption, table and footnotes, and then the grid below, terminated by a newline."""
     alignment = [":---" if column < grid.words else "---:" for column in range(len(grid.header))]
     lines = [_row([_escaped(title) for title in grid.header]), _row(alignment)]
     lines += _block(grid.groups)
@@ -15,7 +15,8 @@ def render_markdown(grid: Grid) -> str:
         lines += [_row([f"*{_escaped(REFERENCES)}*", *[""] * (len(grid.header) - 1)]), *_block(grid.references)]
     notes = [f"- {_escaped(note)}" for note in grid.notes]
     parts = [_escaped(grid.caption), "\n".join(lines), *(["\n".join(notes)] if notes else [])]
-    return "\n\n".join(parts) + "\n"
+    below = "" if grid.below is None else f"\n{render_markdown(grid.below)}"
+    return "\n\n".join(parts) + "\n" + below
 
 
 def _block(groups: Groups) -> list[str]:

@@ -11,7 +11,7 @@ _GAP = "  "
 
 
 def render_text(grid: Grid) -> Text:
-    """Return caption, aligned rows and footnotes; ``.plain`` is the same without bold."""
+    """Return caption, aligned rows and footnotes, and then the grid below; ``.plain`` is the same without bold."""
     header = tuple(Cell(title) for title in grid.header)
     widths = [max(len(row[column].text) for row in (header, *grid.rows)) for column in range(len(header))]
     rule = Text("-" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
@@ -19,7 +19,8 @@ def render_text(grid: Grid) -> Text:
     lines = [Text(grid.caption), _line(header, widths, grid.words), rule, *draw(grid.groups)]
     if grid.references:
         lines += [*([rule] if grid.groups else []), Text(f"{REFERENCES}:"), *draw(grid.references)]
-    return Text("\n").join([*lines, *(Text(note) for note in grid.notes)])
+    below = [] if grid.below is None else [Text(), render_text(grid.below)]
+    return Text("\n").join([*lines, *(Text(note) for note in grid.notes), *below])
 
 
 def _block(groups: Groups, widths: list[int], words: int, between: list[Text]) -> list[Text]:

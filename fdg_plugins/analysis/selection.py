@@ -34,6 +34,12 @@ def _best_on_worst(record: RunRecord) -> EvaluationRecord | None:
     return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
 
 
+def source_score(record: RunRecord) -> float | None:
+    """Return the score on source validation of the model that it selects; None if no model was judged there."""
+    chosen = selected(record, SOURCE_VALIDATION)
+    return None if chosen is None else record.source_score(chosen)
+
+
 def target_score(record: RunRecord, rule: str, derived: str | None = None) -> float | None:
     """Return the chosen model's score on the held-out domain, not in percent; None if it was not evaluated there.
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fdg_plugins.analysis.choosing import OPTION, Choices, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
-from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
+from fdg_plugins.analysis.names import is_centralised, method_fields, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
@@ -58,12 +59,17 @@ class Result:
 
 @dataclass(frozen=True)
 class MethodRows:
-    """One method: our results under each rule, and those printed in papers. ``label`` states distinctive settings."""
+    """One method: our results under each rule, and those printed in papers. ``label`` states distinctive settings.
+
+    ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method.
+    """
 
     method: str
     label: str
     results: tuple[Result, ...]
     printed: tuple[PrintedRow, ...] = ()
+    protocol: Protocol | None = field(default=None, compare=False)
+    own_fields: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -86,20 +92,26 @@ class Table:
     notes: tuple[str, ...]
 
 
-def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,), against: str | None = None) -> Table:
+def build_table(
+    runs: Sequence[Run],
+    rules: Sequence[str] = (SOURCE_VALIDATION,),
+    against: str | None = None,
+    choosing: Sequence[str] = (),
+) -> Table:
     """Return the table of one or more ``runs`` under the selection rules ``rules``.
 
-    ``against`` names a paper, or ``paper`` for all, whose numbers are shown next to ours. Raises ``SettingsError`` if
-    the runs are not comparable, or not comparable with printed numbers because they used the stand-in or data of no
-    paper.
+    ``against`` names a paper, or ``paper`` for all, whose numbers are shown next to ours. ``choosing``: settings with
+    several values among the runs, of which the best on source validation is taken for each held-out domain. Raises
+    ``SettingsError`` if the runs are not comparable, or not comparable with printed numbers because they used the
+    stand-in or data of no paper.
     """
-    check_comparable(runs)
-    runs, copies = without_repeats(runs)
+    choices = _choices(runs, choosing)
+    runs = choices.runs
     facts = _facts(runs)
-    if against is not None and facts.stand_in:
-        raise SettingsError(f"the runs used {facts.data}, and the papers real data: they cannot stand in one table.")
-    groups = grouped(runs, settings_key)
-    labels = _labels({key: members[0] for key, members in groups.items()})
+    if against is not None:
+        _check_against(facts, choosing)
+    groups = grouped(runs, lambda run: settings_key(run, choosing))
+    labels = _labels({key: members[0] for key, members in groups.items()}, choices, choosing)
     domains = _domains(runs)
     methods = [
         MethodRows(
@@ -107,13 +119,35 @@ def build_table(runs: Sequence[Run], rules: Sequence[str] = (SOURCE_VALIDATION,)
             labels[key],
             tuple(_result(members, rule, domains) for rule in rules),
             printed_rows(facts.dataset, members[0].method, against) if against is not None else (),
+            protocol=members[0].record.protocol,
+            own_fields=tuple(method_fields(members[0].record)),
         )
         for key, members in groups.items()
     ]
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
-    notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
-    notes += _unjudged(runs, rules)
+    notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
+    notes += [*notes_on(choices.chosen, choosing, facts.score), *_unjudged(runs, rules)]
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
+
+
+def _choices(runs: Sequence[Run], choosing: Sequence[str]) -> Choices:
+    """Return the runs of the table: all, each once, unless values of settings are to be chosen."""
+    if choosing:
+        return choose(runs, choosing)
+    check_comparable(runs)
+    kept, copies = without_repeats(runs)
+    return Choices(kept, (), copies)
+
+
+def _check_against(facts: Facts, choosing: Sequence[str]) -> None:
+    """Raise ``SettingsError`` if the runs cannot stand beside printed numbers, which are those of one protocol."""
+    if facts.stand_in:
+        raise SettingsError(f"the runs used {facts.data}, and the papers real data: they cannot stand in one table.")
+    if varied := [name for name in choosing if name in Protocol.model_fields]:
+        raise SettingsError(
+            f"{varied[0]} ({OPTION}) is a setting of the protocol, and papers have one protocol: expected one of a "
+            "method beside printed numbers."
+        )
 
 
 def _facts(runs: Sequence[Run]) -> Facts:
@@ -176,10 +210,18 @@ def _unjudged(runs: Sequence[Run], rules: Sequence[str]) -> list[str]:
     ]
 
 
-def _labels(firsts: Mapping[tuple[Any, ...], Run]) -> dict[tuple[Any, ...], str]:
-    """Return each group's label: the method's title, and the settings in which its groups differ."""
+def _labels(
+    firsts: Mapping[tuple[Any, ...], Run], choices: Choices, choosing: Sequence[str]
+) -> dict[tuple[Any, ...], str]:
+    """Return each group's label: the method's title, the settings in which its groups differ, and those chosen."""
     labels = {}
+    with_choice = {one.method for one in choices.chosen}
     for key, run in firsts.items():
-        siblings = [method_settings(other.record) for other in firsts.values() if other.method == run.method]
-        labels[key] = settings_label(run.method, method_settings(run.record), siblings)
+        siblings = [_apart(other, choosing) for other in firsts.values() if other.method == run.method]
+        chosen = choosing if run.method in with_choice else ()
+        labels[key] = settings_label(run.method, _apart(run, choosing), siblings, chosen)
     return labels
+
+
+def _apart(run: Run, choosing: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in method_settings(run.record).items() if name not in choosing}

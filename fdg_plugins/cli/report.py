@@ -3,7 +3,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -83,12 +83,28 @@ def report(
     digits: Annotated[
         int, typer.Option(min=0, max=4, metavar="N", help="Decimals of the percentages (not in CSV).")
     ] = 1,
+    paired: Annotated[
+        bool,
+        typer.Option(
+            "--paired/--no-paired",
+            help="Below the table: each method's mean rank, and its paired difference to FedAvg with a standard error.",
+        ),
+    ] = True,
+    choose: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SETTING",
+            help="Take the value of a swept setting that is best on source validation, for each held-out domain. May "
+            "be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
 
     Reads every results.json below the paths. Unfinished runs are named and left out; runs that differ in more than
-    method, held-out domain and seed are rejected.
+    method, held-out domain and seed are rejected. With FedAvg among the methods, their paired differences to it follow.
 
     Examples:
 
@@ -97,16 +113,19 @@ def report(
       fdg report sweeps/pacs --against paper --to pacs.md
 
       fdg report simulator_workspace --selection all
+
+      fdg report sweeps/kappa --choose kappa
     """
     load_plugins(plugin)
     chosen = table_format or _format_of(to)
-    table = _table(paths, selection, against)
+    table = _table(paths, selection, against, choose or [])
+    layout = _Layout(chosen, digits, paired)
     if to is None:
-        _print(table, chosen, digits)
+        _print(table, layout)
         return
     from fdg_plugins.storage import write_bytes
 
-    write_bytes(to, _written(table, chosen, digits).encode())
+    write_bytes(to, _written(table, layout).encode())
     say(f"{to}: written")
 
 
@@ -120,32 +139,41 @@ def _format_of(file: Path | None) -> Format:
     return _SUFFIXES[file.suffix]
 
 
-def _table(paths: list[Path], selection: Selection, against: Against | None) -> "Table":
+class _Layout(NamedTuple):
+    """How a table is written."""
+
+    format: Format
+    digits: int
+    paired: bool
+
+
+def _table(paths: list[Path], selection: Selection, against: Against | None, choosing: list[str]) -> "Table":
     """Return the table of the runs below ``paths``; report on stderr what was left out."""
     from fdg_plugins.analysis import RULES, build_table
 
     runs = runs_below(paths)
     rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
-    return build_table(runs, rules, against.value if against else None)
+    return build_table(runs, rules, against.value if against else None, tuple(dict.fromkeys(choosing)))
 
 
-def _print(table: "Table", table_format: Format, digits: int) -> None:
-    if table_format is Format.TERMINAL:
-        _show(table, digits)
+def _print(table: "Table", layout: _Layout) -> None:
+    if layout.format is Format.TERMINAL:
+        _show(table, layout)
     else:
-        typer.echo(_written(table, table_format, digits), nl=False)
+        typer.echo(_written(table, layout), nl=False)
 
 
-def _show(table: "Table", digits: int) -> None:
+def _show(table: "Table", layout: _Layout) -> None:
     from rich.console import Console
 
     from fdg_plugins.analysis.grid import to_grid
     from fdg_plugins.analysis.render_text import render_text
 
-    Console(highlight=False, soft_wrap=True).print(render_text(to_grid(table, digits)))
+    grid = to_grid(table, layout.digits, paired=layout.paired)
+    Console(highlight=False, soft_wrap=True).print(render_text(grid))
 
 
-def _written(table: "Table", table_format: Format, digits: int) -> str:
+def _written(table: "Table", layout: _Layout) -> str:
     """Return the table as the text of a file."""
     from fdg_plugins.analysis.grid import to_grid
     from fdg_plugins.analysis.render_csv import render_csv
@@ -153,9 +181,9 @@ def _written(table: "Table", table_format: Format, digits: int) -> str:
     from fdg_plugins.analysis.render_markdown import render_markdown
     from fdg_plugins.analysis.render_text import render_text
 
-    if table_format is Format.CSV:
-        return render_csv(table)
-    grid = to_grid(table, digits)
-    if table_format is Format.TERMINAL:
+    if layout.format is Format.CSV:
+        return render_csv(table, paired=layout.paired)
+    grid = to_grid(table, layout.digits, paired=layout.paired)
+    if layout.format is Format.TERMINAL:
         return render_text(grid).plain + "\n"
-    return render_markdown(grid) if table_format is Format.MARKDOWN else render_latex(grid)
+    return render_markdown(grid) if layout.format is Format.MARKDOWN else render_latex(grid)

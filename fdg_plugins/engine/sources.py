@@ -85,7 +85,9 @@ class RecipeJob(JobSource):
         dataset, protocol = asked.dataset or DATASET, asked.protocol or PAPER
         target = asked.target or dataset_spec(dataset).domains[0]
         seed = asked.seed or SEED
-        settings = {**_protocol_settings(protocol, dataset, FederatedRuns().settings_of(method)), **asked.settings}
+        runs = FederatedRuns()
+        of_protocol = _known(runs.base_settings(protocol, dataset, method), runs.settings_of(method))
+        settings = {**of_protocol, **asked.settings}
         self.title = title_of(method)
         self.environment = dict(environment)
         name = _name(method, dataset, target, seed)
@@ -135,15 +137,15 @@ class FolderJob(JobSource):
         given = {name: value for name, value in own.items() if value is not None}
         dataset = asked.dataset or self._protocol(stand_in=False).dataset
         known = {*Protocol.model_fields, *self._aggregator.setting_names()}
-        return {**_protocol_settings(asked.protocol or PAPER, dataset, known), **given, **asked.settings}
+        return {**_known(protocol_settings(asked.protocol or PAPER, dataset), known), **given, **asked.settings}
 
     def _protocol(self, *, stand_in: bool) -> Protocol:
         return protocol_of(self._arguments, self._aggregator, self.environment, stand_in)
 
 
-def _protocol_settings(protocol: str, dataset: DatasetRef, known: Collection[str]) -> dict[str, Any]:
+def _known(settings: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Return the settings of a named protocol that are ``known`` to a method."""
-    return {name: value for name, value in protocol_settings(protocol, dataset).items() if name in known}
+    return {name: value for name, value in settings.items() if name in known}
 
 
 def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:

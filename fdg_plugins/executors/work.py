@@ -26,7 +26,7 @@ from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.left_out import read_left_out, write_left_out
-from fdg_plugins.state.site_memory import PERSONAL, read_memory, write_memory
+from fdg_plugins.state.site_memory import KINDS, MOMENTUM, PERSONAL, Kept, read_memory, write_memory
 from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
 
@@ -243,10 +243,9 @@ def _train(
         say(_line(session, f"{where} | train loss {loss:.4f}"))
 
     number = order.round_number
-    memory, personal = read_memory(folder, number), _personal(session, folder, number)
-    result = session.train(order.state, number, should_stop, on_epoch, order.received, memory, personal)
-    write_memory(folder, number, result.memory)
-    write_memory(folder, number, result.personal, PERSONAL)
+    result = session.train(order.state, number, should_stop, on_epoch, order.received, _kept(session, folder, number))
+    for kind, tensors in zip(KINDS, result.kept, strict=True):
+        write_memory(folder, number, tensors, kind)
     value = {"samples": len(session.data.train), "report": result.report.model_dump(mode="python")}
     return value, {"update": result.update, "report": result.tensors}
 
@@ -275,6 +274,12 @@ def admit_plugins(order: SiteTask, protocol: Protocol, config: SiteConfig) -> No
 def _personal(session: "SiteSession", folder: Path, round_number: int) -> Tensors:
     """Return what the site has of its own from its last training before ``round_number``; empty if nothing."""
     return read_memory(folder, round_number, PERSONAL) if session.protocol.keeps_personal else {}
+
+
+def _kept(session: "SiteSession", folder: Path, round_number: int) -> Kept:
+    """Return what the site kept of its last training before ``round_number``."""
+    momentum = read_memory(folder, round_number, MOMENTUM) if session.protocol.keep_momentum else {}
+    return Kept(read_memory(folder, round_number), _personal(session, folder, round_number), momentum)
 
 
 def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:

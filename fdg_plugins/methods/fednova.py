@@ -53,6 +53,7 @@ METHOD = Method(
     acts=("direction",),
     aggregator="fdg_plugins.aggregators.fednova:FedNovaAggregator",
     defaults=(
+        Default(protocol={"keep_momentum": False}, source="FedNova: the number of steps is that of a new momentum"),
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedNova"),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
         Default(

@@ -56,7 +56,7 @@ METHOD = Method(
     acts=("step",),
     objective="fdg_plugins.objectives.mofedsam:MoFedSAMObjective",
     defaults=(
-        Default(protocol={"momentum": 0.0}, source="MoFedSAM, stated for plain SGD"),
+        Default(protocol={"momentum": 0.0, "keep_momentum": False}, source="MoFedSAM, stated for plain SGD"),
         Default(
             on="segmentation",
             protocol={"optimizer": "sgd", "learning_rate": 0.05},

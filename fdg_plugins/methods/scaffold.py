@@ -45,7 +45,7 @@ METHOD = Method(
     objective="fdg_plugins.objectives.scaffold:SCAFFOLDObjective",
     defaults=(
         Default(
-            protocol={"momentum": 0.0},
+            protocol={"momentum": 0.0, "keep_momentum": False},
             server={"server_lr": 1.0, "weighting": "uniform"},
             source="SCAFFOLD, Algorithm 1: plain SGD, every site the same",
         ),

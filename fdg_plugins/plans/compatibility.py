@@ -37,6 +37,8 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
     if protocol.travels != ALL:
         _check_travels(protocol, objective, aggregator)
     _check_optimizer(protocol, objective, aggregator)
+    if protocol.keep_momentum:
+        _check_kept_momentum(protocol, objective, aggregator)
     _check_task(protocol, objective)
     if protocol.enable_tensor_disk_offload:
         _check_offload(objective, aggregator)
@@ -114,6 +116,17 @@ def _check_optimizer(protocol: Protocol, objective: Objective, aggregator: Updat
         raise SettingsError(
             f"optimizer (FDG_OPTIMIZER) is {protocol.optimizer!r}, expected {SGD!r}: {whose[0]} follows from how far "
             "steps go, which the learning rate tells of SGD alone."
+        )
+
+
+def _check_kept_momentum(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` if there is no momentum to keep, or the method counts on one that starts at zero."""
+    setting = "keep_momentum (FDG_KEEP_MOMENTUM) is true, expected false:"
+    if not protocol.momentum:
+        raise SettingsError(f"{setting} momentum is 0, with optimizer {protocol.optimizer!r}, and nothing is kept.")
+    if whose := _readers_of_steps(objective, aggregator):
+        raise SettingsError(
+            f"{setting} {whose[0]} follows from how far steps go, which is known of a momentum that starts at zero."
         )
 
 

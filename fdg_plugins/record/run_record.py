@@ -285,6 +285,11 @@ class RunRecord(Recorded):
                 best = (value, evaluation)
         return best[1]
 
+    def source_score(self, evaluation: EvaluationRecord) -> float | None:
+        """Return the central score of one evaluation over the sources that took part, as for model selection."""
+        found = list(self._source_scores(evaluation).values())
+        return _CENTRES[self.protocol.selection](found) if found else None
+
     def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
         """Return the scores for model selection: by domain for the mean, by site for the median."""
         if self.protocol.selection == "median":

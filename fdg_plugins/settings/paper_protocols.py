@@ -5,7 +5,9 @@ Sources: FedOMG, D.6, with momentum, weight decay and schedule of its code; FedI
 momentum and weight decay of its code; FedDIM, Section 5.1, which states no learning rate; FedDG-GA, Section 4.1, with
 the optimizer of its code. All sites take part in every round. What neither a paper nor its code says is that of the
 data set; settings of a method, such as its strength, are in its record (``fdg_plugins.methods``). Momentum is 0.9 in
-all four, which is the default of the package, and stays that of a method which demands another.
+all four, which is the default of the package, and stays that of a method which demands another. In the code of FedOMG
+and FedDG-GA a site has one optimizer for all rounds (``optimizer_dict`` of both ``trainval_func.py``), in FedIIR's a
+new one in every round.
 """
 
 from collections.abc import Mapping
@@ -16,8 +18,9 @@ from fdg_plugins.errors import SettingsError
 
 Settings = Mapping[str, Any]
 
-_STEPS = {"weight_decay": 5e-4, "lr_decay_at": 0.8, "lr_decay_factor": 0.1}  # FedOMG's and FedDG-GA's code
-_CONSTANT = {"weight_decay": 0.0, "lr_decay_factor": 1.0}
+# FedOMG's and FedDG-GA's code
+_STEPS = {"weight_decay": 5e-4, "lr_decay_at": 0.8, "lr_decay_factor": 0.1, "keep_momentum": True}
+_CONSTANT = {"weight_decay": 0.0, "lr_decay_factor": 1.0, "keep_momentum": False}  # FedIIR's code
 _PHOTOGRAPHS = {"image_size": 224, "head": "linear"}
 _TWO_LAYERS = {"image_size": 224, "head": "two_layer", "batch_size": 32}
 _DIGITS = {"model": "groupnorm_convnet", "image_size": 28, "head": "linear", "batch_size": 64}

@@ -107,7 +107,7 @@ class Protocol(pydantic.BaseModel):
     batch_size: int = Field(16, ge=1, le=LARGEST_BATCH, description="examples per step")
     learning_rate: float = Field(1e-3, ge=SMALLEST_RATE, le=LARGEST_RATE, description="learning rate of the sites")
     optimizer: Literal["sgd", "adam", "adamw"] = Field(
-        "sgd", description="the sites' optimizer, new in every round: `sgd`, `adam`, `adamw`"
+        "sgd", description="the sites' optimizer, new in every round (but see `keep_momentum`): `sgd`, `adam`, `adamw`"
     )
     momentum: float = Field(
         0.9,
@@ -115,6 +115,11 @@ class Protocol(pydantic.BaseModel):
         lt=1,
         description="momentum of the sites' SGD (authors' code; the paper is silent); 0 for another optimizer, which "
         "it is there unless set",
+    )
+    keep_momentum: bool = Field(
+        False,
+        description="a site's momentum goes on from its last round, as in FedOMG's and FedDG-GA's code; otherwise it "
+        "starts at zero in every round",
     )
     weight_decay: float = Field(
         5e-4, ge=0, le=LARGEST_RATE, description="weight decay of the sites' optimizer (authors' code)"

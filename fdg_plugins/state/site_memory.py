@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state that a site keeps between rounds, in the run's folder: a method's memory and personal parameters.
+"""The state that a site keeps between rounds, in the run's folder: a method's memory, personal parameters, momentum.
 
 The last two rounds are kept. If the server died before it saved a round and repeats that round, the site starts it
 again from its earlier state.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -15,10 +17,18 @@ from fdg_plugins.state.checked_files import VERSION, load_checked_tensors, save_
 
 MEMORY_VERSION = "2"
 
-MEMORY, PERSONAL = "memory", "personal"
+MEMORY, PERSONAL, MOMENTUM = KINDS = ("memory", "personal", "momentum")
 
-_NAMES = {kind: re.compile(rf"fdg_{kind}_(0|[1-9][0-9]{{0,8}})\.safetensors") for kind in (MEMORY, PERSONAL)}
+_NAMES = {kind: re.compile(rf"fdg_{kind}_(0|[1-9][0-9]{{0,8}})\.safetensors") for kind in KINDS}
 _KEPT = 2
+
+
+class Kept(NamedTuple):
+    """What a site keeps, each as tensors by name: the method's memory, its own parameters and buffers, its momentum."""
+
+    memory: Mapping[str, torch.Tensor] = {}
+    personal: Mapping[str, torch.Tensor] = {}
+    momentum: Mapping[str, torch.Tensor] = {}
 
 
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
@@ -40,7 +50,7 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def write_memory(folder: Path, round_number: int, tensors: dict[str, torch.Tensor], kind: str = MEMORY) -> None:
+def write_memory(folder: Path, round_number: int, tensors: Mapping[str, torch.Tensor], kind: str = MEMORY) -> None:
     """Save ``tensors`` as the state after ``round_number``, atomically; keep one earlier state and remove all others.
 
     Does nothing if ``tensors`` is empty. Raises ``DataError`` naming a file that cannot be written or removed.

@@ -15,7 +15,9 @@ from fdg_plugins.plugins.composition import find_method, parse_method, published
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
+from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.named_protocols import protocol_settings
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
@@ -53,9 +55,14 @@ class FederatedRuns(RunKind):
         """Return the names of the settings of the method's recipe."""
         return settings_of(method)
 
-    def base_settings(self, protocol: str, dataset: DatasetRef) -> Mapping[str, Any]:
-        """Return all settings of the protocol, because a recipe knows only the paper's."""
-        return protocol_settings(protocol, dataset)
+    def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
+        """Return all settings of the protocol, because a recipe knows only its own.
+
+        Under a paper's protocol, a method keeps what its record demands of the sites' training.
+        """
+        settings = protocol_settings(protocol, dataset)
+        own = method_defaults(parse_method(method), dataset).protocol if protocol in PAPER_PROTOCOLS else {}
+        return {name: value for name, value in settings.items() if name not in own}
 
     def write_job(self, run: PlannedRun, data: DataFound, working: Path) -> Written:
         """Write the job as FLARE's simulator runs it."""

@@ -66,7 +66,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     request = make_request(asked, earlier.request if earlier else None)
 
     def base_of(method: str) -> Mapping[str, Any]:
-        return kind_of(method).base_settings(request.protocol, request.dataset)
+        return kind_of(method).base_settings(request.protocol, request.dataset, method)
 
     def settings_of(method: str) -> Collection[str]:
         return kind_of(method).settings_of(method)

@@ -48,7 +48,7 @@ class ReferenceRuns(RunKind):
         """Return the names of the settings of the algorithm in ``fdg centralised``."""
         return setting_names(method)
 
-    def base_settings(self, protocol: str, dataset: DatasetRef) -> Mapping[str, Any]:
+    def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
         """Return nothing: the run receives the protocol's name, whose values differ from those of federated runs."""
         return {}
 

@@ -59,8 +59,8 @@ class RunKind(ABC):
         """Return the names of all settings of a run of ``method``."""
 
     @abstractmethod
-    def base_settings(self, protocol: str, dataset: DatasetRef) -> Mapping[str, Any]:
-        """Return a named protocol as settings of a run; a method ignores those that it does not have.
+    def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
+        """Return a named protocol as settings of a run of ``method``, which ignores those that it does not have.
 
         Raises ``SettingsError`` for an unknown protocol or data set.
         """

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer for local training, chosen by the protocol: torch's SGD, Adam or AdamW."""
+"""The optimizer for local training, chosen by the protocol: torch's SGD, Adam or AdamW; and SGD's momentum by name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
+from fdg_plugins.errors import DataError
 from fdg_plugins.settings.protocol import SGD, Protocol
+
+BUFFER = "momentum_buffer"  # torch's name of it in the state of a parameter
 
 ADAPTIVE: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -30,3 +33,34 @@ def make_optimizer(
             fused=fused,
         )
     return ADAPTIVE[protocol.optimizer](parameters, lr=learning_rate, weight_decay=protocol.weight_decay, fused=fused)
+
+
+def restore_momentum(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.nn.Parameter],
+    kept: Mapping[str, torch.Tensor],
+) -> None:
+    """Let SGD's momentum go on from ``kept``, by the names of ``parameters``; one that is missing starts at zero.
+
+    Raises ``DataError`` for a name or a shape that is not that of a parameter.
+    """
+    shapes = {name: parameter.shape for name, parameter in parameters.items()}
+    if any(shapes.get(name) != value.shape for name, value in kept.items()):
+        raise DataError("the momentum that the site kept is not that of this network.", public=True)
+    for name, parameter in parameters.items() if kept else ():
+        if parameter.requires_grad:
+            # All at once, as torch's fused kernel needs them, and in the memory format of the parameter.
+            buffer = torch.zeros_like(parameter, requires_grad=False)
+            optimizer.state[parameter][BUFFER] = buffer.copy_(kept[name]) if name in kept else buffer
+
+
+def momentum_of(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]
+) -> dict[str, torch.Tensor]:
+    """Return SGD's momentum by the names of ``parameters``, on the CPU; nothing if any of it is not finite.
+
+    A parameter that has had no gradient has none.
+    """
+    found = {name: optimizer.state[one].get(BUFFER) for name, one in parameters.items() if one in optimizer.state}
+    kept = {name: value.detach().cpu().clone() for name, value in found.items() if value is not None}
+    return kept if all(bool(value.isfinite().all()) for value in kept.values()) else {}

@@ -50,6 +50,7 @@ from fdg_plugins.objectives.objective import to_report
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import TASKS, Score
 from fdg_plugins.training.compiling import BACKEND, check_compiler
 from fdg_plugins.training.judging import Report, report_and_judge
@@ -63,7 +64,7 @@ from fdg_plugins.training.loop import (
     train_locally,
 )
 from fdg_plugins.training.networks import SharedNetworks
-from fdg_plugins.training.optimizers import make_optimizer
+from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
 from fdg_plugins.training.precision import device_policy
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 from fdg_plugins.versions import OF_SITE, installed_versions
@@ -75,15 +76,14 @@ class TrainResult(NamedTuple):
     """The result of one round of local training.
 
     ``update``: local - global, as dense contiguous CPU tensors. ``report``: the training report. ``tensors``: the
-    method's report. ``memory``: the tensors that the method keeps at the site. ``personal``: the site's own parameters
-    and buffers after training; empty if there are none or any is not finite.
+    method's report. ``kept``: what the site keeps for its next round: the tensors of the method's memory, its own
+    parameters and buffers, and its momentum; the last two are empty if there are none or any is not finite.
     """
 
     update: dict[str, torch.Tensor]
     report: TrainReport
     tensors: dict[str, torch.Tensor]
-    memory: dict[str, torch.Tensor]
-    personal: dict[str, torch.Tensor]
+    kept: Kept
 
 
 class SiteSession:
@@ -249,27 +249,28 @@ class SiteSession:
         should_stop: ShouldStop,
         on_epoch: Callable[[int, float], None],
         received: Mapping[str, torch.Tensor] | None = None,
-        memory: Mapping[str, torch.Tensor] | None = None,
-        personal: Mapping[str, torch.Tensor] | None = None,
+        kept: Kept | None = None,
     ) -> TrainResult:
         """Train for one round, counted from 0, and return the result.
 
-        ``received``: the method's tensors sent with the model. ``memory``: the tensors that the method kept when the
-        site last trained. ``personal``: the site's personal parameters from then. Raises ``SettingsError`` if the
-        site's domain is held out or the site forbids a report that is needed.
+        ``received``: the method's tensors sent with the model. ``kept``: what the site kept when it last trained.
+        Raises ``SettingsError`` if the site's domain is held out or the site forbids a report that is needed,
+        ``DataError`` if what it kept does not fit.
         """
         self._refuse_held_out()
         self._check_allowed()
-        model, objective = self.load(state, personal), self.objective
+        kept = kept or Kept()
+        model, objective = self.load(state, kept.personal), self.objective
         rules = travel_rules(model, self.protocol)
         if self.config.compile:
             model.compile_for_training(BACKEND)
         learning_rate = self.protocol.learning_rate_at(round_number)
-        site_round = self._site_round(round_number, memory)
+        site_round = self._site_round(round_number, kept.memory)
         local_objective = objective.local(received or {}, model, site_round)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
-        trained = [*model.parameters(), *local_objective.parameters()]
-        optimizer = make_optimizer(trained, self.protocol, learning_rate, self.policy.device)
+        trained = {**dict(model.named_parameters()), **_named(local_objective.parameters())}
+        optimizer = make_optimizer(trained.values(), self.protocol, learning_rate, self.policy.device)
+        restore_momentum(optimizer, trained, kept.momentum if self.protocol.keep_momentum else {})
         epochs = self._epochs(round_number)
         with seeded(self.protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
             training = train_locally(model, local_objective, epochs, optimizer, self.policy, should_stop, on_epoch)
@@ -282,15 +283,14 @@ class SiteSession:
         done = Trained(update, report.steps, report.effective_steps)
         tensors.update(local_objective.report(done))
         own = personal_part(model, kept_names(model, self.protocol))
-        return TrainResult(update, report, tensors, local_objective.memory(done), own)
+        momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
+        return TrainResult(update, report, tensors, Kept(local_objective.memory(done), own, momentum))
 
-    def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor] | None) -> SiteRound:
+    def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor]) -> SiteRound:
         """Return what an objective knows of the site and the round."""
         protocol = self.protocol
         learning_rate = protocol.learning_rate_at(round_number)
-        return SiteRound(
-            self.site, round_number, protocol.seed, learning_rate, protocol.momentum, memory or {}, self.task
-        )
+        return SiteRound(self.site, round_number, protocol.seed, learning_rate, protocol.momentum, memory, self.task)
 
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports
@@ -401,6 +401,11 @@ def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -
     """Return a model's score on a split as a message."""
     sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in score.sums.items()}
     return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
+
+
+def _named(parameters: Iterable[torch.nn.Parameter]) -> dict[str, torch.nn.Parameter]:
+    """Return a method's own parameters by names that no parameter of a network has."""
+    return {f"objective/{number}": parameter for number, parameter in enumerate(parameters)}
 
 
 def _own(

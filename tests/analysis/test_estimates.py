@@ -65,6 +65,12 @@ def test_nothing_is_guessed_where_a_deviation_is_unknown(ours: Estimate, theirs:
     assert (found.standard_error, found.within_two) == (None, None)
 
 
+def test_two_runs_are_too_few_for_a_verdict_but_not_for_a_standard_error() -> None:
+    found = difference(Estimate(0.8, 0.1, 2), Estimate(0.8, 0.1, 3))
+    assert found.standard_error == pytest.approx(math.sqrt(0.005 + 0.01 / 3))
+    assert found.within_two is None
+
+
 def test_two_means_without_any_spread_agree_only_if_they_are_equal() -> None:
     assert difference(Estimate(0.5, 0.0, 3), Estimate(0.5, 0.0, 3)).within_two is True
     assert difference(Estimate(0.5, 0.0, 3), Estimate(0.51, 0.0, 3)).within_two is False

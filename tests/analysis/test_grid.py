@@ -137,7 +137,7 @@ def test_a_papers_row_and_the_difference_stand_below_ours() -> None:
     ours, theirs, difference = texts(found.groups[0])
     assert ours[1:] == ["ours", "97.8 ± 0.2"]
     assert theirs[1:] == ["FedOMG paper, table 2, resnet18", "98.0 ± 0.2"]
-    assert difference[1:] == ["ours minus FedOMG paper, within 2 SE", "-0.2 yes"]
+    assert difference[1:] == ["ours minus FedOMG paper, within 2 SE", "-0.2 (SE 0.2) yes"]
     everywhere = runs_of(FEDAVG, dict.fromkeys(DOMAINS, (0.5,)))
     (*_, only_average) = texts(grid(everywhere, against="feddim").groups[0])
     assert only_average[2:6] == ["-", "-", "-", "-"]
@@ -147,7 +147,12 @@ def test_a_papers_row_and_the_difference_stand_below_ours() -> None:
 
 @pytest.mark.parametrize(
     ("accuracies", "text"),
-    [((0.976, 0.978, 0.980), "-0.2 yes"), ((0.966, 0.968, 0.970), "-1.2 no"), ((0.99,), "+1.0 unknown")],
+    [
+        ((0.976, 0.978, 0.980), "-0.2 (SE 0.2) yes"),
+        ((0.966, 0.968, 0.970), "-1.2 (SE 0.2) no"),
+        ((0.966, 0.970), "-1.2 (SE 0.2) unknown"),  # two seeds are too few for a verdict
+        ((0.99,), "+1.0 unknown"),
+    ],
 )
 def test_within_two_standard_errors_is_yes_no_or_unknown(accuracies: tuple[float, ...], text: str) -> None:
     assert texts(grid(runs_of(FEDOMG, {"photo": accuracies}), against="fedomg").groups[0])[2][2] == text

@@ -42,8 +42,29 @@ def test_a_sweep_becomes_a_table(sweep: Path) -> None:
     assert "selection: source validation, mean" in result.stdout
 
 
+def test_the_paired_difference_to_fedavg_follows_unless_it_is_not_wanted(sweep: Path) -> None:
+    with_it, without = command(sweep).stdout, command(sweep, "--no-paired").stdout
+    assert with_it.startswith(without.rstrip())
+    assert "paired with FedAvg" in with_it
+    assert "FedOMG" in with_it.splitlines()[-2]
+    assert with_it.splitlines()[-2].split()[1:] == ["1.50", "+0.0", "0.0", "3"]
+
+
+def test_a_swept_setting_is_chosen_on_source_validation(tmp_path: Path) -> None:
+    for kappa, score in ((0.1, 0.6), (0.5, 0.7)):
+        method, sources = fedomg(kappa=kappa), [(score,) * 3]
+        keep(run(f"{kappa}", method, "photo", 0, (1 - score,), sources=sources), tmp_path)
+    result = command(tmp_path, "--choose", "kappa")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "FedOMG (kappa chosen)   30.0" in result.stdout
+    assert "photo 0.5 (0.1: 60.0 %, 0.5: 70.0 %)." in result.stdout
+    refused = command(tmp_path, "--choose", "strength")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "setting 'strength' (--choose) is no setting of these runs; expected one that varies: kappa." in refused.stderr
+
+
 def test_all_rules_stand_side_by_side(sweep: Path) -> None:
-    result = command(sweep, "--selection", "all")
+    result = command(sweep, "--selection", "all", "--no-paired")
     assert result.exit_code == 0
     for title in RULES.values():
         assert sum(title in line for line in result.stdout.splitlines() if line.startswith("Fed")) == 2

@@ -77,15 +77,19 @@ def test_three_rounds_of_a_method_which_is_no_other_name_of_fedavg(method: str, 
     assert not same(job, run_once("fedavg", **settings))
 
 
-KEEPING = ("scaffold", "fedsr", "mofedsam", "harmofl", "fedga", "arfl")
+KEEPING = {"keep_momentum": True}
+KNOWING: list[tuple[str, dict[str, Any]]] = [
+    *((method, {}) for method in ("scaffold", "mofedsam", "harmofl", "fedga", "arfl")),
+    *((method, KEEPING) for method in ("fedavg", "fedsr")),
+]
 
 
-@pytest.mark.parametrize("method", KEEPING)
-def test_what_a_method_knows_survives_torn_down_processes_and_rounds_without_a_site(
-    method: str, tmp_path: Path
+@pytest.mark.parametrize(("method", "settings"), KNOWING)
+def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
+    method: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     said = arguments(method, tmp_path / "job")
-    said["settings"] |= {"rounds": 3, "sites_per_round": 3}
+    said["settings"] |= {"rounds": 3, "sites_per_round": 3, **settings}
     stays = MethodJob(tmp_path / "stays", **said).finished()
     torn = MethodJob(tmp_path / "torn", **said)
     torn.new_processes = True

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 COMPOSED: dict[str, Any] = {
     "objective": {"name": "dim", "strength": 0.1},
     "aggregator": {"name": "fedomg", "weighting": {"name": "ga"}},
-    "settings": {"rounds": 4, "sites_per_round": 4},
+    "settings": {"rounds": 4, "sites_per_round": 4, "keep_momentum": True},
 }
 
 

@@ -3,6 +3,7 @@
 
 import copy
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from fdg_plugins.objectives.fedsr import (
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.training.session import SiteSession, TrainResult
 
 SITE = SiteRound("photo", 3, seed=7)
@@ -405,19 +407,19 @@ def test_nothing_of_the_references_leaves_the_site_and_the_next_round_goes_on_fr
     site = SiteSession("photo", SiteConfig(device="cpu", data_root=data_root), protocol)
     state = dict(build_network(protocol, len(site.data.classes)).state_dict())
 
-    def train(number: int, memory: dict[str, torch.Tensor]) -> TrainResult:
-        return site.train(state, number, lambda: False, lambda epoch, loss: None, memory=memory)
+    def train(number: int, memory: Mapping[str, torch.Tensor]) -> TrainResult:
+        return site.train(state, number, lambda: False, lambda epoch, loss: None, kept=Kept(memory))
 
     first = train(0, {})
     assert first.update.keys() == state.keys()
     assert {"classifier.0.linear.weight", "classifier.1.weight"} <= state.keys()
     assert first.tensors == {}
-    assert set(first.memory) == NAMES
+    assert set(first.kept.memory) == NAMES
     assert not any(name.rpartition(".")[2] in NAMES for name in first.update)
     assert all(bool(first.update[name].any()) for name in ("classifier.0.linear.weight", "classifier.1.weight"))
-    fresh, later = train(2, {}), train(2, first.memory)
+    fresh, later = train(2, {}), train(2, first.kept.memory)
     assert not same(fresh.update, later.update)
-    assert not same(fresh.memory, later.memory)
+    assert not same(fresh.kept.memory, later.kept.memory)
 
 
 # --- settings ---

@@ -5,8 +5,7 @@ Such figures are Fig. 3, 4 and 6 of the FedOMG paper (kappa, server learning rat
 paper (strength and momentum) and Table 3 of the FedDG-GA paper (step size).
 """
 
-import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable
@@ -22,48 +21,22 @@ from fdg_plugins.analysis.figures.groups import (
     targets_of,
 )
 from fdg_plugins.analysis.figures.picture import Chart, Line, Scale
-from fdg_plugins.analysis.names import method_settings
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import RULES, target_score
+from fdg_plugins.analysis.varied import check_varies, value_of, varied_settings
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.settings.protocol import Protocol
 
 AVERAGE = "average of the held-out domains"
 DECADE = 10.0
-# Settings in which runs may differ anyway: a table's columns and seeds, and what identifies a method.
-_NO_AXIS = {"target", "seed", "objective", "gap_split"}
-
-
-def value_of(run: Run, setting: str) -> Any:
-    """Return a run's value of a setting of its method, else of its protocol; None if it has no such setting."""
-    own = method_settings(run.record)
-    return own[setting] if setting in own else getattr(run.record.protocol, setting, None)
-
-
-def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the settings that have several values among the runs of one method, sorted by name."""
-    values: dict[tuple[str, str], set[Any]] = {}
-    for run in runs:
-        protocol = run.record.protocol.model_dump(exclude=_NO_AXIS)
-        for name, value in {**protocol, **method_settings(run.record)}.items():
-            values.setdefault((run.method, name), set()).add(_hashable(value))
-    return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
-
-
-def _hashable(value: Any) -> Any:
-    """Return what tells values apart in a set: the value, or its text if it is a dict or list, as own data sets are."""
-    return value if isinstance(value, Hashable) else json.dumps(value, sort_keys=True, default=str)
 
 
 def chosen_setting(runs: Sequence[Run], setting: str | None) -> str:
     """Return ``setting``, by default the only one that varies; raise ``SettingsError`` if there is nothing to plot."""
-    varied = varied_settings(runs)
     if setting is None:
-        return _only(varied)
-    if setting not in varied:
-        others = f"one that varies: {', '.join(varied)}" if varied else "a setting that varies; none does"
-        raise SettingsError(f"setting {setting!r} (--setting) {_constant(runs, setting)}; expected {others}.")
+        return _only(varied_settings(runs))
+    check_varies(runs, setting, "--setting")
     return setting
 
 
@@ -72,12 +45,6 @@ def _only(varied: Sequence[str]) -> str:
         return varied[0]
     reason = f"several settings vary: {', '.join(varied)}" if varied else "no setting of a method varies"
     raise SettingsError(f"{reason} among these runs; expected one, or --setting to name one of them.")
-
-
-def _constant(runs: Sequence[Run], setting: str) -> str:
-    """Return what is to be said of a setting that does not vary."""
-    found = sorted({str(value) for run in runs if (value := value_of(run, setting)) is not None})
-    return f"is {', '.join(found)} in every run of a method" if found else "is no setting of these runs"
 
 
 def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Chart, ...]:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a swept setting chosen on source validation: never by the domain that is held out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from run_stubs import FEDAVG, fedomg, run
+
+from fdg_plugins.analysis import Run, build_table
+from fdg_plugins.analysis.choosing import choose
+from fdg_plugins.errors import DataError, FDGError, SettingsError
+
+
+def swept(kappa: Any, target: str, seed: int, on_sources: float, on_target: float, **changes: Any) -> Run:
+    """Return a run of FedOMG whose only model has these accuracies."""
+    return run(
+        f"{kappa}-{target}-{seed}",
+        fedomg(kappa=kappa),
+        target,
+        seed,
+        (on_target,),
+        sources=[(on_sources,) * 3],
+        **changes,
+    )
+
+
+# On source validation 0.5 is better for photo and 0.1 for sketch; on the held-out domain it is the other way round.
+SWEEP: Sequence[Run] = [
+    *(swept(0.1, "photo", seed, 0.6, 0.9) for seed in (0, 1)),
+    *(swept(0.5, "photo", seed, 0.7, 0.2 + 0.1 * seed) for seed in (0, 1)),
+    *(swept(0.1, "sketch", seed, 0.8, 0.3) for seed in (0, 1)),
+    *(swept(0.5, "sketch", seed, 0.7, 0.9) for seed in (0, 1)),
+]
+PLAIN = [run(f"fedavg-{target}", FEDAVG, target, 0, (0.5,)) for target in ("photo", "sketch")]
+
+
+def test_the_best_on_source_validation_is_taken_for_each_held_out_domain() -> None:
+    table = build_table([*SWEEP, *PLAIN], choosing=("kappa",))
+    assert [rows.label for rows in table.methods] == ["FedAvg", "FedOMG (kappa chosen)"]
+    cells = table.methods[1].results[0].cells
+    assert (cells["photo"].by_seed, cells["sketch"].mean) == ({0: 0.2, 1: pytest.approx(0.3)}, 0.3)
+    assert table.notes == (
+        "FedOMG: kappa chosen for each held-out domain by accuracy on source validation, mean over seeds 0, 1, never "
+        "by the held-out domain: photo 0.5 (0.1: 60.0 %, 0.5: 70.0 %); sketch 0.1 (0.1: 80.0 %, 0.5: 70.0 %).",
+    )
+
+
+def test_the_held_out_domain_moves_no_choice() -> None:
+    others = [swept(one.record.method.settings["kappa"], one.target, one.seed, *scores(one)) for one in SWEEP]
+    assert [one.value for one in choose(SWEEP, ["kappa"]).chosen] == [(0.5,), (0.1,)]
+    assert [one.value for one in choose(others, ["kappa"]).chosen] == [(0.5,), (0.1,)]
+
+
+def scores(one: Run) -> tuple[float, float]:
+    """Return a run's score on its sources, and the opposite of that on its held-out domain."""
+    (evaluation,) = one.record.evaluations
+    assert evaluation.source_mean is not None
+    assert evaluation.target is not None
+    return evaluation.source_mean, 1 - evaluation.target
+
+
+def test_it_is_the_mean_over_the_seeds_that_all_values_have_and_of_equal_ones_the_smallest() -> None:
+    extra = swept(0.1, "photo", 2, 1.0, 0.0)  # 0.5 has no run with this seed
+    (found,) = choose([*SWEEP[:4], extra], ["kappa"]).chosen
+    assert (found.value, found.seeds) == ((0.5,), (0, 1))
+    equal = [swept(kappa, "photo", 0, 0.5, 0.5) for kappa in (10, 2, 0.5)]
+    assert choose(equal, ["kappa"]).chosen[0].value == (0.5,)
+
+
+def test_two_settings_are_chosen_together() -> None:
+    def of(kappa: float, server_lr: float, score: float) -> Run:
+        method = fedomg(kappa=kappa, server_lr=server_lr)
+        return run(f"{kappa} {server_lr}", method, "photo", 0, (0.1,), sources=[(score,) * 3])
+
+    runs = [of(0.1, 1.0, 0.5), of(0.1, 0.05, 0.6), of(0.5, 1.0, 0.7), of(0.5, 0.05, 0.6)]
+    found = choose(runs, ["kappa", "server_lr"])
+    assert [one.folder.name for one in found.runs] == ["0.5 1.0"]
+    labels = [rows.label for rows in build_table(runs, choosing=("kappa",)).methods]
+    assert labels == ["FedOMG (server_lr 0.05, kappa chosen)", "FedOMG (server_lr 1.0, kappa chosen)"]
+
+
+def test_a_setting_of_the_protocol_can_be_chosen_but_not_beside_printed_numbers() -> None:
+    runs = [
+        run(f"{rate}", FEDAVG, "photo", 0, (0.5,), sources=[(score,) * 3], protocol={"learning_rate": rate})
+        for rate, score in ((0.1, 0.7), (0.01, 0.6))
+    ]
+    table = build_table(runs, choosing=("learning_rate",))
+    assert [rows.label for rows in table.methods] == ["FedAvg (learning_rate chosen)"]
+    with pytest.raises(SettingsError, match=r"^learning_rate \(--choose\) is a setting of the protocol, and papers"):
+        build_table(runs, against="fedomg", choosing=("learning_rate",))
+
+
+@pytest.mark.parametrize(
+    ("runs", "setting", "error", "words"),
+    [
+        (SWEEP, "server_lr", SettingsError, r"setting 'server_lr' \(--choose\) is 0.05 in every run of a method"),
+        (SWEEP, "nope", SettingsError, r"setting 'nope' \(--choose\) is no setting of these runs; expected one that"),
+        (SWEEP[:-2], "kappa", DataError, "FedOMG with sketch held out has no seed with .* kappa .*: 0.1, 0.5"),
+        ([SWEEP[0], SWEEP[3]], "kappa", DataError, "FedOMG with photo held out has no seed with"),
+        (
+            [SWEEP[0], swept(0.5, "photo", 0, 0.5, 0.5, protocol={"rounds": 3})],
+            "kappa",
+            SettingsError,
+            "these runs cannot stand in one table: rounds of the protocol",
+        ),
+    ],
+    ids=["constant", "unknown", "a domain lacks a value", "no common seed", "another protocol"],
+)
+def test_what_cannot_be_chosen_is_refused(
+    runs: Sequence[Run], setting: str, error: type[FDGError], words: str
+) -> None:
+    with pytest.raises(error, match=f"^{words}"):
+        choose(runs, [setting])

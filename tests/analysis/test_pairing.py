@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods compared cell by cell: mean ranks, and paired differences to FedAvg with their standard errors."""
+
+import csv
+import math
+from collections.abc import Sequence
+
+import pytest
+from run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
+
+from fdg_plugins.analysis import Run, build_table
+from fdg_plugins.analysis.grid import to_grid
+from fdg_plugins.analysis.pairing import Comparison, Paired, compare
+from fdg_plugins.analysis.render_csv import render_csv
+from fdg_plugins.analysis.render_latex import render_latex
+from fdg_plugins.analysis.render_markdown import render_markdown
+from fdg_plugins.analysis.render_text import render_text
+
+# Differences of FedOMG: +0.1, +0.3 on photo, -0.1 on sketch with seed 0; FedAvg has no run on sketch with seed 1.
+RUNS: Sequence[Run] = [
+    *runs_of(FEDAVG, {"photo": (0.5, 0.6), "sketch": (0.4,)}),
+    *runs_of(FEDOMG, {"photo": (0.6, 0.9), "sketch": (0.3, 0.8)}),
+    *runs_of(FEDGA, {"photo": (0.6,)}),
+]
+
+
+def compared(runs: Sequence[Run], rules: Sequence[str] = ("last",)) -> Comparison:
+    found = compare(build_table(runs, rules))
+    assert found is not None
+    return found
+
+
+def row(found: Comparison, method: str) -> Paired:
+    return next(row for row in found.rows if row.method.method == method)
+
+
+def test_a_difference_is_over_the_cells_that_both_have_with_the_standard_error_of_pairs() -> None:
+    found = row(compared(RUNS), "fedomg")
+    assert found.pairs == pytest.approx({("photo", 0): 0.1, ("photo", 1): 0.3, ("sketch", 0): -0.1})
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx(0.1)
+    # The deviations from 0.1 are 0, 0.2 and -0.2: variance 0.08 / 2, error its root over the root of 3.
+    assert found.difference.standard_error == pytest.approx(math.sqrt(0.04 / 3))
+
+
+def test_one_pair_has_a_difference_and_no_standard_error() -> None:
+    found = row(compared(RUNS), "fedga")
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx(0.1)
+    assert (len(found.pairs), found.difference.standard_error) == (1, None)
+    below = to_grid(build_table(RUNS, ("last",))).below
+    assert below is not None
+    assert [[cell.text for cell in row] for row in below.rows] == [
+        ["FedAvg", "3.00", "-", "-", "-"],
+        ["FedDG-GA", "1.50", "+10.0", "-", "1"],
+        ["FedOMG", "1.50", "+10.0", "11.5", "3"],
+    ]
+
+
+def test_ranks_are_over_the_cells_that_all_have_and_equal_scores_share_theirs() -> None:
+    found = compared(RUNS)
+    assert found.common == {"last": 1}
+    assert {row.method.method: row.rank for row in found.rows} == {"fedavg": 3.0, "fedomg": 1.5, "fedga": 1.5}
+    without = compared([run for run in RUNS if run.method != "fedga"])
+    assert without.common == {"last": 3}
+    assert {row.method.method: row.rank for row in without.rows} == {"fedavg": pytest.approx(5 / 3), "fedomg": 4 / 3}
+
+
+def test_what_is_common_to_all_cells_of_a_domain_or_seed_changes_no_difference() -> None:
+    harder = [
+        *runs_of(FEDAVG, {"photo": (0.5, 0.6), "sketch": (0.1,)}),
+        *runs_of(FEDOMG, {"photo": (0.6, 0.9), "sketch": (0.0,)}),
+    ]
+    first, second = (row(compared(runs), "fedomg").difference for runs in (RUNS, harder))
+    assert first is not None
+    assert second is not None
+    assert (first.mean, first.std) == (pytest.approx(second.mean), pytest.approx(second.std))
+
+
+def test_the_oracle_is_not_compared() -> None:
+    found = compared(RUNS, ("last", "source_validation", "oracle"))
+    assert set(found.common) == {"last", "source_validation"}
+    assert len(found.rows) == 6
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [*runs_of(FEDOMG, {"photo": (0.5, 0.6)}), *runs_of(FEDGA, {"photo": (0.5, 0.6)})],
+        [*runs_of(FEDAVG, {"photo": (0.5, 0.6)})],
+        [*runs_of(FEDAVG, {"photo": (0.5,)}), *runs_of(FEDOMG, {"photo": (0.5, 0.6)})],
+        [
+            *runs_of(FEDAVG, {"photo": (0.5, 0.6)}),
+            *runs_of(FEDOMG, {"photo": (0.5, 0.6)}),
+            run("other", FEDAVG.model_copy(update={"settings": {"server_lr": 0.5}})),
+        ],
+    ],
+    ids=["no FedAvg", "FedAvg alone", "one pair", "two of FedAvg"],
+)
+def test_without_two_pairs_with_one_fedavg_nothing_is_said(runs: Sequence[Run]) -> None:
+    table = build_table(runs, ("last",))
+    assert compare(table) is None
+    assert to_grid(table).below is None
+    assert "paired" not in render_csv(table)
+
+
+def test_every_form_has_it_after_what_it_had_before_and_can_leave_it_out() -> None:
+    table = build_table(RUNS, ("last",))
+    with_it, without = to_grid(table), to_grid(table, paired=False)
+    texts = [
+        (render_text(with_it).plain, render_text(without).plain),
+        (render_markdown(with_it), render_markdown(without)),
+        (render_latex(with_it), render_latex(without)),
+        (render_csv(table), render_csv(table, paired=False)),
+    ]
+    for longer, shorter in texts:
+        assert longer.startswith(shorter)
+        assert "11.5" in longer[len(shorter) :] or "paired_difference" in longer[len(shorter) :]
+
+
+def test_csv_has_ranks_and_every_pair() -> None:
+    lines = [line for line in csv.DictReader(render_csv(build_table(RUNS, ("last",))).splitlines()) if line["pairs"]]
+    assert {(line["kind"], line["method"]): line["pairs"] for line in lines} == {
+        **{("mean_rank", method): "1" for method in ("fedavg", "fedga", "fedomg")},
+        **{("paired_difference", "fedga"): "1", ("paired_difference", "fedomg"): "3"},
+    }
+    (found,) = (line for line in lines if line["kind"] == "paired_difference" and line["method"] == "fedomg")
+    places = [pair.split(":")[0] for pair in found["values"].split(";")]
+    assert places == ["photo/0", "photo/1", "sketch/0"]
+    assert float(found["standard_error"]) == pytest.approx(math.sqrt(0.04 / 3))
+
+
+def test_settings_of_one_method_are_compared_as_rows_of_their_own() -> None:
+    runs = [*RUNS[:3], run("a", fedomg(kappa=0.1), "photo", 0, (0.7,)), run("b", FEDOMG, "photo", 0, (0.6,))]
+    assert [row.method.label for row in compared([*runs, run("c", FEDOMG, "photo", 1, (0.6,))]).rows] == [
+        "FedAvg",
+        "FedOMG (kappa 0.1)",
+        "FedOMG (kappa 0.5)",
+    ]
