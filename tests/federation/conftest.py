@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One provisioned federation of separate processes for all tests of this folder, on free ports, started as a user does.
+"""One provisioned federation of separate processes for the tests of this folder, on free ports, started as a user does.
 
-The server's job store and its folders are read directly: a question to the admin service takes seconds.
+Each of pytest's workers has one, since files are dealt out to the workers: no test here may need what another file did,
+nor stop what is shared. The server's job store and its folders are read directly: a question to the admin service takes
+seconds. What is waited for may take minutes: the machine may be slow, and another federation runs on it.
 """
 
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -26,8 +29,11 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
 
 ROOT = Path(__file__).parents[2]
-JOB_TIMEOUT_S = 200
-COMMAND_TIMEOUT_S = 120
+JOB_TIMEOUT_S = 600
+COMMAND_TIMEOUT_S = 300
+LOGIN_TIMEOUT_S = 120.0
+# Below those that an operating system gives to outgoing connections, which are many here.
+PORTS = range(20_000, 30_000)
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # Small enough for two cores.
@@ -107,7 +113,7 @@ class Federation:
         """Return a session of ``person`` with the server; the command line takes seconds to make one each time."""
         if person not in self._sessions:
             name = f"{person}@fdg.example"
-            self._sessions[person] = new_secure_session(name, str(self.folder / name), timeout=60.0)
+            self._sessions[person] = new_secure_session(name, str(self.folder / name), timeout=LOGIN_TIMEOUT_S)
         return self._sessions[person]
 
     def close(self) -> None:
@@ -192,11 +198,19 @@ class Federation:
 
 
 def free_ports() -> tuple[int, int]:
-    """Return two ports on which nothing listens."""
+    """Return two ports on which nothing listens; another worker draws others."""
     with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+        return _bind(one), _bind(other)
+
+
+def _bind(listener: socket.socket) -> int:
+    for port in random.SystemRandom().sample(PORTS, 100):
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return port
+    raise AssertionError(f"no free port among a hundred of {PORTS}")
 
 
 @contextmanager
@@ -241,7 +255,9 @@ def exported_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``jobs/pacs_fedomg`` without custom folders, as a lead exports it; not to be written to."""
     folder = tmp_path_factory.mktemp("jobs")
     script = Path(sys.executable).with_name("fdg")
-    subprocess.run([script, "export-job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=60)
+    subprocess.run(
+        [script, "export-job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=COMMAND_TIMEOUT_S
+    )
     return folder / "pacs_fedomg"
 
 
