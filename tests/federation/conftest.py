@@ -45,6 +45,7 @@ PROTOCOL = {
     "local_epochs": 1,
     "learning_rate": 0.01,
 }
+ISOLATED = "photo"
 SERVER_CONFIG = "app_server/config/config_fed_server.json"
 
 
@@ -238,14 +239,20 @@ def running_federation(
 
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path, example_plugin: Path) -> Iterator[Federation]:
-    """A federation that the tests share, and leave as they found it; the example plug-in is installed everywhere."""
+    """A federation that the tests share, and leave as they found it; the example plug-in is installed everywhere.
+
+    One site works beside FLARE's process, as all do by default: every such process adds seconds to every job.
+    """
     with running_federation(tmp_path_factory.mktemp("poc") / "federation", data_root, example_plugin) as found:
+        for site in set(found.sites) - {ISOLATED}:
+            path = found.folder / site / "local" / "fdg_site.json"
+            edit_json(path, lambda config, site=site: config[site].update(isolate=False))
         yield found
 
 
 @pytest.fixture(scope="module")
 def own_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
-    """A federation of a module's own, whose server and sites its tests may kill."""
+    """A federation of a module's own as ``fdg poc start`` leaves it, whose server and sites its tests may kill."""
     with running_federation(tmp_path_factory.mktemp("poc") / "own", data_root) as found:
         yield found
 
