@@ -84,7 +84,7 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m slow
 
 test-federation: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m federation
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m federation
 
 test-lowest: $(VENV)/.installed
 	$(INSTALL) uv

@@ -26,13 +26,16 @@ from fdg_plugins.plugins.kinds import registries
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
 LONGEST = ("test_many_sites.py", "test_bare_command.py", "test_methods.py", "test_faults.py")
+# Those that start a federation of their own, before the one that the others share is there.
+OWN_FEDERATIONS = ("test_e_resume.py", "test_f_lost.py", "test_c_vessels.py")
+FIRST = (*LONGEST, *OWN_FEDERATIONS)
 IMAGES_PER_CLASS = 4
 PIXELS = 16
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the longest files begin; all others keep their order."""
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,6 +16,7 @@ from fdg_plugins.cli.sweep_options import WorkersOption, at_once
 from fdg_plugins.errors import DataError, SettingsError
 
 SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a submitted job in place
+SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
 
 _KIT = typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")
 Kit = Annotated[Path, _KIT]
@@ -39,7 +40,7 @@ def resume(
     kit: Annotated[Path | None, _KIT] = None,
     run: Annotated[str | None, typer.Option(help="With --kit: id of the job that started the run.")] = None,
     name: Annotated[str | None, typer.Option(help="With --kit: another name for the new job.")] = None,
-    server_timeout: ServerTimeout = 15.0,
+    server_timeout: ServerTimeout = SERVER_TIMEOUT_S,
 ) -> None:
     """Resume a run that was stopped or broke off, after its last complete round.
 

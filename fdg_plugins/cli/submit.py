@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.resume import Kit, ServerTimeout, run_of, warn_of_missing, write_resuming_job
+from fdg_plugins.cli.resume import SERVER_TIMEOUT_S, Kit, ServerTimeout, run_of, warn_of_missing, write_resuming_job
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def submit(
         typer.Option(min=0, metavar="N", help="How often in a row the run may go on without completing another round."),
     ] = 3,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job's end.")] = False,
-    server_timeout: ServerTimeout = 15.0,
+    server_timeout: ServerTimeout = SERVER_TIMEOUT_S,
 ) -> None:
     """Submit a job without its custom/ folders, print its id, and follow it to its end.
 

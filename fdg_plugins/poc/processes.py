@@ -24,7 +24,8 @@ MARK = "FLARE_POC_FOLDER"
 DAEMON_SCRIPT = "sub_start.sh"
 LEFT_BY_DAEMON = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
 
-READY_TIMEOUT_S = 180
+READY_TIMEOUT_S = 300
+LOGIN_TIMEOUT_S = 60.0  # while all participants start on one machine, an answer takes many seconds
 GRACE_S = 8
 
 
@@ -102,7 +103,7 @@ def connected_sites(project: Project, folder: Path) -> set[str]:
     person = project.people[0]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            session = new_secure_session(person, str(folder / person), timeout=10.0)
+            session = new_secure_session(person, str(folder / person), timeout=LOGIN_TIMEOUT_S)
             try:
                 return {client.name for client in session.get_system_info().client_info}
             finally:

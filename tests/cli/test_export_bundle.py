@@ -117,7 +117,7 @@ def execute(bundle: Path, images: Path) -> list[Path]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     return sorted(path for path in (bundle / "masks").rglob("*") if path.is_file())

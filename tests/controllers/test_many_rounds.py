@@ -25,7 +25,7 @@ def test_the_memory_of_the_server_does_not_grow_with_the_rounds(tmp_path: Path) 
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -125,7 +125,7 @@ def test_one_thread_and_four_threads_give_the_same_bits(bare: Simulation, thread
 @pytest.mark.slow
 def test_without_data_the_stand_in_is_used_and_said_in_every_line(simulator: Simulator, tmp_path: Path) -> None:
     settings = {"FDG_ROUNDS": "1", "FDG_LOCAL_EPOCHS": "1", "FDG_THREADS": "1", "FDG_CACHE": str(tmp_path / "cache")}
-    run = simulator.run(JOB, "-t", "4", settings=settings)
+    run = simulator.run_in_one_process(JOB, settings)
     assert run.returncode == 0, run.log
     assert run.record().stand_in
     assert run.record().data == "STAND-IN for PACS"

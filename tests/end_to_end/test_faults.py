@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong in a run, in real processes: one sentence that names it, and nothing lost."""
+"""What goes wrong in a run: one sentence that names it; in the simulator where its separate processes matter."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ class DyingExecutor(SiteExecutor):
 
 def test_a_data_root_that_is_not_there_stops_the_run_before_training(simulator: Simulator, tmp_path: Path) -> None:
     missing = tmp_path / "nowhere"
-    run = simulator.run(JOB, "-t", "4", settings={**TOY, "FDG_DATA_ROOT": str(missing)})
+    run = simulator.run_in_one_process(JOB, {**TOY, "FDG_DATA_ROOT": str(missing)})
     assert run.returncode != 0
     assert run.lines("site art_painting cannot take part", "its data root is not a folder")
     assert run.lines("site art_painting | task 'census' failed", f"data root {missing} is not a folder")
@@ -45,7 +45,7 @@ def test_a_data_root_that_is_not_there_stops_the_run_before_training(simulator: 
 
 
 def test_an_unknown_setting_stops_the_run_with_a_hint(simulator: Simulator, data_root: Path) -> None:
-    run = simulator.run(JOB, "-t", "4", settings={**TOY, "FDG_DATA_ROOT": str(data_root), "FDG_ROUND": "3"})
+    run = simulator.run_in_one_process(JOB, {**TOY, "FDG_DATA_ROOT": str(data_root), "FDG_ROUND": "3"})
     assert run.returncode != 0
     assert run.lines("there is no setting 'round'", "did you mean 'rounds'?")
     assert "Traceback" not in run.log
@@ -74,7 +74,6 @@ def test_a_site_with_an_unreadable_image_is_named_and_the_file_in_its_own_log(
 @pytest.mark.parametrize(
     ("right", "wrong", "sentence"),
     [
-        ('"kappa": 0.5', '"kappa": -0.5', "kappa is -0.5, expected a finite number of at least 0.0."),
         (
             '"weighting": "uniform"',
             '"weighting": "foo"',
@@ -98,14 +97,27 @@ def test_a_site_with_an_unreadable_image_is_named_and_the_file_in_its_own_log(
 def test_a_wrong_value_in_the_jobs_own_config_ends_the_run_in_one_sentence(
     simulator: Simulator, right: str, wrong: str, sentence: str
 ) -> None:
+    change_config(simulator, right, wrong)
+    run = simulator.run_in_one_process(JOB, {})
+    assert run.returncode != 0
+    assert run.lines("stopped: ", sentence)
+    assert "Traceback" not in run.log
+
+
+def test_a_wrong_value_ends_the_bare_command_in_the_same_sentence(simulator: Simulator) -> None:
+    change_config(simulator, '"kappa": 0.5', '"kappa": -0.5')
+    run = simulator.run(JOB, settings={})
+    assert run.returncode != 0
+    assert run.lines("stopped: ", "kappa is -0.5, expected a finite number of at least 0.0.")
+    assert "Traceback" not in run.log
+
+
+def change_config(simulator: Simulator, right: str, wrong: str) -> None:
+    """Replace a value in the server's config of the job."""
     config = simulator.folder / JOB / "app_server" / "config" / "config_fed_server.json"
     text = config.read_text()
     assert right in text
     config.write_text(text.replace(right, wrong, 1))
-    run = simulator.run(JOB, settings={})
-    assert run.returncode != 0
-    assert run.lines("stopped: ", sentence)
-    assert "Traceback" not in run.log
 
 
 def let_photo_die(simulator: Simulator) -> None:

@@ -2,11 +2,13 @@
 """Every other method's job, for two rounds at toy size: in one process, or by the bare command where that matters."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
 
 from .conftest import Simulation, Simulator
@@ -26,7 +28,6 @@ TOY = {
 SOURCES = {"art_painting", "cartoon", "sketch"}
 
 
-# One thread per site, all six sites at once.
 DIGITS = {
     "FDG_DATASET": "rotateddigits",
     "FDG_TARGET": "angle_0",
@@ -46,11 +47,20 @@ def run_here(simulator: Simulator, job: str, data_root: Path | None, **settings:
     return done
 
 
-def run(simulator: Simulator, job: str, data_root: Path | None, *flags: str, **settings: str) -> Simulation:
-    toy = {**TOY, "FDG_DATA_ROOT": str(data_root)} if data_root else DIGITS
-    done = simulator.run(f"jobs/{job}", *flags, settings={**toy, **settings})
-    assert done.returncode == 0, done.log
-    return done
+def torn_and_whole(simulator: Simulator, method: str, data_root: Path) -> tuple[Simulation, Simulation]:
+    """Run a method by the bare command, where each task of each site has a process of its own, and in one process.
+
+    There are two sources, since every turn of a site takes seconds there.
+    """
+    recipe = make_recipe(method, "pacs", name="job", target="photo", sites=["photo", "art_painting", "sketch"])
+    recipe.export(str(simulator.folder))
+    settings = {**TOY, "FDG_DATA_ROOT": str(data_root)}
+    torn, whole = simulator.run("job", settings=settings), simulator.run_in_one_process("job", settings)
+    for done in (torn, whole):
+        assert done.returncode == 0, done.log
+    assert same_bits(torn, whole)
+    assert [r.aggregation for r in torn.record().rounds] == [r.aggregation for r in whole.record().rounds]
+    return torn, whole
 
 
 def same_bits(one: Simulation, other: Simulation) -> bool:
@@ -60,14 +70,15 @@ def same_bits(one: Simulation, other: Simulation) -> bool:
 
 def assert_gaps_moved_the_weights(done: Simulation) -> None:
     first, second = (finished.aggregation for finished in done.record().rounds)
+    sources = done.record().sources
     assert first is not None
     assert second is not None
-    assert first.gaps == dict.fromkeys(SOURCES), "in the first round no site has a model of its own to compare with"
-    assert set(first.weights.values()) == {1 / 3}
+    assert first.gaps == dict.fromkeys(sources), "in the first round no site has a model of its own to compare with"
+    assert set(first.weights.values()) == {1 / len(sources)}
     assert second.gaps is not None
     assert all(gap is not None for gap in second.gaps.values())
-    largest = max(SOURCES, key=lambda site: second.gaps[site])
-    assert second.weights[largest] == max(second.weights.values()) > 1 / 3
+    largest = max(sources, key=lambda site: second.gaps[site])
+    assert second.weights[largest] == max(second.weights.values()) > 1 / len(sources)
 
 
 def test_fedavg_runs(simulator: Simulator, data_root: Path) -> None:
@@ -107,7 +118,7 @@ def test_the_jobs_of_rotatedmnist_run_on_digits_that_need_no_download(simulator:
 
 def test_without_mnist_the_jobs_of_rotatedmnist_fall_back_to_the_digits_and_say_so(simulator: Simulator) -> None:
     settings = {name: value for name, value in DIGITS.items() if name != "FDG_DATASET"}
-    done = simulator.run("jobs/rotatedmnist_fedavg", "-t", "6", settings=settings)
+    done = simulator.run_in_one_process("jobs/rotatedmnist_fedavg", settings)
     assert done.record().data == "STAND-IN for RotatedMNIST"
     assert done.lines("STAND-IN", "round 2/2")
 
@@ -124,31 +135,21 @@ def test_strength_zero_is_fedavg_bit_for_bit_in_the_simulator(
     assert same_bits(plain, zero)
 
 
-def test_three_methods_in_one_give_the_same_bits_in_torn_down_processes(
-    tmp_path_factory: pytest.TempPathFactory, data_root: Path
-) -> None:
-    one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_fedomg_ga_dim", data_root)
-    four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_fedomg_ga_dim", data_root, "-t", "4")
-    assert_gaps_moved_the_weights(one)
-    assert same_bits(one, four)
-    assert [r.aggregation for r in one.record().rounds] == [r.aggregation for r in four.record().rounds]
+def test_three_methods_in_one_give_the_same_bits_in_torn_down_processes(simulator: Simulator, data_root: Path) -> None:
+    torn, _ = torn_and_whole(simulator, "fedomg+ga+dim", data_root)
+    assert_gaps_moved_the_weights(torn)
 
 
-def test_a_probe_gives_the_same_bits_in_torn_down_processes(
-    tmp_path_factory: pytest.TempPathFactory, data_root: Path
-) -> None:
-    one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_fedomg_iir", data_root)
-    four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_fedomg_iir", data_root, "-t", "4")
-    assert same_bits(one, four)
+def test_a_probe_gives_the_same_bits_in_torn_down_processes(simulator: Simulator, data_root: Path) -> None:
+    torn_and_whole(simulator, "fedomg+iir", data_root)
 
 
-def test_what_sites_keep_for_scaffold_outlives_their_processes(
-    tmp_path_factory: pytest.TempPathFactory, data_root: Path
-) -> None:
-    one = run(Simulator(tmp_path_factory.mktemp("one")), "pacs_scaffold", data_root)
-    four = run(Simulator(tmp_path_factory.mktemp("four")), "pacs_scaffold", data_root, "-t", "4")
-    assert same_bits(one, four)
-    sent = [finished.bytes_down for finished in four.record().rounds]
+def test_what_sites_keep_for_scaffold_outlives_their_processes(simulator: Simulator, data_root: Path) -> None:
+    torn, _ = torn_and_whole(simulator, "scaffold", data_root)
+    sent = [finished.bytes_down for finished in torn.record().rounds]
     assert sent[1] > sent[0], "the server's control variate goes down from the second round on"
-    plain = run(Simulator(tmp_path_factory.mktemp("plain")), "pacs_scaffold", data_root, "-t", "4", FDG_OBJECTIVE="erm")
-    assert not same_bits(four, plain)
+    settings = {**TOY, "FDG_DATA_ROOT": str(data_root), "FDG_OBJECTIVE": "erm"}
+    shutil.rmtree(simulator.folder / "one_process")
+    plain = simulator.run_in_one_process("job", settings)
+    assert plain.returncode == 0, plain.log
+    assert not same_bits(torn, plain)

@@ -115,7 +115,7 @@ def test_a_signal_ends_the_run_as_stopped_and_leaves_no_process(
         time.sleep(0.1)
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=600)
     assert process.returncode == 2, printed
     assert read_json(record)["status"] == "stopped"
     assert not any(child.is_running() for child in children)

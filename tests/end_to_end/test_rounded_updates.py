@@ -47,7 +47,7 @@ def test_updates_arrive_in_half_of_their_bytes_noise_included(simulator: Simulat
 
 def test_a_job_that_was_not_made_for_it_says_so_before_any_site_is_asked(simulator: Simulator, data_root: Path) -> None:
     settings = {"FDG_DATA_ROOT": str(data_root), "FDG_UPDATE_PRECISION": "bfloat16"}
-    done = simulator.run("jobs/pacs_fedomg", "-t", "4", settings=settings)
+    done = simulator.run_in_one_process("jobs/pacs_fedomg", settings)
     assert done.returncode != 0
     assert done.lines("update_precision (FDG_UPDATE_PRECISION) is 'bfloat16', but the job's configs have no filters")
     assert not done.lines("census of")

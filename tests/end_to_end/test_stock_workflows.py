@@ -20,7 +20,7 @@ from fdg_plugins.core import invariant_direction
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 240
+SECONDS = 900
 ROUNDS = 2
 SAMPLES = {"site-1": 10, "site-2": 30, "site-3": 60}
 FEDOMG: dict[str, Any] = {"kappa": 0.5, "server_lr": 0.8, "rescale": True, "weighting": "uniform"}

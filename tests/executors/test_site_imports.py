@@ -15,7 +15,7 @@ import pytest
 
 from fdg_plugins.flare.components import SITE, components
 
-TIMEOUT_S = 180
+TIMEOUT_S = 600
 SPINS = "GOMP_SPINCOUNT"
 HEAVY = (
     *("torchvision", "torch._dynamo", "torch._inductor", "sympy", "cvxpy", "scipy", "sklearn", "PIL", "monai"),

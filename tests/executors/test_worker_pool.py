@@ -44,7 +44,7 @@ def work(pool: WorkerPool, site: str) -> str:
 
 
 def test_tasks_run_at_a_time_and_each_site_returns_to_its_worker() -> None:
-    meet = Barrier(2, timeout=30)
+    meet = Barrier(2, timeout=120)
     workers = [FakeWorker(meet), FakeWorker(meet)]
     pool = pool_of(workers)
     with ThreadPoolExecutor(2) as threads:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One provisioned federation of separate processes for all tests of this folder, on free ports, started as a user does.
+"""One provisioned federation of separate processes for the tests of this folder, on free ports, started as a user does.
 
-The server's job store and its folders are read directly: a question to the admin service takes seconds.
+Each of pytest's workers has one, since files are dealt out to the workers: no test here may need what another file did,
+nor stop what is shared. The server's job store and its folders are read directly: a question to the admin service takes
+seconds. What is waited for may take minutes: the machine may be slow, and another federation runs on it.
 """
 
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -26,8 +29,11 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
 
 ROOT = Path(__file__).parents[2]
-JOB_TIMEOUT_S = 200
-COMMAND_TIMEOUT_S = 120
+JOB_TIMEOUT_S = 600
+COMMAND_TIMEOUT_S = 300
+LOGIN_TIMEOUT_S = 120.0
+# Below those that an operating system gives to outgoing connections, which are many here.
+PORTS = range(20_000, 30_000)
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # Small enough for two cores.
@@ -39,6 +45,7 @@ PROTOCOL = {
     "local_epochs": 1,
     "learning_rate": 0.01,
 }
+ISOLATED = "photo"
 SERVER_CONFIG = "app_server/config/config_fed_server.json"
 
 
@@ -107,7 +114,7 @@ class Federation:
         """Return a session of ``person`` with the server; the command line takes seconds to make one each time."""
         if person not in self._sessions:
             name = f"{person}@fdg.example"
-            self._sessions[person] = new_secure_session(name, str(self.folder / name), timeout=60.0)
+            self._sessions[person] = new_secure_session(name, str(self.folder / name), timeout=LOGIN_TIMEOUT_S)
         return self._sessions[person]
 
     def close(self) -> None:
@@ -192,11 +199,19 @@ class Federation:
 
 
 def free_ports() -> tuple[int, int]:
-    """Return two ports on which nothing listens."""
+    """Return two ports on which nothing listens; another worker draws others."""
     with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+        return _bind(one), _bind(other)
+
+
+def _bind(listener: socket.socket) -> int:
+    for port in random.SystemRandom().sample(PORTS, 100):
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return port
+    raise AssertionError(f"no free port among a hundred of {PORTS}")
 
 
 @contextmanager
@@ -224,14 +239,20 @@ def running_federation(
 
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path, example_plugin: Path) -> Iterator[Federation]:
-    """A federation that the tests share, and leave as they found it; the example plug-in is installed everywhere."""
+    """A federation that the tests share, and leave as they found it; the example plug-in is installed everywhere.
+
+    One site works beside FLARE's process, as all do by default: every such process adds seconds to every job.
+    """
     with running_federation(tmp_path_factory.mktemp("poc") / "federation", data_root, example_plugin) as found:
+        for site in set(found.sites) - {ISOLATED}:
+            path = found.folder / site / "local" / "fdg_site.json"
+            edit_json(path, lambda config, site=site: config[site].update(isolate=False))
         yield found
 
 
 @pytest.fixture(scope="module")
 def own_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
-    """A federation of a module's own, whose server and sites its tests may kill."""
+    """A federation of a module's own as ``fdg poc start`` leaves it, whose server and sites its tests may kill."""
     with running_federation(tmp_path_factory.mktemp("poc") / "own", data_root) as found:
         yield found
 
@@ -241,7 +262,9 @@ def exported_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``jobs/pacs_fedomg`` without custom folders, as a lead exports it; not to be written to."""
     folder = tmp_path_factory.mktemp("jobs")
     script = Path(sys.executable).with_name("fdg")
-    subprocess.run([script, "export-job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=60)
+    subprocess.run(
+        [script, "export-job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=COMMAND_TIMEOUT_S
+    )
     return folder / "pacs_fedomg"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 
-from .conftest import Federation
+from .conftest import ISOLATED, Federation
 
 
 def local(federation: Federation, participant: str, file: str) -> Any:
@@ -54,8 +54,10 @@ def test_a_lost_site_would_be_noticed_within_a_minute(federation: Federation) ->
 
 def test_each_site_has_its_own_data_config_and_no_path_of_it_is_told_to_the_server(federation: Federation) -> None:
     for site in federation.sites:
-        entry = local(federation, site, "fdg_site.json")
-        assert entry == {site: {"domain": site, "device": "auto", "threads": 1, "data_root": str(federation.data_root)}}
+        config = local(federation, site, "fdg_site.json")
+        assert config[site].pop("isolate", None) is (None if site == ISOLATED else False), "which these tests have set"
+        own = {"domain": site, "device": "auto", "threads": 1, "data_root": str(federation.data_root)}
+        assert config == {site: own}
     assert str(federation.data_root) not in federation.log()
 
 

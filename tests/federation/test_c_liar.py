@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from fdg_plugins.controllers import RunRecord
 
 from . import liar
-from .conftest import PROTOCOL, ROOT, SERVER_CONFIG, Federation, change_protocol, edit_json
+from .conftest import COMMAND_TIMEOUT_S, PROTOCOL, ROOT, SERVER_CONFIG, Federation, change_protocol, edit_json
 
 LIAR = "photo"
 HONEST = {"cartoon", "sketch"}
@@ -100,7 +100,9 @@ def test_a_report_out_of_all_proportion_is_refused_beside_an_honest_update(
     federation: Federation, tmp_path: Path, name: str
 ) -> None:
     script = Path(sys.executable).with_name("fdg")
-    subprocess.run([script, "export-job", ROOT / "jobs" / f"pacs_{name}", "--to", tmp_path], check=True, timeout=60)
+    subprocess.run(
+        [script, "export-job", ROOT / "jobs" / f"pacs_{name}", "--to", tmp_path], check=True, timeout=COMMAND_TIMEOUT_S
+    )
     job = tmp_path / f"pacs_{name}"
     change_protocol(job, **{**PROTOCOL, "rounds": 2})
     with lying(federation, "report"):

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
-from .conftest import Federation, change_protocol
-
-STOPS_WITHIN_S = 40
+from .conftest import JOB_TIMEOUT_S, Federation, change_protocol
 
 
 def bring_code(job: Path) -> None:
@@ -48,7 +46,7 @@ def test_a_job_is_aborted_by_its_submitter_and_not_by_another_organisations_admi
 
     federation.session("lead").abort_job(job_id)
     assert federation.wait_for(job_id).status == "FINISHED:ABORTED"
-    deadline = time.monotonic() + STOPS_WITHIN_S
+    deadline = time.monotonic() + JOB_TIMEOUT_S
     while left := [process for process in federation.processes() if job_id in " ".join(process.cmdline())]:
         assert time.monotonic() < deadline, left
         time.sleep(0.5)

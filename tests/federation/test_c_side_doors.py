@@ -19,7 +19,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from fdg_plugins.audit.file import read_audit
 
 from . import colluder
-from .conftest import SERVER_CONFIG, Federation, change_protocol, edit_json
+from .conftest import JOB_TIMEOUT_S, SERVER_CONFIG, Federation, change_protocol, edit_json
 
 VICTIM, UNPROTECTED, COLLUDER = "photo", "sketch", "cartoon"
 WAYS = 9
@@ -36,7 +36,6 @@ POLICY = {
 }
 CCWF = "nvflare.app_common.ccwf"
 SITE_CONFIG = "config/config_fed_client.json"
-ATTACKS_TAKE_S = 120
 
 
 @contextmanager
@@ -141,7 +140,7 @@ def stolen(loot: Path) -> list[str]:
 
 def until_done(loot: Path) -> None:
     """Return when every way was tried at every victim."""
-    deadline = time.monotonic() + ATTACKS_TAKE_S
+    deadline = time.monotonic() + JOB_TIMEOUT_S
     marks = [loot / f"{colluder.DONE}.{victim}" for victim in (VICTIM, UNPROTECTED)]
     while not all(mark.exists() for mark in marks):
         assert time.monotonic() < deadline, sorted(loot.glob("*"))

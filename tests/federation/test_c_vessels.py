@@ -11,7 +11,7 @@ import pytest
 
 from fdg_plugins.data.stand_in_vessels import write_vessels
 
-from .conftest import ROOT, Federation, change_protocol, edit_json, free_ports, running_federation
+from .conftest import COMMAND_TIMEOUT_S, ROOT, Federation, change_protocol, edit_json, free_ports, running_federation
 
 CAMERAS = ("chase_db1", "drive", "hrf", "stare")
 FDG = Path(sys.executable).with_name("fdg")
@@ -34,7 +34,7 @@ def cameras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 def exported(name: str, to: Path) -> Path:
     """Return a job of the project, exported as a lead does it, with a protocol small enough for two cores."""
-    subprocess.run([FDG, "export-job", ROOT / "jobs" / name, "--to", to], check=True, timeout=60)
+    subprocess.run([FDG, "export-job", ROOT / "jobs" / name, "--to", to], check=True, timeout=COMMAND_TIMEOUT_S)
     assert not list(to.rglob("custom")), "config only"
     change_protocol(to / name, **TINY)
     return to / name
@@ -47,7 +47,11 @@ def test_the_sites_are_the_cameras(cameras: Federation) -> None:
 
 def test_a_job_on_the_vessels_ends_with_dice_of_every_camera(cameras: Federation, tmp_path: Path) -> None:
     allowed = subprocess.run(
-        [FDG, "allow-list", "--kit", cameras.folder / "hrf"], check=True, timeout=60, capture_output=True, text=True
+        [FDG, "allow-list", "--kit", cameras.folder / "hrf"],
+        check=True,
+        timeout=COMMAND_TIMEOUT_S,
+        capture_output=True,
+        text=True,
     )
     assert "left as it was" in allowed.stdout, "start has written what the operator's command writes"
     job = cameras.session("lead").submit_job(str(exported("vessels_fedavg", tmp_path)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs whose server or site is killed with signal 9: they go on after the last complete round, bit for bit.
 
-The federation is one of its own, since its server dies.
+The federation is one of its own, since its server dies, and since the last test stops it.
 """
 
 import os
@@ -22,12 +22,11 @@ from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.state.leftovers import leftovers
 from fdg_plugins.storage import load_tensors
 
-from .conftest import JOB_ID, PROTOCOL, ROOT, Federation, change_protocol
+from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol
 
 ROUNDS = 4
 # Rounds long enough to be killed in the middle of one.
 SETTINGS = {**PROTOCOL, "rounds": ROUNDS, "local_epochs": 8}
-TIMEOUT_S = 300
 FDG = str(Path(sys.executable).with_name("fdg"))
 
 
@@ -55,7 +54,7 @@ class Submission:
 
     def first_job(self) -> str:
         """Return the id of the job, once it is known."""
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + JOB_TIMEOUT_S
         while not (found := JOB_ID.search(self.output)):
             assert self.process.poll() is None, self.output
             assert time.monotonic() < deadline, self.output
@@ -65,7 +64,7 @@ class Submission:
     def end(self) -> int:
         """Return the exit code."""
         try:
-            return self.process.wait(TIMEOUT_S)
+            return self.process.wait(JOB_TIMEOUT_S)
         finally:
             self.process.kill()
 
@@ -85,7 +84,7 @@ def environment(federation: Federation) -> dict[str, str]:
 def wait_for_round(federation: Federation, run: str, number: int) -> None:
     """Return when the run's checkpoint holds round ``number``."""
     path = federation.folder / "server" / "fdg_state" / run / CHECKPOINT_FILE
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + JOB_TIMEOUT_S
     while True:
         assert not federation.meta(run)["status"].startswith("FINISHED"), federation.meta(run)
         assert time.monotonic() < deadline, federation.log(job=run)[-3000:]
@@ -129,7 +128,7 @@ def restart_server(federation: Federation) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             check=True,
-            timeout=60,
+            timeout=COMMAND_TIMEOUT_S,
         )
 
 
@@ -156,7 +155,7 @@ def test_a_finished_run_leaves_no_state_anywhere(
     own_federation: Federation, unbroken: tuple[RunRecord, dict[str, torch.Tensor]]
 ) -> None:
     states = [own_federation.folder / name / "fdg_state" for name in ("server", *own_federation.sites)]
-    deadline = time.monotonic() + 20  # a site hears that its last answer was sent after the server has it
+    deadline = time.monotonic() + JOB_TIMEOUT_S  # a site hears that its last answer was sent after the server has it
     while (left := [state for state in states if (state / unbroken[0].run).exists()]) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []
@@ -205,11 +204,11 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     restart_server(own_federation)
     assert own_federation.meta(run)["status"] == "RUNNING", "FLARE goes on listing it"
 
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + JOB_TIMEOUT_S
     words = [FDG, "resume", str(small_job), "--kit", str(lead(own_federation)), "--run", run]
     while True:
         done = subprocess.run(
-            words, env=environment(own_federation), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            words, env=environment(own_federation), capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False
         )
         if done.returncode == 0 or time.monotonic() > deadline:
             break
@@ -253,3 +252,24 @@ def test_a_job_with_a_wrong_setting_is_not_resumed_and_the_reason_is_said(
     last = submission.output.splitlines()[-1]
     assert ": not resumed: its run stopped for a reason of its own: " in last
     assert "rounds" in last
+
+
+def test_stop_leaves_no_process_though_daemons_restart_what_dies(own_federation: Federation) -> None:
+    kit = own_federation.folder / "photo"
+    killed = int((kit / "pid.fl").read_text(encoding="utf-8"))
+    for process in own_federation.processes():
+        if process.pid == killed:
+            process.kill()
+    deadline = time.monotonic() + JOB_TIMEOUT_S
+    while int((kit / "pid.fl").read_text(encoding="utf-8") or killed) == killed:
+        assert time.monotonic() < deadline, "FLARE's daemon has not restarted the site"
+        time.sleep(0.2)
+
+    stopped = own_federation.control("stop")
+    assert stopped.returncode == 0, stopped.output
+    assert own_federation.processes() == []
+    time.sleep(6)  # a daemon looks every 5 seconds
+    assert own_federation.processes() == []
+    assert not list(own_federation.folder.glob("*/*pid.fl"))
+    again = own_federation.control("stop")
+    assert (again.returncode, "0 processes ended" in again.output) == (0, True)

@@ -19,7 +19,7 @@ from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FedAvgRecipe, FedOMGRecipe, ProdEnv, results_file
 
-from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, Federation
+from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
 
 SITES = ("site-1", "site-2", "site-3")
 DOMAINS = ("angle_0", "angle_15", "angle_30")
@@ -71,7 +71,7 @@ class OwnPoc:
         found = [process for process in psutil.process_iter() if self._owns(process)]
         for process in found:
             process.kill()
-        psutil.wait_procs(found, timeout=10)
+        psutil.wait_procs(found, timeout=60)
 
     def _owns(self, process: psutil.Process) -> bool:
         try:
@@ -100,7 +100,8 @@ def test_a_recipe_runs_in_a_provisioned_federation_for_a_lead_without_the_right_
 ) -> None:
     kit = federation.folder / "lead@fdg.example"
     recipe = FedAvgRecipe("pacs", target="sketch", **PROTOCOL)
-    run = recipe.execute(ProdEnv(startup_kit_location=str(kit), username=kit.name))
+    env = ProdEnv(startup_kit_location=str(kit), username=kit.name, login_timeout=LOGIN_TIMEOUT_S)
+    run = recipe.execute(env)
     record = RunRecord.model_validate_json(results_file(run.get_result(timeout=JOB_TIMEOUT_S)).read_bytes())
     assert (record.status, record.held_out, len(record.rounds)) == ("finished", ("sketch",), PROTOCOL["rounds"])
     assert run.get_status() == "FINISHED:COMPLETED"

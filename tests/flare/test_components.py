@@ -34,7 +34,7 @@ from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.kinds import registries as plugged_in
 
 SOURCES = Path(fdg_plugins.__file__).parent
-WALK_TIMEOUT_S = 180
+WALK_TIMEOUT_S = 600
 
 # Events of CPython's audit hook, by their beginning, that no constructor may cause.
 FORBIDDEN_IN_CONSTRUCTORS = (

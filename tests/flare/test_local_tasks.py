@@ -51,7 +51,7 @@ def test_what_is_withdrawn_is_not_done(monkeypatch: pytest.MonkeyPatch, how: str
 
 def test_several_sites_work_at_a_time_and_none_twice() -> None:
     done: list[str] = []
-    meet = threading.Barrier(2, timeout=30)
+    meet = threading.Barrier(2, timeout=120)
 
     def do(site: str) -> None:
         meet.wait()  # returns only if two sites work at the same time

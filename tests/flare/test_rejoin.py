@@ -35,7 +35,7 @@ from fdg_plugins.poc.kits import HEARTBEAT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 JOB = "11111111-2222-3333-4444-555555555555"
-WAIT_S = 10
+WAIT_S = 120
 
 
 def reply(body: Any = "OK", code: str = AdminReturnCode.OK) -> Message:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).parents[2]
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 RECORD = '''\
 # SPDX-License-Identifier: Apache-2.0
