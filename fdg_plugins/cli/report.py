@@ -13,7 +13,12 @@ from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.analysis import Table
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from fdg_plugins.analysis import Run
+    from fdg_plugins.analysis.grid import Grid
 
 
 class Selection(StrEnum):
@@ -88,7 +93,9 @@ def report(
     """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
 
     Reads every results.json below the paths. Unfinished runs are named and left out; runs that differ in more than
-    method, held-out domain and seed are rejected.
+    method, held-out domain and seed are rejected. Runs on label-skewed sites give
+    FedOMG's Tables 1 and 5 instead: methods by data set, skew and participation,
+    always of the last model.
 
     Examples:
 
@@ -100,13 +107,13 @@ def report(
     """
     load_plugins(plugin)
     chosen = table_format or _format_of(to)
-    table = _table(paths, selection, against)
+    written = _written(runs_below(paths), selection, against, chosen, digits)
     if to is None:
-        _print(table, chosen, digits)
+        _print(written)
         return
     from fdg_plugins.storage import write_bytes
 
-    write_bytes(to, _written(table, chosen, digits).encode())
+    write_bytes(to, (written if isinstance(written, str) else f"{written.plain}\n").encode())
     say(f"{to}: written")
 
 
@@ -120,42 +127,38 @@ def _format_of(file: Path | None) -> Format:
     return _SUFFIXES[file.suffix]
 
 
-def _table(paths: list[Path], selection: Selection, against: Against | None) -> "Table":
-    """Return the table of the runs below ``paths``; report on stderr what was left out."""
+def _written(
+    runs: "Sequence[Run]", selection: Selection, against: Against | None, table_format: Format, digits: int
+) -> "str | Text":
+    """Return the table of ``runs`` as the text of a file, or, for the terminal, as text with styles."""
     from fdg_plugins.analysis import RULES, build_table
+    from fdg_plugins.analysis.grid import to_grid
+    from fdg_plugins.analysis.render_csv import render_csv, render_grid_csv
+    from fdg_plugins.analysis.sites_table import is_of_sites, sites_grid
 
-    runs = runs_below(paths)
+    paper = against.value if against else None
+    if is_of_sites(runs):
+        grid = sites_grid(runs, paper, digits)
+        return render_grid_csv(grid) if table_format is Format.CSV else _rendered(grid, table_format)
     rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
-    return build_table(runs, rules, against.value if against else None)
+    table = build_table(runs, rules, paper)
+    return render_csv(table) if table_format is Format.CSV else _rendered(to_grid(table, digits), table_format)
 
 
-def _print(table: "Table", table_format: Format, digits: int) -> None:
-    if table_format is Format.TERMINAL:
-        _show(table, digits)
-    else:
-        typer.echo(_written(table, table_format, digits), nl=False)
-
-
-def _show(table: "Table", digits: int) -> None:
-    from rich.console import Console
-
-    from fdg_plugins.analysis.grid import to_grid
-    from fdg_plugins.analysis.render_text import render_text
-
-    Console(highlight=False, soft_wrap=True).print(render_text(to_grid(table, digits)))
-
-
-def _written(table: "Table", table_format: Format, digits: int) -> str:
-    """Return the table as the text of a file."""
-    from fdg_plugins.analysis.grid import to_grid
-    from fdg_plugins.analysis.render_csv import render_csv
+def _rendered(grid: "Grid", table_format: Format) -> "str | Text":
     from fdg_plugins.analysis.render_latex import render_latex
     from fdg_plugins.analysis.render_markdown import render_markdown
     from fdg_plugins.analysis.render_text import render_text
 
-    if table_format is Format.CSV:
-        return render_csv(table)
-    grid = to_grid(table, digits)
     if table_format is Format.TERMINAL:
-        return render_text(grid).plain + "\n"
+        return render_text(grid)
     return render_markdown(grid) if table_format is Format.MARKDOWN else render_latex(grid)
+
+
+def _print(written: "str | Text") -> None:
+    if isinstance(written, str):
+        typer.echo(written, nl=False)
+        return
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=True).print(written)

@@ -68,6 +68,7 @@ METHOD = Method(
             server={"kappa": 0.5, "server_lr": 0.05, "weighting": "uniform"}, source="FedOMG, Table 4 and Algorithm 1"
         ),
         Default(on="digits", server={"server_lr": 1.0}, source="ours: no paper has FedOMG on digits"),
+        Default(on="label_skew", server={"server_lr": 1.0}, source="ours: from scratch, the paper states none"),
         Default(on="segmentation", server={"server_lr": 1.0}, source="ours: from scratch, no paper segments"),
     ),
     in_composition="p of Eq. 15 and 16 comes from the weighting; the updates come from any local objective.",

@@ -6,6 +6,9 @@ momentum and weight decay of its code; FedDIM, Section 5.1, which states no lear
 the optimizer of its code. All sites take part in every round. What neither a paper nor its code says is that of the
 data set; settings of a method, such as its strength, are in its record (``fdg_plugins.methods``). Momentum is 0.9 in
 all four, which is the default of the package, and stays that of a method which demands another.
+
+``fedomg-fl`` is FedOMG's other protocol (D.6, Tables 1 and 5): 100 label-skewed sites. The paper states SGD, neither
+momentum nor weight decay, so there is none; nor how a site's images are split (``docs/label-skew.md``).
 """
 
 from collections.abc import Mapping
@@ -24,12 +27,28 @@ _DIGITS = {"model": "groupnorm_convnet", "image_size": 28, "head": "linear", "ba
 
 _FEDOMG = {**_STEPS, **_PHOTOGRAPHS, "rounds": 100, "local_epochs": 5, "batch_size": 16, "learning_rate": 1e-3}
 _FEDDG_GA = {**_FEDOMG, "rounds": 40}
+_FEDOMG_FL = {
+    **_CONSTANT,
+    "model": "cnn",
+    "head": "linear",
+    "rounds": 800,
+    "local_epochs": 5,
+    "batch_size": 16,
+    "learning_rate": 5e-3,
+    "momentum": 0.0,
+    "sites_per_domain": 100,
+    "partition": "dirichlet",
+}
 _FEDIIR = {**_CONSTANT, "rounds": 100, "local_epochs": 1}
 _FEDDIM = {"rounds": 100, "local_epochs": 1}
 
 PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
     {
         "fedomg": {name: {**_FEDOMG, "model": "resnet18"} for name in ("pacs", "vlcs", "officehome")},
+        "fedomg-fl": {
+            **{name: {**_FEDOMG_FL, "image_size": 28} for name in ("mnist", "emnist")},
+            **{name: {**_FEDOMG_FL, "image_size": 32} for name in ("cifar10", "cifar100")},
+        },
         "fediir": {
             "rotatedmnist": {**_FEDIIR, **_DIGITS, "learning_rate": 1e-2},
             "vlcs": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet18", "learning_rate": 1e-3},
