@@ -67,12 +67,14 @@ class RunFacts(NamedTuple):
 
     ``class_counts``: for each source, its number of images of each class ``[Y]``, as counted in the census.
     ``last_layer``: the names of the last layer's weight and bias, whose rows are the classes. ``clip_to_median``:
-    updates longer than this many medians of the round are shortened (None: never).
+    updates longer than this many medians of the round are shortened (None: never). ``domains``: the domain that each
+    source holds.
     """
 
     class_counts: Mapping[str, Sequence[int]] = {}
     last_layer: tuple[str, ...] = ()
     clip_to_median: float | None = None
+    domains: Mapping[str, str] = {}
 
 
 class UpdateAggregator(ModelAggregator):

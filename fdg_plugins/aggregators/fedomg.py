@@ -12,6 +12,7 @@ Equations:
 - Eq. 15, weights gamma of the matched update -> :func:`fdg_plugins.core.matching.match`
 - Eq. 16, ``d = g_FL + kappa |g_FL| / |Gamma* g| Gamma* g`` -> :func:`fdg_plugins.core.matching.invariant_coefficients`
 - Γ*g = 0: no direction agrees with all updates -> :func:`fdg_plugins.core.conflict.least_conflict`
+- the means of groups of sites in place of the sites -> :func:`fdg_plugins.core.grouping.match_groups`
 - Eq. 17, ``theta+ = theta + server_lr * d`` -> :class:`FedOMGAggregator`
 
 Shapes: updates ``[U, P]``, their Gram matrix ``[U, U]``, reference weights p and gamma ``[U]``, d ``[P]``.
@@ -32,12 +33,23 @@ import torch
 from fdg_plugins.aggregators.base import Direction, UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.conflict import least_conflict
-from fdg_plugins.core.matching import RELEASED_DAMPING, cancels, invariant_coefficients, match, moving_sites
-from fdg_plugins.errors import FDGError
+from fdg_plugins.core.grouping import group_gram, group_means, group_weights, match_groups, relative_loss
+from fdg_plugins.core.matching import (
+    RELEASED_DAMPING,
+    Matching,
+    cancels,
+    invariant_coefficients,
+    match,
+    matching_objective,
+    moving_sites,
+)
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.values import check_choice, check_number, check_truth
 
 LEAST_CONFLICT = "least_conflict"
 CANCELLED = ("mean", LEAST_CONFLICT)
+BY_DOMAIN = "domain"
+GROUPINGS = ("none", BY_DOMAIN)
 
 
 class FedOMGAggregator(UpdateAggregator):
@@ -58,6 +70,8 @@ class FedOMGAggregator(UpdateAggregator):
             part of the mean update. 0 matches every update, as printed.
         cancelled: the direction if the matched updates cancel: ``"mean"``, the mean update (as printed), or
             ``"least_conflict"``, the direction closest to it that opposes no update.
+        grouping: what is matched: ``"none"``, the sites' updates, as printed, or ``"domain"``, the mean update of each
+            domain, for federations with many sites per domain. The report then says what that loses.
     """
 
     reads_parts: ClassVar[bool] = True
@@ -73,12 +87,14 @@ class FedOMGAggregator(UpdateAggregator):
         damping: float | str = 0.0,
         idle_below: float = 1e-3,
         cancelled: str = "mean",
+        grouping: str = "none",
     ) -> None:
         self.kappa = kappa
         self.rescale = rescale
         self.damping = damping
         self.idle_below = idle_below
         self.cancelled = cancelled
+        self.grouping = grouping
         super().__init__(weighting=weighting, server_lr=server_lr)
 
     def _validate(self) -> None:
@@ -88,12 +104,21 @@ class FedOMGAggregator(UpdateAggregator):
         check_number("damping", self._damping, at_least=0.0)
         check_number("idle_below", self.idle_below, at_least=0.0, at_most=0.5)
         check_choice("cancelled", self.cancelled, CANCELLED)
+        check_choice("grouping", self.grouping, GROUPINGS)
 
     @property
     def _damping(self) -> float:
         """The number that ``damping`` is or names; what names none is returned as it is."""
         names: Mapping[Any, Any] = self.named_values["damping"]
         return names.get(self.damping, self.damping) if isinstance(self.damping, str) else self.damping
+
+    def check(self, contribution: Contribution) -> None:
+        """Raise ``SettingsError`` if sites are grouped by domain and the workflow has not said which the site holds."""
+        if self.grouping == BY_DOMAIN and contribution.site not in self.facts.domains:
+            raise SettingsError(
+                f"site {contribution.site}: its domain is not known, by which grouping {BY_DOMAIN!r} groups: it needs "
+                "the workflow FederationController."
+            )
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the coefficients ``[U]`` of d (Eq. 16); report gamma ``[U]``, F(gamma) and the duality gap.
@@ -103,12 +128,12 @@ class FedOMGAggregator(UpdateAggregator):
         if not bool(weights.any()):
             raise FDGError("no site of the round has a weight above zero, and FedOMG needs weights that sum to one.")
         # Computed once all updates are there: a row per arrival would read every earlier update again.
-        gram, damping = self.gram(contributions), self._damping
-        moving = moving_sites(gram, self.idle_below)
+        gram = self.gram(contributions)
+        means = self._means(weights, contributions)
+        matching, moving = self._match(gram, weights, means)
         idle = tuple(each.site for each, moves in zip(contributions, moving.tolist(), strict=True) if not moves)
         if idle:
             self.info(f"not matched, since their updates are below idle_below {self.idle_below:g}: {', '.join(idle)}")
-        matching = match(gram, weights, self.kappa, damping, moving)
         report = {
             "gamma": matching.weights.tolist(),
             "duality_gap": matching.gap,
@@ -116,7 +141,38 @@ class FedOMGAggregator(UpdateAggregator):
             "idle": idle,
             "cancelled": cancels(gram, matching.weights),
         }
+        if means is not None:
+            report["grouping_loss"] = self._grouping_loss(gram, weights, matching)
         if report["cancelled"] and self.cancelled == LEAST_CONFLICT and self.kappa > 0:
-            return Direction(least_conflict(gram, weights), report)
-        coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale, damping)
+            return Direction(_closest(gram, weights, means), report)
+        coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale, self._damping)
         return Direction(coefficients, report)
+
+    def _means(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor | None:
+        """Return the matrix ``[K, U]`` that takes the means of the groups; None if every site is matched by itself."""
+        if self.grouping != BY_DOMAIN:
+            return None
+        return group_means([self.facts.domains[each.site] for each in contributions], weights)
+
+    def _match(
+        self, gram: torch.Tensor, weights: torch.Tensor, means: torch.Tensor | None
+    ) -> tuple[Matching, torch.Tensor]:
+        """Return the solution of Eq. 15 with gamma ``[U]``, and a mask ``[U]`` of the sites that were matched."""
+        if means is None:
+            moving = moving_sites(gram, self.idle_below)
+            return match(gram, weights, self.kappa, self._damping, moving), moving
+        matching, groups = match_groups(gram, weights, self.kappa, means, self._damping, self.idle_below)
+        return matching, ~(means[~groups] > 0).any(dim=0)
+
+    def _grouping_loss(self, gram: torch.Tensor, weights: torch.Tensor, matching: Matching) -> float:
+        """Return how far F at the gamma of the groups is above its optimum over all sites, relative to it."""
+        value = matching_objective(gram, weights, self.kappa, matching.weights, self._damping)
+        return relative_loss(value, self._match(gram, weights, None)[0].objective)
+
+
+def _closest(gram: torch.Tensor, weights: torch.Tensor, means: torch.Tensor | None) -> torch.Tensor:
+    """Return the coefficients ``[U]`` of the direction closest to the mean that no update, or group mean, opposes."""
+    if means is None:
+        return least_conflict(gram, weights)
+    shares = group_weights(weights, means)
+    return weights + (least_conflict(group_gram(gram, means), shares) - shares) @ means

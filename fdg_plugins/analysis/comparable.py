@@ -105,16 +105,17 @@ def _centralised_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
 
 def _splits(run: Run) -> Iterator[tuple[str, Any]]:
     """Yield the splits by domain and role, and what ``auto`` meant; the seed in a split's name is no difference."""
+    by_seed = f" under seed {run.seed}" if run.record.protocol.partition != "equal" else ""
     sites: dict[tuple[str, str], list[Any]] = {}
     for reply in run.record.census.values():
         role = "held-out" if reply.domain == run.target else "source"
         sites.setdefault((role, reply.domain), []).append(reply)
     for (role, domain), replies in sorted(sites.items()):
         where = f"of the {role} domain {domain}"
-        names = sorted(re.sub(rf"@{run.seed}\b", "@seed", reply.split) for reply in replies)
+        names = sorted(re.sub(rf"@{run.seed}(-[0-9a-f]{{16}})?\b", "@seed", reply.split) for reply in replies)
         yield f"the split {where}", ", ".join(names)
         counts = sorted((reply.num_train, reply.num_validation, reply.num_test) for reply in replies)
-        yield f"the number of training, validation and test images {where}", counts
+        yield f"the number of training, validation and test images {where}{by_seed if role == 'source' else ''}", counts
         if run.record.protocol.precision == AUTO:
             yield f"the precision {where}", ", ".join(sorted(str(reply.precision) for reply in replies))
         hashes = sorted(reply.split_hash for reply in replies)

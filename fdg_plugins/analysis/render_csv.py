@@ -9,6 +9,7 @@ from typing import Any
 
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, difference
+from fdg_plugins.analysis.grid import Grid
 from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.table import MethodRows, Table
@@ -46,6 +47,15 @@ FIELDS = (
     "version",
     "pairs",
 )
+
+
+def render_grid_csv(grid: Grid) -> str:
+    """Return a grid as CSV with its header: the texts of the cells, percentages as in the table."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(grid.header)
+    writer.writerows([cell.text for cell in row] for row in grid.rows)
+    return text.getvalue()
 
 
 def render_csv(table: Table, *, paired: bool = True) -> str:

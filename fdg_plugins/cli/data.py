@@ -272,14 +272,14 @@ def _files_of(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Se
     """Return the record of a data set of files, its resolved data root, and what its own file says about them."""
     from fdg_plugins.cli.data_verify import find_own
     from fdg_plugins.cli.own_data import is_own
-    from fdg_plugins.data import RotatedSpec
+    from fdg_plugins.data import PublishedSpec, RotatedSpec
     from fdg_plugins.data.own_files import NO_RULES
 
     if is_own(place):
         return find_own(place, data_root)
     spec, root = _on_disk(place), _existing(_named(data_root)).resolve()
-    if isinstance(spec, RotatedSpec):
-        raise SettingsError(f"data set {place} has no files of images; fdg data verify {place} reads its four files.")
+    if isinstance(spec, PublishedSpec | RotatedSpec):
+        raise SettingsError(f"data set {place} has no files of images; fdg data verify {place} reads its files.")
     return spec, root, NO_RULES
 
 

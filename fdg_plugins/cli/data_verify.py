@@ -104,9 +104,9 @@ def _accept_counts(spec: "KnownSpec", root: Path, verdict: "Verdict") -> None:
 
 def _check_images(spec: "KnownSpec", root: Path, domains: list[str]) -> None:
     """Decode every image of the domains and name all unusable ones; raise DataError, with their number, if any."""
-    from fdg_plugins.data import RotatedSpec, find_damaged, open_domain
+    from fdg_plugins.data import PublishedSpec, RotatedSpec, find_damaged, open_domain
 
-    if isinstance(spec, RotatedSpec):
+    if isinstance(spec, PublishedSpec | RotatedSpec):
         return  # read as a whole when the images were counted
     unusable = looked_at = 0
     for domain in track(domains, "decoding", len(domains)):

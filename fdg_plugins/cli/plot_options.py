@@ -21,7 +21,7 @@ KindArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="convergence, cosines, gaps, weights, sensitivity, time, features, overlays, surface; "
+        help="convergence, cosines, gaps, weights, sensitivity, time, partition, features, overlays, surface; "
         "or all that the runs allow.",
         show_default=False,
     ),

@@ -13,7 +13,12 @@ from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.analysis import Table
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from fdg_plugins.analysis import Run
+    from fdg_plugins.analysis.grid import Grid
 
 
 class Selection(StrEnum):
@@ -105,6 +110,8 @@ def report(
 
     Reads every results.json below the paths. Unfinished runs are named and left out; runs that differ in more than
     method, held-out domain and seed are rejected. With FedAvg among the methods, their paired differences to it follow.
+    Runs on label-skewed sites give FedOMG's Tables 1 and 5 instead: methods by data set, skew and participation, always
+    of the last model.
 
     Examples:
 
@@ -118,14 +125,13 @@ def report(
     """
     load_plugins(plugin)
     chosen = table_format or _format_of(to)
-    table = _table(paths, selection, against, choose or [])
-    layout = _Layout(chosen, digits, paired)
+    written = _written(_Request(runs_below(paths), selection, against, choose or [], paired), _Layout(chosen, digits))
     if to is None:
-        _print(table, layout)
+        _print(written)
         return
     from fdg_plugins.storage import write_bytes
 
-    write_bytes(to, _written(table, layout).encode())
+    write_bytes(to, (written if isinstance(written, str) else f"{written.plain}\n").encode())
     say(f"{to}: written")
 
 
@@ -139,51 +145,55 @@ def _format_of(file: Path | None) -> Format:
     return _SUFFIXES[file.suffix]
 
 
+class _Request(NamedTuple):
+    """What is asked for: a table of which runs."""
+
+    runs: "Sequence[Run]"
+    selection: Selection
+    against: Against | None
+    choosing: list[str]
+    paired: bool
+
+
 class _Layout(NamedTuple):
     """How a table is written."""
 
     format: Format
     digits: int
-    paired: bool
 
 
-def _table(paths: list[Path], selection: Selection, against: Against | None, choosing: list[str]) -> "Table":
-    """Return the table of the runs below ``paths``; report on stderr what was left out."""
+def _written(request: _Request, layout: _Layout) -> "str | Text":
+    """Return the table as the text of a file, or, for the terminal, as text with styles."""
     from fdg_plugins.analysis import RULES, build_table
-
-    runs = runs_below(paths)
-    rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
-    return build_table(runs, rules, against.value if against else None, tuple(dict.fromkeys(choosing)))
-
-
-def _print(table: "Table", layout: _Layout) -> None:
-    if layout.format is Format.TERMINAL:
-        _show(table, layout)
-    else:
-        typer.echo(_written(table, layout), nl=False)
-
-
-def _show(table: "Table", layout: _Layout) -> None:
-    from rich.console import Console
-
     from fdg_plugins.analysis.grid import to_grid
-    from fdg_plugins.analysis.render_text import render_text
+    from fdg_plugins.analysis.render_csv import render_csv, render_grid_csv
+    from fdg_plugins.analysis.sites_table import is_of_sites, sites_grid
 
-    grid = to_grid(table, layout.digits, paired=layout.paired)
-    Console(highlight=False, soft_wrap=True).print(render_text(grid))
+    paper = request.against.value if request.against else None
+    if is_of_sites(request.runs):
+        grid = sites_grid(request.runs, paper, layout.digits)
+        return render_grid_csv(grid) if layout.format is Format.CSV else _rendered(grid, layout.format)
+    rules = tuple(RULES) if request.selection is Selection.ALL else (request.selection.value,)
+    table = build_table(request.runs, rules, paper, tuple(dict.fromkeys(request.choosing)))
+    if layout.format is Format.CSV:
+        return render_csv(table, paired=request.paired)
+    return _rendered(to_grid(table, layout.digits, paired=request.paired), layout.format)
 
 
-def _written(table: "Table", layout: _Layout) -> str:
-    """Return the table as the text of a file."""
-    from fdg_plugins.analysis.grid import to_grid
-    from fdg_plugins.analysis.render_csv import render_csv
+def _rendered(grid: "Grid", table_format: Format) -> "str | Text":
     from fdg_plugins.analysis.render_latex import render_latex
     from fdg_plugins.analysis.render_markdown import render_markdown
     from fdg_plugins.analysis.render_text import render_text
 
-    if layout.format is Format.CSV:
-        return render_csv(table, paired=layout.paired)
-    grid = to_grid(table, layout.digits, paired=layout.paired)
-    if layout.format is Format.TERMINAL:
-        return render_text(grid).plain + "\n"
-    return render_markdown(grid) if layout.format is Format.MARKDOWN else render_latex(grid)
+    if table_format is Format.TERMINAL:
+        return render_text(grid)
+    return render_markdown(grid) if table_format is Format.MARKDOWN else render_latex(grid)
+
+
+def _print(written: "str | Text") -> None:
+    if isinstance(written, str):
+        typer.echo(written, nl=False)
+        return
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=True).print(written)

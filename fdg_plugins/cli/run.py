@@ -27,6 +27,7 @@ from fdg_plugins.cli.run_options import (
     TrackingOption,
     WhatArgument,
 )
+from fdg_plugins.cli.site_options import AlphaOption, ParticipationOption, with_sites
 from fdg_plugins.cli.sweep_options import ProtocolName, WorkersOption, at_once
 from fdg_plugins.engine.names import EngineName
 
@@ -44,6 +45,8 @@ def run(
     seed: SeedOption = None,
     protocol: ProtocolOption = ProtocolName.PAPER,
     settings: SettingsOption = None,
+    alpha: AlphaOption = None,
+    participation: ParticipationOption = None,
     threads: ThreadsOption = None,
     workers: WorkersOption = None,
     engine: EngineOption = EngineName.SIMULATOR,
@@ -82,6 +85,8 @@ def run(
 
       fdg run fedavg --model my_net:MyNet --set image_size=64
 
+      fdg run fedomg --dataset cifar10 --protocol fedomg-fl --alpha 0.1 --participation 0.4 --engine process
+
       fdg run clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     from fdg_plugins.engine.engines import ENGINES
@@ -99,6 +104,7 @@ def run(
     chosen = choose_data(data, dataset, data_root)
     with chosen_model(model) as own:
         values = own.added_to(read_values(settings or []))
+        values = with_sites(values, chosen.dataset, protocol.value, alpha, participation)
         asked = Asked(what, chosen.dataset, target, seed, protocol.value, values)
         source = _source(asked, chosen, [*files, *own.files])
         _check_brings_no_code(engine, [*files, *own.files])

@@ -51,7 +51,7 @@ ProtocolOption = Annotated[
     ProtocolName,
     typer.Option(
         metavar="NAME",
-        help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fediir, feddim, feddg-ga: that of the "
+        help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fedomg-fl, fediir, feddim, feddg-ga: that of the "
         "paper's comparisons. --set beats them.",
     ),
 ]

@@ -16,6 +16,7 @@ class ProtocolName(StrEnum):
     PAPER = "paper"
     QUICK = "quick"
     FEDOMG = "fedomg"
+    FEDOMG_FL = "fedomg-fl"
     FEDIIR = "fediir"
     FEDDIM = "feddim"
     FEDDG_GA = "feddg-ga"

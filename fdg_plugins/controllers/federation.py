@@ -164,7 +164,8 @@ class FederationController(Messenger):
         if model.reestimated:
             check_reports(federation, {REPORT_STATISTICS: f"batch_norm {plan.protocol.batch_norm!r}"})
         counts = {site: federation.replies[site].class_counts for site in federation.sources}
-        aggregator.begin_run(RunFacts(counts, last_layer, plan.protocol.clip_to_median))
+        domains = {site: federation.replies[site].domain for site in federation.sources}
+        aggregator.begin_run(RunFacts(counts, last_layer, plan.protocol.clip_to_median, domains))
         record = new_record(
             federation,
             plan.protocol,

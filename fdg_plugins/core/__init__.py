@@ -32,6 +32,7 @@ from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_p
 from fdg_plugins.core.conflict import least_conflict
 from fdg_plugins.core.domains import allot_sites, split_indices
 from fdg_plugins.core.gram import gram_matrix
+from fdg_plugins.core.grouping import group_gram, group_means, group_weights, match_groups, relative_loss
 from fdg_plugins.core.insight import (
     GlobalInsight,
     class_means,
@@ -53,12 +54,14 @@ from fdg_plugins.core.matching import (
     match,
     matching_objective,
 )
+from fdg_plugins.core.shards import add_grams, make_shards, shard_of
 from fdg_plugins.core.weighting import check_weights, sample_weights, uniform_weights
 
 __all__ = [
     "RELEASED_STEP_FRACTION",
     "GlobalInsight",
     "Matching",
+    "add_grams",
     "adjust_weights",
     "allot_sites",
     "check_weights",
@@ -70,6 +73,9 @@ __all__ = [
     "feature_penalty",
     "gradient_alignment_penalty",
     "gram_matrix",
+    "group_gram",
+    "group_means",
+    "group_weights",
     "inner_product",
     "insight_from_means",
     "insight_matrix",
@@ -80,10 +86,14 @@ __all__ = [
     "least_conflict",
     "logit_penalty",
     "loss_gap",
+    "make_shards",
     "match",
+    "match_groups",
     "matching_objective",
+    "relative_loss",
     "sample_weights",
     "score_gap",
+    "shard_of",
     "split_indices",
     "squared_norms",
     "uniform_weights",

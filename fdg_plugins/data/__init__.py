@@ -9,8 +9,8 @@ A site finds its data root, opens its domain once and builds a loader for every 
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
 ``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``data_lists``,
-``mnist``, ``digits`` and ``rotated`` list the images, ``own_folder``, ``own_files`` and ``own_splits`` find a user's
-own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its parts, ``domains`` opens a
+``mnist``, ``digits``, ``rotated`` and ``published`` list the images, ``own_folder``, ``own_files`` and ``own_splits`` find a user's
+own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its parts, ``skew`` divides it by classes, ``domains`` opens a
 domain, ``decoding`` reads a file, ``soundness`` finds damaged files, ``augmentation`` draws, ``colours`` and
 ``transforms`` make views. ``sources`` says what a source of images provides: ``image_files`` caches decoded images,
 ``image_array`` has them in memory, and ``pair_files`` has images with masks, read by ``pair_reading`` and ``nifti`` and
@@ -21,9 +21,13 @@ neither.
 """
 
 from fdg_plugins.data.catalogue import (
+    CIFAR_10,
+    CIFAR_100,
     DATASETS,
     DOMAINNET,
     DOMAINNET_10,
+    EMNIST,
+    MNIST,
     OFFICE_CALTECH_10,
     OFFICE_HOME,
     PACS,
@@ -35,6 +39,7 @@ from fdg_plugins.data.catalogue import (
     DatasetSpec,
     ImageFolderSpec,
     PairSample,
+    PublishedSpec,
     RotatedSpec,
     Sample,
     SegmentationSpec,
@@ -55,14 +60,19 @@ from fdg_plugins.data.own_folder import OwnData, own_data
 from fdg_plugins.data.pair_files import PairFiles
 from fdg_plugins.data.presets import PRESETS, check_preset
 from fdg_plugins.data.roots import DataRoot, find_data_root
+from fdg_plugins.data.skew import Partition
 from fdg_plugins.data.soundness import Damaged, check_images, find_damaged, name_some, without_damaged
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.transforms import TrainingView, WholeView
 
 __all__ = [
+    "CIFAR_10",
+    "CIFAR_100",
     "DATASETS",
     "DOMAINNET",
     "DOMAINNET_10",
+    "EMNIST",
+    "MNIST",
     "OFFICE_CALTECH_10",
     "OFFICE_HOME",
     "PACS",
@@ -87,7 +97,9 @@ __all__ = [
     "ImageSource",
     "OwnData",
     "PairFiles",
+    "Partition",
     "PairSample",
+    "PublishedSpec",
     "RotatedSpec",
     "Sample",
     "SegmentationSpec",

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
 
+from fdg_plugins.data.class_names import CIFAR_100 as CIFAR_100_CLASSES
 from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
 from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
-from fdg_plugins.data.site_names import site_names
+from fdg_plugins.data.site_names import site_names, split_site
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, DatasetRef, OwnDataset, is_folder_name
 from fdg_plugins.plugins.registry import Registry
@@ -51,6 +52,17 @@ class DatasetSpec:
     def domain_of(self, site: str) -> str:
         """Return the domain whose site is called ``site``, or ``site`` itself if there is none."""
         return dict(zip(self.sites, self.domains, strict=True)).get(site, site)
+
+    def share_of(self, site: str) -> tuple[str, tuple[int, int] | None]:
+        """Return the domain of a site by its name, and its part: ``photo-3of10`` has the third of ten of ``photo``.
+
+        The part is None for a name that is a domain's own, and for any other name.
+        """
+        domain = self.domain_of(site)
+        name, part = split_site(site)
+        if domain in self.domains or part is None or (whole := self.domain_of(name)) not in self.domains:
+            return domain, None
+        return whole, part
 
     def site_of(self, domain: str) -> str:
         """Return the name of a domain's site, or the domain itself if it is unknown."""
@@ -154,6 +166,47 @@ class RotatedSpec(DatasetSpec):
     limit: int | None = None
     stand_in: "RotatedSpec | None" = None
     channels: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSpec(DatasetSpec):
+    """Images that are published as one training and one test part, in few files, for federations of label-skewed sites.
+
+    The domains are the two parts: many sites share ``train``, and ``test`` is held out. ``source`` names the files
+    (:data:`FILES_OF`), ``size`` is the height and width of an image in pixels. Without a data root, digits stand in.
+    """
+
+    source: str
+    size: int
+    domains: tuple[str, ...] = ("test", "train")
+    family: str | None = "label_skew"
+
+
+def _idx_files(folder: str, prefix: str, train: str, test: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+    return {
+        domain: ((f"{folder}/{prefix}{part}-images-idx3-ubyte", f"{folder}/{prefix}{part}-labels-idx1-ubyte"),)
+        for domain, part in (("train", train), ("test", test))
+    }
+
+
+FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "mnist": _idx_files("mnist/MNIST/raw", "", "train", "t10k"),
+    "emnist": _idx_files("emnist/EMNIST/raw", "emnist-mnist-", "train", "test"),
+    "cifar10": {
+        "train": tuple((f"cifar10/cifar-10-batches-bin/data_batch_{number}.bin",) for number in range(1, 6)),
+        "test": (("cifar10/cifar-10-batches-bin/test_batch.bin",),),
+    },
+    "cifar100": {
+        "train": (("cifar100/cifar-100-binary/train.bin",),),
+        "test": (("cifar100/cifar-100-binary/test.bin",),),
+    },
+}
+"""By source and part: the files below the data root, those that are read together in one tuple."""
+
+
+def files_of(spec: PublishedSpec) -> list[str]:
+    """Return the paths of all files of a data set, below the data root."""
+    return [name for parts in FILES_OF[spec.source].values() for names in parts for name in names]
 
 
 @dataclass(frozen=True)
@@ -338,7 +391,56 @@ VESSELS = SegmentationSpec(
     mask_values=((0,), (255,)),
 )
 
-KnownSpec: TypeAlias = ImageFolderSpec | RotatedSpec | SegmentationSpec
+MNIST = PublishedSpec(
+    name="mnist",
+    title="MNIST",
+    reference="LeCun, Bottou, Bengio, Haffner: Gradient-Based Learning Applied to Document Recognition, 1998",
+    classes=_DIGITS,
+    channels=1,
+    folder="mnist",
+    source="mnist",
+    size=28,
+    protocol={"image_size": 28},
+)
+
+# Of EMNIST's six divisions, the one of 70,000 digits, which is the number that the FedOMG paper states.
+EMNIST = PublishedSpec(
+    name="emnist",
+    title="EMNIST (MNIST division)",
+    reference="Cohen, Afshar, Tapson, van Schaik: EMNIST: an extension of MNIST to handwritten letters, IJCNN 2017",
+    classes=_DIGITS,
+    channels=1,
+    folder="emnist",
+    source="emnist",
+    size=28,
+    protocol={"image_size": 28},
+)
+
+_CIFAR_REFERENCE = "Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009"
+
+CIFAR_10 = PublishedSpec(
+    name="cifar10",
+    title="CIFAR-10",
+    reference=_CIFAR_REFERENCE,
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    channels=3,
+    folder="cifar10",
+    source="cifar10",
+    size=32,
+)
+
+CIFAR_100 = PublishedSpec(
+    name="cifar100",
+    title="CIFAR-100",
+    reference=_CIFAR_REFERENCE,
+    classes=CIFAR_100_CLASSES,
+    channels=3,
+    folder="cifar100",
+    source="cifar100",
+    size=32,
+)
+
+KnownSpec: TypeAlias = ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
 """Every kind of data set that this package reads from files."""
 
 DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)

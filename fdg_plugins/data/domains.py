@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fdg_plugins.data.catalogue import (
     ImageFolderSpec,
     KnownSpec,
+    PublishedSpec,
     RotatedSpec,
     Sample,
     SegmentationSpec,
@@ -27,7 +28,9 @@ from fdg_plugins.data.own_splits import own_split
 from fdg_plugins.data.pair_files import PairFiles
 from fdg_plugins.data.pairs import list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
+from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.rotated import rotated_domain
+from fdg_plugins.data.skew import EQUAL, Partition, Shares, check_part, site_splits
 from fdg_plugins.data.sources import ImageSource
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
@@ -68,6 +71,7 @@ def open_domain(
     seed: int,
     max_samples: int | None = None,
     part: tuple[int, int] | None = None,
+    partition: Partition = Partition(),
     image_memory: int = 0,
     max_pixels: int = MOST_PIXELS,
     left_out: Collection[str] = (),
@@ -84,7 +88,8 @@ def open_domain(
 
     ``max_samples`` keeps that many images of the domain, chosen by ``seed`` in proportion to the classes. ``part``,
     the site's number (from 1) and the number of sites that share the domain, keeps the site's share of the training
-    and of the validation images; the test images remain those of the whole domain. ``image_memory`` is the number of
+    and of the validation images; the test images remain those of the whole domain. A ``partition`` that is not equal
+    divides them by their classes (:mod:`fdg_plugins.data.skew`), and the test images are the site's own. ``image_memory`` is the number of
     bytes for decoded image files, each of which is then decoded only once. Images of more than ``max_pixels`` pixels
     are rejected when they are read. ``left_out`` are image files, named as samples name them, to omit from the split.
     ``preset`` names the transforms of images with masks, by default the data set's own. ``dataset_file`` says more
@@ -105,8 +110,9 @@ def open_domain(
         )
     files = frozenset(left_out)
     asked = _Asked(data_root, domain, seed, max_samples, image_memory, max_pixels, files, dataset_file)
-    opened = (shared or SharedDomains()).open(asked, spec, preset)
-    split = opened.split if part is None else part_of(opened.split, spec, domain, part, seed=seed)
+    shared = shared or SharedDomains()
+    opened = shared.open(asked, spec, preset)
+    split = opened.split if part is None else shared.part(opened, spec, asked, part, partition)
     return DomainData(
         dataset=spec.name,
         domain=domain,
@@ -164,6 +170,7 @@ class SharedDomains:
     def __init__(self) -> None:
         self._opened: dict[tuple[_Asked, str, str], _Opened] = {}
         self._sound: dict[int, set[str]] = {}
+        self._shares: dict[tuple[int, int, Partition], Shares] = {}
 
     def open(self, asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
         """Return a domain, listed and split at the first call."""
@@ -171,6 +178,18 @@ class SharedDomains:
         if key not in self._opened:
             self._opened[key] = _open(asked, spec, preset)
         return self._opened[key]
+
+    def part(
+        self, opened: _Opened, spec: KnownSpec, asked: _Asked, part: tuple[int, int], partition: Partition
+    ) -> Split:
+        """Return a site's share of an opened domain; the partition is computed once for all sites."""
+        if partition.kind == EQUAL:
+            return part_of(opened.split, spec, asked.domain, part, seed=asked.seed)
+        check_part(asked.domain, part)
+        key = (id(opened.split), part[1], partition)
+        if key not in self._shares:
+            self._shares[key] = site_splits(opened.split, spec, asked.domain, part[1], partition, asked.seed)
+        return self._shares[key].split_of(part[0])
 
     def sound_images(self, images: ImageSource) -> set[str]:
         """Return the files of an opened domain that are known to be sound; the caller may add some."""
@@ -181,6 +200,10 @@ def _open(asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
     match spec:
         case RotatedSpec():
             return _turned(asked, spec)
+        case PublishedSpec():
+            images, samples = published_domain(asked.data_root, spec, asked.domain)
+            seed, most = asked.seed, asked.max_samples
+            return _Opened(images, seeded_split(samples, spec, asked.domain, seed=seed, max_samples=most))
         case ImageFolderSpec():
             return _in_folders(asked, spec)
         case SegmentationSpec():

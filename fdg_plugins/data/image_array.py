@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grey images held in memory as one array; they are not augmented, and batched by indexing."""
+"""Images held in memory as one array; they are not augmented, and batched by indexing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,13 @@ from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.transforms import checked_size
 
+COLOUR_DIMS = 4  # of an array [N, 3, S, S]
+
 
 @dataclass(frozen=True, eq=False)
 class ImageArray(ImageSource):
-    """Images in memory, ``pixels: uint8 [N, S, S]``; ``rows`` maps the ``file`` of a sample to its row."""
+    """Images in memory, ``pixels: uint8 [N, S, S]`` if grey, ``[N, 3, S, S]`` in colour; ``rows`` maps the ``file`` of a
+    sample to its row."""
 
     pixels: torch.Tensor
     rows: Mapping[str, int]
@@ -33,7 +36,7 @@ class ImageArray(ImageSource):
 
 
 class ArrayImages(ImageDataset):
-    """Samples in memory as ``(image float32 [1, S, S] in [0, 1], label)``, resized only if their size differs.
+    """Samples in memory as ``(image float32 [C, S, S] in [0, 1], label)``, resized only if their size differs.
 
     The whole sequence of samples is repeated ``times`` times.
     """
@@ -55,9 +58,10 @@ class ArrayImages(ImageDataset):
         return images[0], labels[0]
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a whole batch, images ``[B, 1, S, S]`` and labels ``[B]``, which needs no collating."""
+        """Return a whole batch, images ``[B, C, S, S]`` and labels ``[B]``, which needs no collating."""
         chosen = torch.tensor(indices, dtype=torch.int64) % max(len(self.rows), 1)
-        images = self.pixels[self.rows[chosen]].unsqueeze(1).float().div_(255.0)
+        images = self.pixels[self.rows[chosen]]
+        images = (images if images.dim() == COLOUR_DIMS else images.unsqueeze(1)).float().div_(255.0)
         if images.shape[-1] != self.image_size:
             images = interpolate(images, [self.image_size] * 2, mode="bilinear", antialias=True)
         return images, self.labels[chosen]

@@ -197,6 +197,50 @@ _DIGITS = Origin(
 )
 
 
+_MNIST_PARTS = Origin(
+    page=_MNIST.page,
+    obtain=_MNIST.obtain,
+    licence=_MNIST.licence,
+    terms=_MNIST.terms,
+    releases=(
+        Release(
+            name="MNIST",
+            source="counted on the images",
+            images={"train": 60000, "test": 10000},
+            by_class={
+                "train": _MNIST.releases[0].by_class["train"],
+                "test": _MNIST.releases[0].by_class["t10k"],
+            },
+        ),
+    ),
+)
+
+_EMNIST = Origin(
+    page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
+    obtain="of the binary files (gzip.zip) the four that begin with emnist-mnist-, with or without .gz",
+    licence="none known",
+    terms="no licence text seen; derived from NIST Special Database 19, a work of the US government",
+    releases=(
+        Release(
+            name="EMNIST, MNIST division", source="the paper", images={"train": 60000, "test": 10000}, certain=False
+        ),
+    ),
+)
+
+
+def _cifar(number: int, folder: str) -> Origin:
+    return Origin(
+        page="https://www.cs.toronto.edu/~kriz/cifar.html",
+        obtain=f"the binary version (suitable for C programs), {folder}/; the Python version consists of pickles, which "
+        "are never read",
+        licence="none known",
+        terms="no licence text on the page, which asks to cite the report",
+        releases=(
+            Release(name=f"CIFAR-{number}", source="the page", images={"train": 50000, "test": 10000}, certain=False),
+        ),
+    )
+
+
 def _vessels(name: str, drive: int) -> Release:
     images = {"chase_db1": 28, "drive": drive, "hrf": 45, "stare": 20}
     return Release(name=name, source="the four publications", images=images)
@@ -225,6 +269,10 @@ _ORIGINS: Mapping[str, Origin] = {
     "domainnet": _DOMAINNET,
     "domainnet10": _DOMAINNET_10,
     "officecaltech10": _OFFICE_CALTECH_10,
+    "mnist": _MNIST_PARTS,
+    "emnist": _EMNIST,
+    "cifar10": _cifar(10, "cifar-10-batches-bin"),
+    "cifar100": _cifar(100, "cifar-100-binary"),
     "rotatedmnist": _MNIST,
     "rotatedmnist_7k": _MNIST,
     "rotateddigits": _DIGITS,

@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import DatasetSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data.catalogue import DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
 from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
@@ -25,7 +25,7 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
 
     The stand-ins of PACS and of the vessels are drawn below ``cache`` (default: this user's cache of the package). That
     of RotatedMNIST is RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is not a
-    stand-in.
+    stand-in. MNIST, EMNIST and CIFAR have the same digits as theirs, unrotated.
 
     Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), and for a
     missing root if the data set has no stand-in. Raises SettingsError for an unknown data set.
@@ -36,7 +36,7 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
     if data_root is not None:
         _refuse_missing(data_root)
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
-    if not isinstance(spec, RotatedSpec):
+    if not isinstance(spec, PublishedSpec | RotatedSpec):
         return DataRoot(_drawn(spec, cache), stand_in=True)
     return DataRoot(None, stand_in=True)
 

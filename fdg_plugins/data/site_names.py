@@ -11,6 +11,7 @@ from collections.abc import Sequence
 _OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
 _TAKEN_BY_FLARE = ("server", "simulator_server")
 _LONGEST = 60  # FLARE uses the name in folders and host names
+_PART = re.compile(r"(.+)-([1-9]\d{0,4})of([1-9]\d{0,4})")
 
 
 def site_names(domains: Sequence[str]) -> tuple[str, ...]:
@@ -28,6 +29,27 @@ def site_names(domains: Sequence[str]) -> tuple[str, ...]:
         names[name] = None
         result.append(name)
     return tuple(result)
+
+
+def part_sites(site: str, count: int) -> tuple[str, ...]:
+    """Return the names of ``count`` sites that share the domain of ``site``; with one, its own name.
+
+    >>> part_sites("photo", 2)
+    ('photo-1of2', 'photo-2of2')
+    """
+    return (site,) if count == 1 else tuple(f"{site}-{number}of{count}" for number in range(1, count + 1))
+
+
+def split_site(site: str) -> tuple[str, tuple[int, int] | None]:
+    """Return the name without its part, and the part, number and count; the name itself and None if it has none.
+
+    >>> split_site("photo-2of5")
+    ('photo', (2, 5))
+    """
+    found = _PART.fullmatch(site)
+    if found is None or int(found[2]) > int(found[3]):
+        return site, None
+    return found[1], (int(found[2]), int(found[3]))
 
 
 def _is_plain(domain: str) -> bool:

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS
-from fdg_plugins.data import DATASETS, DatasetSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data import DATASETS, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data.catalogue import files_of
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
@@ -127,7 +128,15 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
         return warning(check, f"{folder} holds the STAND-IN, drawings")
     if isinstance(spec, RotatedSpec):
         return _check_mnist(check, root / FOLDER, spec.domains)
+    if isinstance(spec, PublishedSpec) and not (folder / "train").is_dir():
+        return _check_files(check, root, files_of(spec))
     return _check_domains(check, folder, spec.domains)
+
+
+def _check_files(check: str, root: Path, files: Sequence[str]) -> Finding:
+    if missing := [name for name in files if not (root / name).is_file()]:
+        return problem(check, f"{root} lacks {', '.join(missing)}")
+    return ok(check, f"{len(files)} files in {(root / files[0]).parent}")
 
 
 def _check_domains(check: str, folder: Path, domains: Sequence[str]) -> Finding:

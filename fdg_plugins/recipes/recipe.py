@@ -10,6 +10,7 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.site_names import part_sites
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
@@ -34,8 +35,8 @@ class FDGRecipe(Recipe):
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedomg+ga+dim"``.
         dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others; or the
             description of a data set of your own: ``own_data("photos").dataset``.
-        sites: names of the sites; default: one per domain, named after its domain. The config of a site with another
-            name must say which domain the site holds.
+        sites: names of the sites; default: one per domain, named after its domain, or ``sites_per_domain`` per source
+            domain, ``photo-1of10`` and so on. The config of a site with another name must say which domain it holds.
         plugins: plug-in files, ``NAME.py``, with methods, networks or data sets; the job carries a copy of each.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
         tracking: ``"mlflow"`` or ``"wandb"``: the server hands the run's metrics to this tracker too.
@@ -77,7 +78,7 @@ class FDGRecipe(Recipe):
         super().__init__(
             federation_job(
                 f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
-                dataset_spec(dataset).sites if sites is None else sites,
+                _default_sites(dataset, made.protocol) if sites is None else sites,
                 controller,
                 made.objective,
                 made.gap_metric,
@@ -120,6 +121,13 @@ class FDGRecipe(Recipe):
         bring code. In any other environment, a site's administrator has allowed the components and may reject code.
         """
         self._job.with_note = isinstance(env, SimEnv | PocEnv)
+
+
+def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str]:
+    """Return the site of the held-out domain and those of each source domain, in the order of the domains."""
+    spec, count = dataset_spec(dataset), protocol.get("sites_per_domain", 1)
+    counts = (1 if domain == protocol["target"] else count for domain in spec.domains)
+    return [name for site, own in zip(spec.sites, counts, strict=True) for name in part_sites(site, own)]
 
 
 def _fits_in_messages(protocol: Mapping[str, Any]) -> bool:

@@ -71,6 +71,7 @@ class AggregationRecord(Recorded):
     """How the server combined the updates, by site; None if the method has no such value.
 
     ``idle``: the sites whose updates were too short to be matched. ``cancelled``: whether the matched ones cancelled.
+    ``grouping_loss``: how far the matching of group means is above the optimum over all sites, relative to it.
     """
 
     weights: dict[str, float]
@@ -86,6 +87,7 @@ class AggregationRecord(Recorded):
     direction_norm: float
     objective: float | None = None
     duality_gap: float | None = None
+    grouping_loss: float | None = None
     idle: tuple[str, ...] = ()
     cancelled: bool = False
     clip_factors: dict[str, float] | None = None

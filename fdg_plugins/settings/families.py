@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The default protocol of a data set: that of its family, and the values of the data set itself.
 
-Sources: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home; FedIIR's paper for digits. The
-values for segmentation and those of the stand-in are ours. The protocol settings of a *method* are in its record
+Sources: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home, another for
+label-skewed sites, which states neither momentum nor weight decay; FedIIR's paper for digits. The values for segmentation and those of the stand-in are ours. The protocol settings of a *method* are in its record
 (``fdg_plugins.methods``).
 """
 
@@ -59,6 +59,23 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
                 "lr_decay_factor": 1.0,
             },
             stand_in={"rounds": 4, "local_epochs": 4, "learning_rate": 0.05},
+        ),
+        "label_skew": DatasetProtocol(
+            protocol={
+                "model": "cnn",
+                "pretrained": "none",
+                "image_size": 32,
+                "rounds": 800,
+                "local_epochs": 5,
+                "batch_size": 16,
+                "learning_rate": 0.005,
+                "momentum": 0.0,
+                "weight_decay": 0.0,
+                "lr_decay_factor": 1.0,
+                "sites_per_domain": 100,
+                "partition": "dirichlet",
+            },
+            stand_in={"model": "cnn", "rounds": 4, "local_epochs": 2, "learning_rate": 0.05},
         ),
         "segmentation": DatasetProtocol(
             protocol={

@@ -140,6 +140,23 @@ class Protocol(pydantic.BaseModel):
         description="for segmentation: how files become the network's input, `photo`, `photo_patches`, `mri_patches` "
         "or `ct_patches`; empty: the data set's own",
     )
+    sites_per_domain: int = Field(
+        1, ge=1, le=MOST_SITES, description="sites that share each source domain; read when a job is made by name"
+    )
+    partition: Literal["equal", "iid", "dirichlet", "shards"] = Field(
+        "equal",
+        description="how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), by "
+        "a Dirichlet law of their classes, or in two `shards` of images sorted by class",
+    )
+    dirichlet_alpha: float = Field(
+        0.1,
+        gt=0,
+        le=LARGEST_RATIO,
+        description="of the partition `dirichlet`: the smaller, the fewer classes has a site",
+    )
+    least_images: int = Field(
+        10, ge=2, le=LARGEST_DOMAIN, description="fewest images of a site, under all partitions but `equal`"
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
     precision: Literal["float32", "bfloat16", "auto"] = Field(
         "float32",

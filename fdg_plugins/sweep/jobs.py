@@ -72,7 +72,7 @@ class FederatedRuns(RunKind):
             raise SettingsError(f"run {run.name}: {error}") from error
         recipe.export(str(working))
         protocol = _protocol(read_json(working / JOB / self.job_file), data.stand_in)
-        return Written(protocol, processes=len(data.images))
+        return Written(protocol, processes=len(recipe.sites))
 
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
         """Return the command that runs FLARE's simulator on the job."""

@@ -11,6 +11,7 @@ from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.data import (
     DomainData,
+    Partition,
     Sample,
     SharedDomains,
     check_images,
@@ -111,7 +112,9 @@ class SiteSession:
         self.objective = make_objective(protocol.objective)
         root = find_data_root(protocol.dataset, config.data_root, cache)
         self.stand_in = root.stand_in
-        self.domain = config.domain or dataset_spec(protocol.dataset).domain_of(site)
+        by_name, part = dataset_spec(protocol.dataset).share_of(site)
+        self.domain = config.domain or by_name
+        self._part = config.part_of_domain() or (part if config.domain is None else None)
         self._root = root.path
         self.left_out = left_out
         self._shared = shared
@@ -157,7 +160,8 @@ class SiteSession:
             self.domain,
             seed=self.protocol.seed,
             max_samples=self.protocol.max_samples_per_domain,
-            part=self.config.part_of_domain(),
+            part=self._part,
+            partition=Partition(self.protocol.partition, self.protocol.dirichlet_alpha, self.protocol.least_images),
             image_memory=int(self.config.image_memory * 2**30),
             max_pixels=self.config.max_image_pixels,
             left_out=left_out,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator, take_step
+from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, RunFacts, UpdateAggregator, take_step
 from fdg_plugins.core import linear
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
@@ -242,3 +242,56 @@ def test_updates_that_cancel_step_along_the_mean_or_against_nobody() -> None:
 def test_an_edge_that_does_not_exist_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=f"^{next(iter(setting))} is "):
         FedOMGAggregator(**setting)
+
+
+DOMAINS = dict(zip(SAMPLES, ("a", "a", "b", "b"), strict=True))
+
+
+def grouped(domains: dict[str, str], **chosen: Any) -> FedOMGAggregator:
+    aggregator = FedOMGAggregator(grouping="domain", server_lr=1.0, **chosen)
+    aggregator.begin_run(RunFacts(domains=domains))
+    return aggregator
+
+
+@pytest.mark.parametrize("cancelled", ["mean", "least_conflict"])
+def test_with_one_site_per_domain_grouping_by_domain_is_no_grouping(
+    make_update: Callable[..., Params], cancelled: str
+) -> None:
+    updates = [make_update(seed) for seed in range(4)]
+    by_domain = step(grouped({site: site for site in SAMPLES}, cancelled=cancelled), updates)
+    flat = step(FedOMGAggregator(server_lr=1.0, cancelled=cancelled), updates)
+    assert all(np.array_equal(by_domain.params[name], flat.params[name]) for name in updates[0])
+    assert by_domain.meta[META_REPORT].pop("grouping_loss") == 0.0
+    assert by_domain.meta[META_REPORT] == flat.meta[META_REPORT]
+
+
+def test_grouped_by_domain_the_means_are_matched_and_the_report_says_what_that_loses() -> None:
+    # Domain a has (2, 0) and (0, 0), of mean (1, 0); domain b twice (0, 1). Their match is halfway, of which each site
+    # has half; p is uniform. d = mean (0.5, 0.5), plus kappa times it. All four sites would give gamma to the zero.
+    result = step(grouped(DOMAINS, kappa=1.0, idle_below=0.0), vectors([2, 0], [0, 0], [0, 1], [0, 1]))
+    np.testing.assert_allclose(result.params["w"], [1.0, 1.0], rtol=1e-9)
+    report = result.meta[META_REPORT]
+    assert report["gamma"] == pytest.approx([0.25] * 4)
+    assert report["grouping_loss"] > 0.1
+    assert AggregationRecord.from_report(report).grouping_loss == report["grouping_loss"]
+
+
+def test_a_radius_of_zero_is_fedavg_with_groups_too(make_update: Callable[..., Params]) -> None:
+    updates = [make_update(seed) for seed in range(4)]
+    matched = step(grouped(DOMAINS, kappa=0.0), updates)
+    averaged = step(FedAvgAggregator(server_lr=1.0, weighting="uniform"), updates)
+    assert all(np.array_equal(matched.params[name], averaged.params[name]) for name in updates[0])
+
+
+def test_groups_that_cancel_take_the_closest_direction_that_opposes_no_group() -> None:
+    updates = vectors([3, 0], [1, 0], [-1, 0.5], [-1, -0.5])
+    plain = step(grouped(DOMAINS, cancelled="least_conflict", kappa=2.0), updates)
+    assert plain.meta[META_REPORT]["cancelled"]
+    np.testing.assert_allclose(plain.params["w"], [0.0, 0.0], atol=1e-12)
+
+
+def test_grouping_by_domain_needs_to_know_the_domains() -> None:
+    with pytest.raises(SettingsError, match="site art: its domain is not known, .* needs the workflow"):
+        step(FedOMGAggregator(grouping="domain"), vectors([1.0]))
+    with pytest.raises(SettingsError, match="grouping is 'site', expected"):
+        FedOMGAggregator(grouping="site")

@@ -10,6 +10,7 @@ from fdg_plugins.analysis.figures.features import features
 from fdg_plugins.analysis.figures.gaps import gaps
 from fdg_plugins.analysis.figures.material import Images, global_model, last_model, local_models
 from fdg_plugins.analysis.figures.overlays import check_has_masks, overlays
+from fdg_plugins.analysis.figures.partition import partition
 from fdg_plugins.analysis.figures.picture import Picture
 from fdg_plugins.analysis.figures.seconds import time_per_round
 from fdg_plugins.analysis.figures.sensitivity import sensitivity
@@ -95,6 +96,7 @@ KINDS: Mapping[str, Callable[[Sequence[Run], Request], tuple[Picture, ...]]] = {
     "weights": lambda runs, _: weights(runs),
     "sensitivity": lambda runs, request: sensitivity(runs, request.setting, request.selection),
     "time": lambda runs, _: time_per_round(runs),
+    "partition": lambda runs, _: partition(runs),
     "features": _features,
     "overlays": _overlays,
     "surface": _surface,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points, images; and
-their CSV.
+"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points, counts,
+images; and their CSV.
 
 Everything drawn is defined here first, in plain units: fractions, seconds, rounds.
 """
@@ -238,6 +238,21 @@ class Scatter(Picture):
                 "x": point.x,
                 "y": point.y,
             }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(Picture):
+    """Numbers of images: ``counts`` has one row per site and one column per class."""
+
+    sites: tuple[str, ...]
+    classes: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a line for each site and class."""
+        for site, row in zip(self.sites, self.counts, strict=True):
+            for class_name, count in zip(self.classes, row, strict=True):
+                yield {"site": site, "class": class_name, "images": count}
 
 
 class Outcome(IntEnum):

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, RotatedSpec, SegmentationSpec
+from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec
 from fdg_plugins.data.data_lists import find_data_list
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.mnist import PARTS, read_part
 from fdg_plugins.data.origins import Release, origin_of
 from fdg_plugins.data.own_files import NO_RULES, rules_of
 from fdg_plugins.data.pairs import list_pairs
+from fdg_plugins.data.published import published_domain
 from fdg_plugins.errors import DataError
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -49,6 +50,12 @@ def count_images(root: Path, spec: KnownSpec) -> Counts:
     if isinstance(spec, RotatedSpec):
         labels = {part: read_part(root, part, spec.size)[1].tolist() for part in PARTS}
         return {part: _by_class([spec.classes[label] for label in labels[part]], spec.classes) for part in PARTS}
+    if isinstance(spec, PublishedSpec):
+        samples = {domain: published_domain(root, spec, domain)[1] for domain in spec.domains}
+        return {
+            domain: _by_class([spec.classes[sample.label] for sample in own], spec.classes)
+            for domain, own in samples.items()
+        }
     present = [domain for domain in spec.domains if _is_there(root, spec, domain)]
     if not present:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")

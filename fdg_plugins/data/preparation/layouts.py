@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, RotatedSpec, SegmentationSpec
+from fdg_plugins.data.catalogue import (
+    ImageFolderSpec,
+    KnownSpec,
+    PublishedSpec,
+    RotatedSpec,
+    SegmentationSpec,
+    files_of,
+)
 from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
@@ -68,6 +75,8 @@ def expected_layout(spec: KnownSpec) -> str:
     """Return the expected layout of a source of the data set, for an error message."""
     if isinstance(spec, RotatedSpec):
         return f"the files {', '.join(MNIST_FILES)}, with or without .gz"
+    if isinstance(spec, PublishedSpec):
+        return f"the files {', '.join(PurePosixPath(name).name for name in files_of(spec))}, with or without .gz"
     if isinstance(spec, SegmentationSpec):
         return expected_pairs(spec)
     names = ", ".join(published[0] for published in _published(spec).values())
@@ -103,6 +112,8 @@ def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...]
     """Return what the source holds of the data set, without the official split lists, and remarks."""
     if isinstance(spec, RotatedSpec):
         return list(_mnist(source)), ()
+    if isinstance(spec, PublishedSpec):
+        return list(_published_files(spec, source)), ()
     if isinstance(spec, SegmentationSpec):
         return mask_items(spec, source)
     images, remarks = _all_images(spec, source)
@@ -161,6 +172,16 @@ def _mnist(source: Source) -> Iterator[Item]:
         if match := _MNIST_NAME.fullmatch(PurePosixPath(file).name):
             part, kind, form, packed = match.groups()
             yield Item(file, str(folder / f"{part}-{kind}-{form}"), packed is not None)
+
+
+def _published_files(spec: PublishedSpec, source: Source) -> Iterator[Item]:
+    """Yield the files of a data set of few files, wherever the source has them, with or without ``.gz``."""
+    places = {PurePosixPath(name).name: PurePosixPath(name).relative_to(spec.folder) for name in files_of(spec)}
+    for file in source.files:
+        name = PurePosixPath(file).name
+        packed = name.endswith(".gz")
+        if place := places.get(name.removesuffix(".gz")):
+            yield Item(file, str(place), packed)
 
 
 def _kfold_lists(spec: ImageFolderSpec, source: Source, target: Path) -> list[Item]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pydantic
 
-from fdg_plugins.data.catalogue import KnownSpec, RotatedSpec
+from fdg_plugins.data.catalogue import KnownSpec, PublishedSpec, RotatedSpec, files_of
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
@@ -143,6 +143,8 @@ def _places(root: Path, spec: KnownSpec) -> list[Path]:
     if isinstance(spec, RotatedSpec):
         return [root / MNIST_FOLDER / name for name in MNIST_FILES]
     base = root / spec.folder
+    if isinstance(spec, PublishedSpec) and not (base / "train").is_dir():
+        return [root / name for name in files_of(spec)]
     pattern = "**/*" if spec.described else "*/*"  # a user's own data set may have parts between domain and class
     images = [place for domain in spec.domains for place in (base / domain).glob(pattern)]
     return images + [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]

@@ -12,16 +12,18 @@ from matplotlib.figure import Figure
 from fdg_plugins.analysis.figures.drawing.bars import draw_bars
 from fdg_plugins.analysis.figures.drawing.canvas import COLUMN_INCHES, FORMATS, render
 from fdg_plugins.analysis.figures.drawing.contours import draw_surface
+from fdg_plugins.analysis.figures.drawing.counts import draw_counts
 from fdg_plugins.analysis.figures.drawing.lines import draw_chart
 from fdg_plugins.analysis.figures.drawing.masks import draw_overlays
 from fdg_plugins.analysis.figures.drawing.points import draw_scatter
-from fdg_plugins.analysis.figures.picture import Bars, Chart, Overlays, Picture, Scatter, Surface
+from fdg_plugins.analysis.figures.picture import Bars, Chart, Counts, Overlays, Picture, Scatter, Surface
 
 __all__ = ["COLUMN_INCHES", "FORMATS", "draw", "render"]
 
 _DRAWINGS: Mapping[type[Picture], Callable[[Any, float], Figure]] = {
     Chart: draw_chart,
     Bars: draw_bars,
+    Counts: draw_counts,
     Surface: draw_surface,
     Scatter: draw_scatter,
     Overlays: draw_overlays,

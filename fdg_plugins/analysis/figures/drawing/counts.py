@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of images by site and class, as the darkness of cells; none is white."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator
+
+from fdg_plugins.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
+from fdg_plugins.analysis.figures.drawing.words import POINTS_PER_INCH
+from fdg_plugins.analysis.figures.picture import Counts
+
+COLOURS = "cividis_r"  # monotonic in brightness, and read by colour-blind readers
+ROW_INCHES, MOST_INCHES, AROUND = 0.13, 4.0, 0.5
+EMPHASIS = 0.5  # the exponent of the colour scale: small numbers are seen beside large ones
+
+
+def draw_counts(counts: Counts, width: float) -> Figure:
+    """Return the figure: sites from left to right, classes from the top down, and the scale."""
+    values = np.array(counts.counts).T
+    height = min(MOST_INCHES, ROW_INCHES * len(counts.classes)) + AROUND
+    with style():
+        figure = new_figure(counts, width, height)
+        axes = figure.subplots()
+        shown = axes.imshow(
+            np.ma.masked_equal(values, 0),
+            aspect="auto",
+            interpolation="none",
+            cmap=COLOURS,
+            norm=PowerNorm(EMPHASIS, vmin=0, vmax=max(1, int(values.max()))),
+        )
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        axes.xaxis.set_major_formatter(lambda place, _: f"{place + 1:.0f}")
+        _name_classes(axes, counts, height)
+        axes.grid(visible=False)
+        mark_axes(axes, "", "site", "class")
+        bar = figure.colorbar(shown, ax=axes, pad=0.02, aspect=16, label="images")
+        bar.ax.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    return figure
+
+
+def _name_classes(axes: Axes, counts: Counts, height: float) -> None:
+    """Name as many classes as there is room for."""
+    fitting = max(1, int((height - AROUND) / (1.2 * SMALL_SIZE / POINTS_PER_INCH)))
+    step = -(-len(counts.classes) // fitting)
+    places = range(0, len(counts.classes), step)
+    axes.yaxis.set_major_locator(FixedLocator(list(places)))
+    axes.set_yticklabels([counts.classes[place] for place in places])

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How images are divided over the source sites: a cell per site and class, with the number of its images.
+
+Such figures show the label skew of a federation; papers draw them as circles.
+"""
+
+from collections.abc import Sequence
+
+from fdg_plugins.analysis.figures.groups import origin_of
+from fdg_plugins.analysis.figures.picture import Counts, NothingToDrawError
+from fdg_plugins.analysis.runs import Run
+from fdg_plugins.data.site_names import split_site
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.record.text import marks
+
+
+def partition(runs: Sequence[Run]) -> tuple[Counts, ...]:
+    """Return one figure for each partition among the runs; raise ``NothingToDrawError`` if sites are not counted."""
+    records = {_identity(run.record): run for run in runs if run.record.protocol.partition != "equal"}
+    if not records:
+        raise NothingToDrawError(
+            "no run divides a domain by its classes (partition), so its sites' classes are those of their domain."
+        )
+    names = _names([run.record for run in records.values()])
+    return tuple(_counts(run, name) for run, name in zip(records.values(), names, strict=True))
+
+
+def _identity(record: RunRecord) -> tuple[tuple[str, str], ...]:
+    """Return what tells partitions apart: the hash of every source's images."""
+    return tuple((site, record.census[site].split_hash) for site in record.sources)
+
+
+def _names(records: Sequence[RunRecord]) -> list[str]:
+    """Return a file name for each record, numbered if there are several."""
+    return [f"partition-{number}" if len(records) > 1 else "partition" for number in range(1, len(records) + 1)]
+
+
+def _counts(run: Run, name: str) -> Counts:
+    record, protocol = run.record, run.record.protocol
+    sites = sorted(record.sources, key=lambda site: (split_site(site)[0], split_site(site)[1] or (0, 0), site))
+    alpha = f", alpha {protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else ""
+    sizes = sorted(sum(record.census[site].class_counts) for site in sites)
+    mark = f"[{marks(record)}] " if record.stand_in else ""
+    return Counts(
+        name=name,
+        title=f"Images of each class at the sites: {protocol.partition}{alpha}",
+        caption=f"{mark}{record.data}; {len(sites)} source sites of {sizes[0]:,} to {sizes[-1]:,} images, "
+        f"median {sizes[len(sites) // 2]:,}; {split_name(record)}",
+        origin=origin_of([run]),
+        sites=tuple(sites),
+        classes=record.classes,
+        counts=tuple(tuple(record.census[site].class_counts) for site in sites),
+    )
+
+
+def split_name(record: RunRecord) -> str:
+    """Return the name of the partition, with its hash, which is the same at all sites."""
+    return record.census[record.sources[0]].split.rpartition("/")[0]

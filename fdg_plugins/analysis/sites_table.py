@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of label-skewed federations, FedOMG's Tables 1 and 5: methods by data set, skew and participation.
+
+The paper's accuracy is the number of correct images over the test sets of all sites, divided by their number (D.3);
+here a site's test set is the part of its own images on which it does not train. Beside it stands the accuracy on the
+published test part, which no site has; the paper does not print it. Both are of the model after the last round: to
+choose a round by the sites' test images would be to choose on the test set.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fdg_plugins.analysis.comparable import check_comparable, without_repeats
+from fdg_plugins.analysis.estimates import Estimate, estimate
+from fdg_plugins.analysis.grid import MISSING, NOT_PRINTED, Cell, Grid
+from fdg_plugins.analysis.names import method_order, method_settings, settings_label
+from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
+from fdg_plugins.analysis.printed_names import method_of
+from fdg_plugins.analysis.runs import Run, grouped
+from fdg_plugins.analysis.selection import LAST, selected
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
+
+DATASETS = ("mnist", "cifar10", "cifar100", "emnist")  # in the paper's order
+ALPHAS = (0.1, 0.5)
+PAPER, TABLES = "fedomg", (5, 1)  # Table 1 repeats the numbers of Table 5 for all sites, under a caption of 20 %
+ROUNDS, SITES, RUNS = 800, 100, 5
+OWN, PUBLISHED = "sites' own test images", "published test part"
+_SETTING = re.compile(r"alpha=([0-9.]+),clients=100,participation=([0-9.]+)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set divided in one way."""
+
+    dataset: str
+    skew: str
+
+    @property
+    def title(self) -> str:
+        """The heading, such as ``CIFAR-10 α=0.1``."""
+        return f"{dataset_spec(self.dataset).title.split(' (')[0]} {self.skew}"
+
+
+PAPERS_COLUMNS = tuple(Column(dataset, f"α={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
+
+
+def is_of_sites(runs: Sequence[Run]) -> bool:
+    """Return whether all runs are of federations whose sites share domains by their classes."""
+    return all(run.record.protocol.partition != "equal" and isinstance(run.dataset, str) for run in runs)
+
+
+def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2) -> Grid:
+    """Return the table of ``runs``: a group of rows for each participation and method.
+
+    ``against``: ``fedomg`` or ``paper`` for the paper's numbers below ours. Raises ``SettingsError`` for another paper,
+    for runs in one cell that differ in more than their seed, and for the stand-in beside the paper's numbers.
+    """
+    _check_against(runs, against)
+    kept, copies = _comparable(runs)
+    found = grouped(kept, lambda run: (participation_of(run), _label(run, kept), run.method))
+    order = sorted(found, key=lambda key: (-key[0], method_order(key[2]), key[1]))
+    others = dict.fromkeys(_column(run) for run in kept if _column(run) not in PAPERS_COLUMNS)
+    columns = (*PAPERS_COLUMNS, *others)
+    writer = _Writer(columns, digits)
+    groups = tuple(tuple(writer.rows(key, found[key], against is not None)) for key in order)
+    header = ("method", "participation", "on", *(column.title for column in columns))
+    notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
+    return Grid(_caption(kept), header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
+
+
+def participation_of(run: Run) -> float:
+    """Return the share of the sources that are drawn for a round, in (0, 1]."""
+    drawn = run.record.protocol.sites_per_round
+    return 1.0 if drawn is None else round(drawn / len(run.record.sources), 3)
+
+
+def accuracies_of(run: Run) -> dict[str, float]:
+    """Return the accuracies of the last model: on all sites' own test images, and on the published test part.
+
+    One that was not measured, at every source for the first, is absent.
+    """
+    record, found = run.record, selected(run.record, LAST)
+    if found is None:
+        return {}
+    values = {} if found.target is None else {PUBLISHED: found.target}
+    if all(site in found.sites for site in record.sources):
+        sums = [found.sites[site].sums[record.score.name] for site in record.sources]
+        values[OWN] = sum(one.sum for one in sums) / sum(one.count for one in sums)
+    return values
+
+
+def _check_against(runs: Sequence[Run], against: str | None) -> None:
+    if against is None:
+        return
+    if against not in (ALL_PAPERS, PAPER):
+        raise SettingsError(f"paper {against!r} prints no table of label-skewed sites, expected {PAPER}.")
+    if drawn := [run for run in runs if run.record.stand_in]:
+        raise SettingsError(
+            f"the runs used {drawn[0].record.data}, and the papers real data: they cannot stand in one table."
+        )
+
+
+def _comparable(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
+    """Return the runs, each once, and the copies; raise ``SettingsError`` if those of a column are not comparable."""
+    kept: list[Run] = []
+    copies: list[tuple[Run, Run]] = []
+    for of_column in grouped(runs, lambda run: (_column(run), participation_of(run))).values():
+        check_comparable(of_column)
+        own, repeated = without_repeats(of_column)
+        kept += own
+        copies += repeated
+    return kept, copies
+
+
+def _column(run: Run) -> Column:
+    protocol = run.record.protocol
+    skew = f"α={protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else protocol.partition
+    return Column(str(run.dataset), skew)
+
+
+def _label(run: Run, runs: Sequence[Run]) -> str:
+    siblings = [method_settings(other.record) for other in runs if other.method == run.method]
+    return settings_label(run.method, method_settings(run.record), siblings)
+
+
+class _Writer:
+    """Writes the rows; notes the runs without an accuracy."""
+
+    def __init__(self, columns: Sequence[Column], digits: int) -> None:
+        self.columns, self.digits = columns, digits
+        self.notes: list[str] = []
+
+    def rows(self, key: tuple[float, str, str], runs: Sequence[Run], against: bool) -> Iterator[tuple[Cell, ...]]:
+        """Yield our two rows of a method under one participation, and the paper's."""
+        participation, label, method = key
+        measured = [(run, accuracies_of(run)) for run in runs]
+        for what in (OWN, PUBLISHED):
+            self.notes += [
+                f"{run.folder} has no accuracy on the {what}, and is missing there."
+                for run, own in measured
+                if what not in own
+            ]
+            cells = self._ours([(run, own[what]) for run, own in measured if what in own])
+            yield tuple(map(Cell, (label, f"{participation:g}", what, *cells)))
+        if against:
+            printed = printed_cells(method, participation)
+            cells = [self._text(printed[column]) if column in printed else NOT_PRINTED for column in self.columns]
+            yield tuple(map(Cell, (label, f"{participation:g}", "FedOMG paper, as printed", *cells)))
+
+    def _ours(self, measured: Sequence[tuple[Run, float]]) -> list[str]:
+        by_column: dict[Column, dict[int, float]] = {}
+        for run, value in measured:
+            by_column.setdefault(_column(run), {})[run.seed] = value
+        found = {column: estimate(by_seed) for column, by_seed in by_column.items()}
+        return [MISSING if (one := found.get(column)) is None else self._text(one) for column in self.columns]
+
+    def _text(self, one: Estimate) -> str:
+        deviation = "" if one.std is None else f" ± {100 * one.std:.{self.digits}f}"
+        return f"{100 * one.mean:.{self.digits}f}{deviation}"
+
+
+def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:
+    """Return the paper's numbers for a method of this package: those of Table 5, for all sites also of Table 1."""
+    found: dict[Column, Estimate] = {}
+    for table in TABLES:
+        for number in printed_numbers():
+            if (number.paper, number.table) != (PAPER, table) or method_of(number.method) != method:
+                continue
+            setting = _SETTING.fullmatch(number.setting)
+            assert setting is not None
+            share = 1.0 if table == 1 else float(setting[2])
+            if share == participation:
+                column = Column(number.dataset, f"α={float(setting[1]):g}")
+                found.setdefault(column, Estimate(number.mean, number.std, RUNS))
+    return found
+
+
+def _caption(runs: Sequence[Run]) -> str:
+    record = runs[0].record
+    seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
+    data = dict.fromkeys(run.record.data for run in runs)
+    return (
+        f"Accuracy of the last model, percent, mean ± standard deviation over seeds {seeds}: {', '.join(data)}; "
+        f"{record.protocol.model} ({record.initial_weights.label}), fdg-plugins "
+        f"{record.versions.get('fdg-plugins', 'unknown')}."
+    )
+
+
+def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
+    """Return what a reader must know to compare our numbers with the paper's."""
+    rounds = _span(run.record.protocol.rounds for run in runs)
+    sites = _span(len(run.record.sources) for run in runs)
+    notes = [
+        f"Ours: {rounds} rounds, {sites} sites. A site trains on three quarters of its images and is judged on the rest "
+        "('sites' own test images': correct over all sites, divided by their number); no site has the published test "
+        "part.",
+    ]
+    if against is not None:
+        notes.append(
+            f"The paper: Tables 1 and 5, {ROUNDS} rounds, {SITES} sites, mean of {RUNS} runs; how a site's images are "
+            "split, and on which of them accuracy is measured, is not stated. The caption of Table 1 says 20 % of the "
+            "sites per round; its numbers are those of Table 5 for all."
+        )
+    return notes
+
+
+def _span(values: Iterable[int]) -> str:
+    found = sorted(set(values))
+    return " to ".join(str(value) for value in dict.fromkeys((found[0], found[-1])))

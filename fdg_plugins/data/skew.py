@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A domain divided over many sites by its classes: the partition, its name and its hash, and each site's own split.
+
+``equal`` divides training and validation images separately (:func:`fdg_plugins.data.splits.part_of`). The others pool
+both, divide the pool (:mod:`fdg_plugins.core.partition`), and give every site three quarters of its images to train on
+and a quarter, class by class, to be judged on: its own test images. Every site computes the whole partition from the
+seed, so no list is exchanged.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fdg_plugins.core.partition import dirichlet_parts, equal_parts, shard_parts
+from fdg_plugins.data.catalogue import DatasetSpec, Sample
+from fdg_plugins.data.splits import Split
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.randomness import numpy_generator
+
+EQUAL = "equal"
+KINDS = (EQUAL, "iid", "dirichlet", "shards")
+OWN_TEST = 4  # one of so many images of a site's class
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How the images of a domain are divided over the sites that share it; ``alpha`` is that of ``dirichlet``.
+
+    ``least``: the fewest images of a site.
+    """
+
+    kind: str = EQUAL
+    alpha: float = 0.1
+    least: int = 10
+
+    @property
+    def name(self) -> str:
+        """The name in that of the split, such as ``dirichlet0.1-least10``."""
+        return f"{self.kind}{f'{self.alpha:g}' if self.kind == 'dirichlet' else ''}-least{self.least}"
+
+
+def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partition: Partition, seed: int) -> "Shares":
+    """Return the splits of all ``count`` sites of a domain, which are made when they are asked for.
+
+    Raises SettingsError for too few images.
+    """
+    pool = sorted((*split.train, *split.validation), key=lambda sample: sample.file)
+    labels = np.array([sample.label for sample in pool], dtype=np.int64)
+    generator = numpy_generator(seed, "partition", spec.name, domain, partition.name, count)
+    try:
+        parts = _divided(labels, count, partition, generator)
+    except ValueError as error:
+        raise SettingsError(
+            f"domain {domain!r} cannot be divided over {count} sites ({partition.name}): {error}", public=True
+        ) from error
+    lines = "".join(f"{number} {sample.file}\n" for number, own in enumerate(parts, 1) for sample in _of(pool, own))
+    thinned = "".join(re.findall(r"/max\d+$", split.name))
+    name = f"{spec.name}/75-25{thinned}/{partition.name}@{seed}-{hashlib.sha256(lines.encode()).hexdigest()[:16]}"
+    return Shares(tuple(tuple(_of(pool, own)) for own in parts), name, (spec.name, domain, seed))
+
+
+def _divided(labels: np.ndarray, count: int, partition: Partition, generator: np.random.Generator) -> list[np.ndarray]:
+    if partition.kind == "dirichlet":
+        return dirichlet_parts(labels, count, partition.alpha, partition.least, generator)
+    divide = shard_parts if partition.kind == "shards" else equal_parts
+    return divide(labels, count, partition.least, generator)
+
+
+def _of(pool: Sequence[Sample], rows: np.ndarray) -> list[Sample]:
+    return [pool[row] for row in rows.tolist()]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The images of every site of a domain; ``name`` has the hash of the whole partition."""
+
+    images: tuple[tuple[Sample, ...], ...]
+    name: str
+    scope: tuple[str, str, int]
+
+    def split_of(self, number: int) -> Split:
+        """Return the split of site ``number``, counted from 1; ``test`` has all its images, by which it is counted.
+
+        At least one image is for training and one for the site's own test, whatever the classes.
+        """
+        dataset, domain, seed = self.scope
+        order = numpy_generator(seed, "own test", dataset, domain, self.name, number)
+        own = self.images[number - 1]
+        test: list[Sample] = []
+        for label in sorted({sample.label for sample in own}):
+            members = [sample for sample in own if sample.label == label]
+            chosen = order.permutation(len(members))[: (len(members) + OWN_TEST // 2) // OWN_TEST]
+            test += [members[row] for row in chosen.tolist()]
+        test = test or [own[int(order.integers(len(own)))]]
+        judged = set(test)
+        train = tuple(sample for sample in own if sample not in judged)
+        kept = tuple(sorted(test, key=lambda sample: sample.file))
+        return Split(train, kept, own, f"{self.name}/part{number}of{len(self.images)}")
+
+
+def check_part(domain: str, part: tuple[int, int]) -> None:
+    """Raise SettingsError if the number of a part is out of range."""
+    if not 1 <= part[0] <= part[1]:
+        raise SettingsError(
+            f"part of domain {domain!r} is {part[0]} of {part[1]}; expected a number from 1 to {part[1]}.", public=True
+        )

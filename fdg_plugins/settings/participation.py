@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Participation as a share: how many of a federation's sites are drawn for a round."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fdg_plugins.data.catalogue import dataset_spec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.settings.families import dataset_protocol
+
+
+def drawn_sites(share: float, sources: int) -> int | None:
+    """Return ``sites_per_round`` for a share of the sources in (0, 1], at least two; None, all of them, for one.
+
+    >>> drawn_sites(0.4, 100), drawn_sites(1.0, 100)
+    (40, None)
+    """
+    if not 0 < share <= 1:
+        raise SettingsError(f"participation is {share:g}, expected a share of the sites above 0 and at most 1.")
+    return None if share == 1 else max(min(2, sources), round(share * sources))
+
+
+def source_sites(dataset: DatasetRef, settings: Mapping[str, Any]) -> int:
+    """Return the number of source sites of a job by name: those of each domain but one, as settings or data set say."""
+    per_domain = {**dataset_protocol(dataset).protocol, **settings}.get("sites_per_domain", 1)
+    return int(per_domain) * (len(dataset_spec(dataset).domains) - 1)

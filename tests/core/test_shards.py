@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shards of coordinates: their Gram matrices add up to the whole one, and their steps are parts of the whole step."""
+
+import numpy as np
+import pytest
+import torch
+
+from fdg_plugins.core import add_grams, combine, gram_matrix, make_shards, shard_of
+from fdg_plugins.core.stored import Stored
+
+EXACT, ROUNDED = 5e-16, 2e-15  # relative to the lengths of the updates; a whole Gram matrix is within the second
+SHAPES = {"conv.weight": (16, 9, 5), "bias": (3,), "head.weight": (7, 101), "a": ()}
+SIZES = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
+COUNTS = (1, 2, 7, 64)
+
+
+class InFile(Stored):
+    """A tensor that counts what is read of it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._flat, self.shape, self.dtype, self.elements = tensor.reshape(-1), tensor.shape, tensor.dtype, 0
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        self.elements += stop - start
+        return self._flat[start:stop]
+
+
+def make_updates(count: int = 6, common: float = 1.0) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    shared = {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+    return [
+        {name: common * value + torch.randn(value.shape, generator=generator) for name, value in shared.items()}
+        for _ in range(count)
+    ]
+
+
+def in_long_doubles(updates: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+    rows = [np.concatenate([update[name].reshape(-1).numpy() for name in sorted(update)]) for update in updates]
+    wide = np.stack(rows).astype(np.longdouble)
+    return torch.from_numpy((wide @ wide.T).astype(np.float64))
+
+
+def distance(first: torch.Tensor, second: torch.Tensor) -> float:
+    lengths = second.diagonal().sqrt()
+    return float(((first - second).abs() / lengths.outer(lengths)).max())
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_shards_have_every_coordinate_once(count: int) -> None:
+    shards = make_shards(SIZES, count)
+    assert len(shards) == count
+    for name, size in SIZES.items():
+        covered = [number for shard in shards if name in shard for number in range(size)[shard[name]]]
+        assert covered == list(range(size))
+    lengths = [sum(part.stop - part.start for part in shard.values()) for shard in shards]
+    assert max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("common", [0.0, 1.0, 1e4])
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_sum_of_the_shards_is_the_gram_matrix(count: int, common: float) -> None:
+    updates = make_updates(common=common)
+    parts = [gram_matrix([shard_of(update, shard) for update in updates]) for shard in make_shards(SIZES, count)]
+    found = add_grams(parts)
+    assert torch.equal(found, found.T)
+    assert distance(found, in_long_doubles(updates)) <= (EXACT if count == max(COUNTS) else ROUNDED)
+    assert distance(found, gram_matrix(updates)) <= ROUNDED
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_steps_of_the_shards_are_the_parts_of_the_whole_step(count: int) -> None:
+    updates, coefficients = make_updates(), torch.linspace(-1, 2, 6, dtype=torch.float64)
+    shards = make_shards(SIZES, count)
+    for name in SHAPES:
+        parts = [
+            combine(coefficients, [shard_of(update, shard)[name] for update in updates])
+            for shard in shards
+            if name in shard
+        ]
+        whole = combine(coefficients, [update[name] for update in updates])
+        assert torch.equal(torch.cat(parts), whole.reshape(-1))
+
+
+def test_of_stored_updates_a_shard_reads_its_own_part_only() -> None:
+    updates = make_updates(2)
+    stored = [{name: InFile(value) for name, value in update.items()} for update in updates]
+    shard = make_shards(SIZES, 4)[2]
+    parts = [shard_of(update, shard) for update in stored]
+    assert all(one.elements == 0 for update in stored for one in update.values())
+    assert torch.equal(gram_matrix(parts), gram_matrix([shard_of(update, shard) for update in updates]))
+    read = sum(one.elements for one in stored[0].values())
+    assert read == sum(part.stop - part.start for part in shard.values())
+
+
+def test_adding_keeps_what_rounding_would_lose() -> None:
+    values = [1e16, 1.0, -1e16, 1.0]
+    assert add_grams([torch.tensor([[value]], dtype=torch.float64) for value in values]).item() == 2.0
+
+
+def test_impossible_shards_and_matrices_of_other_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="from 1 to 3 shards of 3 coordinates, got 4"):
+        make_shards({"a": 3}, 4)
+    with pytest.raises(ValueError, match=r"shapes \[\(1, 1\), \(2, 2\)\], expected one shape"):
+        add_grams([torch.zeros(2, 2), torch.zeros(1, 1)])
+    with pytest.raises(ValueError, match="expected one shape"):
+        add_grams([])

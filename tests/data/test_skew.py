@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sites that share a domain by its classes: each image at one site, its own test images, names, hashes, refusals."""
+
+import pytest
+
+from fdg_plugins.data import DomainData, Partition, SharedDomains, dataset_spec, open_domain
+from fdg_plugins.data.skew import KINDS
+from fdg_plugins.errors import SettingsError
+
+SITES, LEAST = 20, 10
+SKEWED = [kind for kind in KINDS if kind != "equal"]
+
+
+def opened(
+    kind: str, number: int, seed: int = 0, count: int = SITES, shared: SharedDomains | None = None
+) -> DomainData:
+    partition = Partition(kind, 0.1, LEAST)
+    return open_domain(None, "mnist", "train", seed=seed, part=(number, count), partition=partition, shared=shared)
+
+
+@pytest.mark.parametrize("kind", SKEWED)
+def test_every_image_is_at_one_site_to_train_or_to_judge(kind: str) -> None:
+    shared = SharedDomains()
+    sites = [opened(kind, number, shared=shared) for number in range(1, SITES + 1)]
+    whole = open_domain(None, "mnist", "train", seed=0)
+    held = [sample.file for site in sites for sample in (*site.train, *site.validation)]
+    assert sorted(held) == sorted(sample.file for sample in (*whole.train, *whole.validation))
+    for site in sites:
+        assert set(site.test) == {*site.train, *site.validation}
+        assert len(site.test) >= LEAST
+        assert site.train
+        assert site.validation
+    judged = sum(len(site.validation) for site in sites) / len(held)
+    assert 0.2 < judged < 0.3
+
+
+def test_all_sites_name_one_partition_by_its_hash_which_the_seed_and_the_kind_change() -> None:
+    first, second = opened("dirichlet", 1), opened("dirichlet", 2)
+    name = first.split.removesuffix("/part1of20")
+    assert second.split == f"{name}/part2of20"
+    assert name.startswith("mnist/75-25/dirichlet0.1-least10@0-")
+    assert first.split_hash != second.split_hash
+    hashes = {name[-16:], *(opened(kind, 1, seed).split.split("/")[-2][-16:] for kind in SKEWED for seed in (0, 1))}
+    assert len(hashes) == 2 * len(SKEWED)
+
+
+def test_computed_alone_or_with_others_a_sites_images_are_the_same() -> None:
+    shared = SharedDomains()
+    opened("shards", 7, shared=shared)
+    assert opened("shards", 3, shared=shared).split_hash == opened("shards", 3).split_hash
+
+
+def test_an_impossible_part_and_too_few_images_are_refused() -> None:
+    with pytest.raises(SettingsError, match="part of domain 'train' is 21 of 20; expected a number from 1 to 20"):
+        opened("iid", 21)
+    with pytest.raises(SettingsError, match=r"cannot be divided over 200 sites .*1500 images are too few for 200"):
+        opened("iid", 1, count=200)
+
+
+def test_a_sites_name_says_which_part_of_which_domain_it_holds() -> None:
+    spec = dataset_spec("mnist")
+    assert spec.share_of("train-3of100") == ("train", (3, 100))
+    assert spec.share_of("train") == ("train", None)
+    assert spec.share_of("train-101of100") == ("train-101of100", None)
+    assert spec.share_of("elsewhere-1of2") == ("elsewhere-1of2", None)
