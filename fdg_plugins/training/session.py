@@ -289,7 +289,14 @@ class SiteSession:
         protocol = self.protocol
         learning_rate = protocol.learning_rate_at(round_number)
         return SiteRound(
-            self.site, round_number, protocol.seed, learning_rate, protocol.momentum, memory or {}, self.task
+            self.site,
+            round_number,
+            protocol.seed,
+            learning_rate,
+            protocol.momentum,
+            memory or {},
+            self.task,
+            protocol.local_epochs,
         )
 
     def _check_allowed(self) -> None:
