@@ -27,10 +27,11 @@ def plain() -> ExtractorClassifier:
 
 def styled(model: ExtractorClassifier, attentive: bool = True) -> StyledClassifier:
     own, size = copy.deepcopy(model), model.feature_size
-    attention = PositionAttention(size, 5) if attentive else None
-    if attentive:
-        own.classifier = widened(own.classifier, 2 * size)
-    return StyledClassifier(own, stages_of(own, SHAPE), attention).eval()
+    stages = stages_of(own, SHAPE)
+    if not attentive:
+        return StyledClassifier(own, stages).eval()
+    own.classifier = widened(own.classifier, 2 * size)
+    return StyledClassifier(own, stages, PositionAttention(size, 5)).eval()
 
 
 # --- stages ---
