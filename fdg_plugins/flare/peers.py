@@ -23,6 +23,15 @@ def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     return name
 
 
+def asking_site(fl_ctx: FLContext) -> str:
+    """Return the name of the site that asks for a task, whose data a filter is about to send; empty if unknown.
+
+    It is the peer's own claim, so it may choose among payloads that any site of the job could receive, and no more.
+    """
+    name = _name_of_peer(fl_ctx)
+    return name if isinstance(name, str) else ""
+
+
 def _name_in_headers(shareable: Shareable) -> Any:
     headers = shareable if isinstance(shareable, Shareable) else Shareable()
     client = headers.get_header(ServerCommandKey.FL_CLIENT)

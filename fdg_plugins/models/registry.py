@@ -240,7 +240,7 @@ def check_features(
     network's own code, for images of a size that it cannot take, is a SettingsError too.
     """
     sides = [image_size] * dims
-    with _examined(model):
+    with examined(model):
         features = _features_of(model, torch.zeros(2, channels, *sides))
     expected = [2, *(sides if dense else []), model.feature_size]
     if list(features.shape) != expected:
@@ -271,7 +271,7 @@ def check_pooled(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> No
     Then ``pool(feature_map(images))`` are the features. Model and global generators are left unchanged.
     """
     images = torch.rand(1, *image_shape, generator=torch_generator(0, "model", "pooled"))
-    with _examined(model):
+    with examined(model):
         pooled = model.pool(model.feature_map(images))
         is_pooled = torch.equal(pooled, model.features(images))
     if not is_pooled:
@@ -283,7 +283,7 @@ def check_pooled(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> No
 
 
 @contextmanager
-def _examined(model: ExtractorClassifier) -> Iterator[None]:
+def examined(model: ExtractorClassifier) -> Iterator[None]:
     """Put ``model`` in evaluation mode within the block, without gradients; no global generator is changed."""
     training = model.training
     with torch.no_grad(), seeded(0, "model", "features"):

@@ -231,6 +231,13 @@ class Exchange(ABC):
         """Return the payload sent with the model to every site of the round; empty before anything was learned."""
         return dict(self._learned)
 
+    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
+        """Return the payload sent to one site: :meth:`broadcast`, unless the method sends each site another one.
+
+        Then :meth:`broadcast` is what a site receives of which nothing is known. All have the same names and shapes.
+        """
+        return self.broadcast()
+
     def read(self, site: str, report: Any, update: Tensors | None) -> Any:
         """Return the checked content of one site's report; :meth:`finish` receives it if the site's update is used.
 

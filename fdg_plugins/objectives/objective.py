@@ -45,7 +45,7 @@ class FeatureBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class SiteRound:
-    """Which site trains in which round, counted from 0, and the values it uses.
+    """Which site trains in which round, counted from 0, for how many epochs, and the values it uses.
 
     ``seed`` and ``task``: those of the run. ``learning_rate`` and ``momentum``: of the optimizer in this round.
     ``memory``: what :meth:`LocalObjective.memory` returned when the site last trained in this run, however long ago and
@@ -59,6 +59,7 @@ class SiteRound:
     momentum: float = 0.0
     memory: Tensors = field(default_factory=dict)
     task: Task = DEFAULT_TASK
+    epochs: int = 1
 
 
 class Trained(NamedTuple):

@@ -294,7 +294,16 @@ class SiteSession:
         """Return what an objective knows of the site and the round."""
         protocol = self.protocol
         learning_rate = protocol.learning_rate_at(round_number)
-        return SiteRound(self.site, round_number, protocol.seed, learning_rate, protocol.momentum, memory, self.task)
+        return SiteRound(
+            self.site,
+            round_number,
+            protocol.seed,
+            learning_rate,
+            protocol.momentum,
+            memory,
+            self.task,
+            protocol.local_epochs,
+        )
 
     def _check_allowed(self) -> None:
         allowed = self.config.allowed_reports

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks as StableFDG trains them: stages whose styles can be changed, and attention over the last feature map."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models.registry import ExtractorClassifier, examined
+
+MOST_STAGES = 3
+
+ChangeMaps = Callable[[int, torch.Tensor], torch.Tensor]
+
+
+class Stage(NamedTuple):
+    """The last module of the extractor with feature maps of one size: its name and its number of channels."""
+
+    name: str
+    channels: int
+
+
+def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple[Stage, ...]:
+    """Return the last three stages before that of the last feature map, in the order of the extractor.
+
+    Only modules that run once in a pass count. In a residual network whose images are not tiny, the stages are its
+    first three layers of blocks. Raises SettingsError if there is none.
+    """
+    ran: list[tuple[str, torch.Tensor]] = []
+    with examined(model), ExitStack() as hooks:
+        for name, module in model.extractor.named_modules():
+            note = _note(name, ran)
+            hooks.callback(module.register_forward_hook(note).remove)
+        smallest = model.feature_map(torch.zeros(1, *image_shape))
+    names = [name for name, _ in ran]
+    last: dict[int, Stage] = {}
+    for name, maps in ran:
+        if names.count(name) == 1 and maps.ndim == 4:
+            last[maps[0, 0].numel()] = Stage(name, maps.shape[1])
+    found = [stage for positions, stage in sorted(last.items(), reverse=True) if positions > smallest[0, 0].numel()]
+    if not found:
+        raise SettingsError(
+            "the model has no feature map that is larger than its last one, expected one whose style can be changed.",
+            public=True,
+        )
+    return tuple(found[-MOST_STAGES:])
+
+
+def _note(name: str, ran: list[tuple[str, torch.Tensor]]) -> Callable[[nn.Module, object, object], None]:
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, torch.Tensor):
+            ran.append((name, output))
+
+    return note
+
+
+class PositionAttention(nn.Module):
+    """Weights of the positions of feature maps: how similar they are to those of another image of the class.
+
+    Args:
+        channels: D, of the maps.
+        queries: the number of channels of queries and keys.
+    """
+
+    def __init__(self, channels: int, queries: int) -> None:
+        super().__init__()
+        self.query = nn.Conv2d(channels, queries, 1)
+        self.key = nn.Conv2d(channels, queries, 1)
+
+    def forward(self, maps: torch.Tensor, pairs: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the weights ``[B, 1, H, W]`` of ``maps [B, D, H, W]``, which sum to one over the positions.
+
+        ``pairs [B]``: the index of the image whose queries are averaged with an image's own; None: its own alone. A
+        position's weight is the softmax of the mean over all queries of their cosine similarity with its key, so the
+        mean of the queries is all that is needed of them.
+        """
+        query = normalize(self.query(maps), dim=1).mean(dim=(2, 3))
+        if pairs is not None:
+            query = (query + query[pairs]) / 2
+        key = normalize(self.key(maps), dim=1)
+        scores = (key * query[:, :, None, None]).sum(dim=1)
+        return scores.flatten(1).softmax(dim=1).view_as(scores)[:, None]
+
+
+class StyledClassifier(ExtractorClassifier):
+    """A network with unchanged parameter names that knows its stages and, with attention, has 2D features.
+
+    With attention, the features are the mean over positions of the last feature map, and its mean by the weights of the
+    attention; the head expects both.
+    """
+
+    def __init__(
+        self, network: ExtractorClassifier, stages: Sequence[Stage], attention: PositionAttention | None = None
+    ) -> None:
+        super().__init__(network.extractor, network.classifier)
+        self.stages = tuple(stages)
+        self.attention = attention
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the features of ``images [B, C, H, W]``: ``[B, D]``, with attention ``[B, 2D]``."""
+        return super().features(images) if self.attention is None else self.pool(self.feature_map(images))
+
+    def feature_map(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the last feature map ``[B, D, H', W']``, by a pass without compiled code."""
+        maps: list[torch.Tensor] = []
+        hook = self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
+        try:
+            with self._uncompiled():
+                self.extractor(images)
+        finally:
+            hook.remove()
+        return maps[-1]
+
+    def pool(self, maps: torch.Tensor, pairs: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the features of feature maps ``[B, D, H', W']``; ``pairs``: as :class:`PositionAttention` has them.
+
+        With attention, they are computed in the parameters' precision, even under autocast.
+        """
+        if self.attention is None:
+            return super().pool(maps)
+        with torch.autocast(maps.device.type, enabled=False):
+            wide = maps.to(self.attention.query.weight.dtype)
+            weighted = (self.attention(wide, pairs) * wide).sum(dim=(2, 3))
+            return torch.cat([super().pool(wide), weighted], dim=1)
+
+    def first_stage(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the feature map ``[B, C, H', W']`` of the first stage."""
+        found: list[torch.Tensor] = []
+
+        def keep(number: int, maps: torch.Tensor) -> torch.Tensor:
+            if number == 0:
+                found.append(maps)
+            return maps
+
+        with self.changed(keep), self._uncompiled():
+            self.extractor(images)
+        return found[0]
+
+    @contextmanager
+    def changed(self, change: ChangeMaps) -> Iterator[None]:
+        """Replace the feature maps of each stage with ``change(number of the stage, maps)`` within the block.
+
+        Compiled code does not see it: use :meth:`feature_map`.
+        """
+        with ExitStack() as hooks:
+            for number, stage in enumerate(self.stages):
+                module = self.extractor.get_submodule(stage.name)
+                hooks.callback(module.register_forward_hook(_changing(number, change)).remove)
+            yield
+
+
+def _changing(number: int, change: ChangeMaps) -> Callable[[nn.Module, object, torch.Tensor], torch.Tensor]:
+    def hook(module: nn.Module, inputs: object, maps: torch.Tensor) -> torch.Tensor:
+        return change(number, maps)
+
+    return hook
+
+
+def widened(classifier: nn.Linear | nn.Sequential, inputs: int) -> nn.Linear | nn.Sequential:
+    """Return the classifier with a first linear layer for ``inputs`` features; its other layers are kept."""
+    if isinstance(classifier, nn.Linear):
+        return nn.Linear(inputs, classifier.out_features)
+    return nn.Sequential(nn.Linear(inputs, classifier[0].out_features), *classifier[1:])

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perturbed heads: of the stated length, in the direction in which predictions change most, and without a trace."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from fdg_plugins.core.flatness import Kind, Perturbed, adversarial_predictions, divergence_from
+
+KINDS: list[Kind] = ["singular", "weight"]
+HEADS = {"linear": nn.Linear(6, 4), "two layers": nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))}
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.fixture(params=HEADS)
+def head(request: pytest.FixtureRequest) -> nn.Module:
+    """A head in double precision, with known weights."""
+    made: nn.Module = copy.deepcopy(HEADS[request.param]).double()
+    with torch.no_grad():
+        for number, parameter in enumerate(made.parameters()):
+            parameter.copy_(normal(number, *parameter.shape))
+    return made
+
+
+FEATURES = normal(9, 7, 6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_perturbation_of_size_zero_changes_nothing(head: nn.Module, kind: Kind) -> None:
+    perturbed = Perturbed.of(head, kind)
+    deltas = perturbed.drawn(lambda shape: normal(0, *shape))
+    torch.testing.assert_close(perturbed.logits(FEATURES, deltas, 0.0), head(FEATURES))
+    q = adversarial_predictions(perturbed, FEATURES, lambda shape: normal(1, *shape), 0.1, 0.0)
+    torch.testing.assert_close(q, head(FEATURES).softmax(dim=1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_perturbations_have_unit_length_and_leave_biases(head: nn.Module, kind: Kind) -> None:
+    deltas = Perturbed.of(head, kind).drawn(lambda shape: normal(2, *shape))
+    assert all(name.endswith("weight") for name in deltas)
+    assert len(deltas) == sum(isinstance(module, nn.Linear) for module in head.modules())
+    for delta in deltas.values():
+        assert delta.ndim == (2 if kind == "weight" else 1)
+        torch.testing.assert_close(delta.norm(dim=-1), torch.ones_like(delta.norm(dim=-1)))
+
+
+def test_singular_values_move_by_the_perturbation_and_never_below_zero() -> None:
+    head = nn.Linear(6, 4).double()
+    perturbed = Perturbed.of(head, "singular")
+    values = torch.linalg.svdvals(head.weight.detach())
+    delta = torch.tensor([0.5, -0.5, 0.5, -0.5], dtype=torch.float64)
+    logits = perturbed.logits(torch.eye(6, dtype=torch.float64), {"weight": delta}, 2.0)
+    found = torch.linalg.svdvals((logits - head.bias).T)
+    expected = (values + 2.0 * delta).clamp_min(0).sort(descending=True).values
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_direction_is_the_gradient_by_finite_differences(kind: Kind) -> None:
+    head = nn.Linear(3, 2).double()
+    perturbed = Perturbed.of(head, kind)
+    start = perturbed.drawn(lambda shape: normal(3, *shape))["weight"]
+    features = normal(4, 5, 3)
+    own = head(features).softmax(dim=1).detach()
+
+    def divergence(delta: torch.Tensor) -> float:
+        return divergence_from(own, perturbed.logits(features, {"weight": delta}, 0.1)).item()
+
+    numeric = torch.zeros_like(start)
+    for place in range(start.numel()):
+        moved = torch.zeros_like(start)
+        moved.view(-1)[place] = 1e-5
+        numeric.view(-1)[place] = (divergence(start + moved) - divergence(start - moved)) / 2e-5
+    worst = perturbed.unit({"weight": numeric})
+    expected = perturbed.logits(features, worst, 0.3).softmax(dim=1)
+    q = adversarial_predictions(perturbed, features, lambda shape: normal(3, *shape), 0.1, 0.3)
+    torch.testing.assert_close(q, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_predictions_change_more_than_under_a_random_perturbation_of_the_same_length(
+    head: nn.Module, kind: Kind
+) -> None:
+    perturbed, own = Perturbed.of(head, kind), head(FEATURES).softmax(dim=1).detach()
+    q = adversarial_predictions(perturbed, FEATURES, lambda shape: normal(5, *shape), 0.01, 0.01)
+    seeds = iter(range(100))
+    random = [perturbed.drawn(lambda shape: normal(next(seeds), *shape)) for _ in range(20)]
+    changes = [divergence_from(own, perturbed.logits(FEATURES, deltas, 0.01)) for deltas in random]
+    mean = sum(change.item() for change in changes) / len(changes)
+    assert divergence_from(own, q.log()).item() > mean
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_graph_and_no_gradient_are_left_behind(head: nn.Module, kind: Kind) -> None:
+    features = FEATURES.clone().requires_grad_()
+    before = copy.deepcopy(head.state_dict())
+    q = adversarial_predictions(Perturbed.of(head, kind), features, lambda shape: normal(6, *shape), 0.1, 0.1)
+    assert not q.requires_grad
+    assert features.grad is None
+    assert all(parameter.grad is None for parameter in head.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
+
+
+def test_the_divergence_of_a_hand_sized_example() -> None:
+    # KL((1/2, 1/2) || (1/4, 3/4)) = 1/2 log 2 + 1/2 log(2/3)
+    q, p = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]])
+    expected = 0.5 * torch.log(torch.tensor(2.0)) + 0.5 * torch.log(torch.tensor(2 / 3))
+    torch.testing.assert_close(divergence_from(q, p.log()), expected)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Styles of feature maps: what changes is the style and nothing else, and what is drawn is as defined."""
+
+import math
+
+import pytest
+import torch
+
+from fdg_plugins.core.style import (
+    draw_styles,
+    explore_styles,
+    mix_styles,
+    next_of_class,
+    oversample,
+    restyle,
+    spread_centres,
+    styles_of,
+)
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def uniforms(seed: int, number: int) -> torch.Tensor:
+    return torch.rand(number, generator=torch.Generator().manual_seed(seed))
+
+
+MAPS = 3 * normal(0, 4, 2, 5, 3) + 1
+
+
+# --- styles ---
+
+
+def test_a_style_of_a_hand_sized_map() -> None:
+    # Channel 1 has the values 1 and 3: mean 2, variance 1. Channel 2 is constant.
+    style = styles_of(torch.tensor([[[[1.0, 3.0]], [[5.0, 5.0]]]]))
+    assert style.tolist()[0] == [2.0, 5.0, pytest.approx(math.sqrt(1 + 1e-6)), pytest.approx(1e-3)]
+
+
+def test_the_own_style_returns_the_map_and_another_one_is_taken_on() -> None:
+    torch.testing.assert_close(restyle(MAPS, styles_of(MAPS)), MAPS)
+    other = styles_of(MAPS).roll(1, dims=0)
+    torch.testing.assert_close(styles_of(restyle(MAPS, other)), other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_change_of_style_keeps_the_order_of_the_positions_and_changes_no_argument() -> None:
+    maps, styles = MAPS.clone(), styles_of(MAPS).flip(0)
+    changed = restyle(maps, styles)
+    assert torch.equal(changed.flatten(2).argsort(), maps.flatten(2).argsort())
+    assert torch.equal(maps, MAPS)
+    assert torch.equal(styles, styles_of(MAPS).flip(0))
+
+
+def test_the_gradient_passes_through_the_maps_and_takes_styles_as_constants() -> None:
+    maps = MAPS.clone().requires_grad_()
+    assert not styles_of(maps).requires_grad
+    restyle(maps, styles_of(MAPS).flip(0)).sum().backward()
+    deviation = styles_of(MAPS).flip(0).chunk(2, dim=1)[1]
+    assert maps.grad is not None
+    slope = deviation / styles_of(MAPS).chunk(2, dim=1)[1]
+    torch.testing.assert_close(maps.grad, slope[:, :, None, None].expand_as(maps))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_maps_keep_their_dtype_and_maps_of_one_position_stay_finite(dtype: torch.dtype) -> None:
+    maps = normal(1, 3, 4, 1, 1).to(dtype)
+    changed = restyle(maps, styles_of(maps).flip(0))
+    assert changed.dtype == dtype
+    torch.testing.assert_close(changed, maps.flip(0))
+    assert styles_of(maps).dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+# --- drawing, exploring, mixing ---
+
+
+def test_drawn_styles_are_gaussian_and_no_deviation_is_negative() -> None:
+    summary = torch.tensor([[2.0, 0.1], [3.0, 1.0]])
+    drawn = draw_styles(summary, normal(2, 20_000, 2))
+    assert drawn[:, 0].mean().item() == pytest.approx(2.0, abs=0.1)
+    assert drawn[:, 0].std().item() == pytest.approx(3.0, abs=0.1)
+    assert drawn[:, 1].min().item() == 0.0
+    assert bool((drawn[:, 0] < 0).any())
+    zero = torch.stack([summary[0], torch.zeros(2)])
+    assert torch.equal(draw_styles(zero, normal(3, 5, 2)), summary[0].expand(5, 2))
+
+
+def test_exploring_moves_away_from_the_mean_by_a_multiple_of_the_distance() -> None:
+    styles = torch.tensor([[1.0, 4.0], [3.0, 2.0]])  # their mean is (2, 3)
+    assert torch.equal(explore_styles(styles, styles, 0.0), styles)
+    assert explore_styles(styles, styles, 3.0).tolist() == [[-2.0, 7.0], [6.0, 0.0]]  # 2 + 3 * (2 - 3) is below zero
+    assert torch.equal(explore_styles(styles[:1], styles[:1], 3.0), styles[:1])
+
+
+def test_mixtures_lie_between_both_styles() -> None:
+    styles, partners = styles_of(MAPS), torch.tensor([1, 0, 3, 2])
+    assert torch.equal(mix_styles(styles, partners, torch.ones(4)), styles)
+    torch.testing.assert_close(mix_styles(styles, partners, torch.zeros(4)), styles[partners])
+    torch.testing.assert_close(
+        mix_styles(styles, partners, torch.full((4,), 0.25)), (styles + 3 * styles[partners]) / 4
+    )
+
+
+# --- centres ---
+
+
+def test_as_many_centres_as_different_styles_are_these_styles() -> None:
+    styles = normal(4, 7, 3)
+    centres = spread_centres(styles, uniforms(5, 7))
+    torch.testing.assert_close(torch.tensor(sorted(centres.tolist())), torch.tensor(sorted(styles.tolist())))
+
+
+def test_well_separated_clusters_have_one_centre_each_which_is_their_mean() -> None:
+    for seed in range(5):
+        clusters = [100 * (number + 1) + normal(number, 6, 2) for number in range(3)]
+        centres = spread_centres(torch.cat(clusters), uniforms(seed, 3))
+        found = sorted(centres.tolist())
+        assert found == [pytest.approx(cluster.mean(dim=0).tolist(), rel=1e-5) for cluster in clusters]
+
+
+def test_one_centre_is_the_mean_and_equal_styles_give_themselves() -> None:
+    styles = normal(6, 5, 4)
+    torch.testing.assert_close(spread_centres(styles, uniforms(0, 1))[0], styles.mean(dim=0))
+    same = styles[:1].expand(5, 4)
+    torch.testing.assert_close(spread_centres(same, uniforms(0, 3)), same[:3])
+
+
+def test_seeds_follow_the_squared_distances() -> None:
+    # From the first seed 0 the squared distances are 0, 1 and 9: the second seed is 1 in a tenth of all cases.
+    styles = torch.tensor([[0.0], [1.0], [3.0]])
+    assert sorted(spread_centres(styles, torch.tensor([0.0, 0.0999])).flatten().tolist()) == [0.0, 2.0]
+    assert sorted(spread_centres(styles, torch.tensor([0.0, 0.1001])).flatten().tolist()) == [0.5, 3.0]
+
+
+# --- classes in a batch ---
+
+
+def by_hand(labels: list[int], number: int) -> list[int]:
+    """What is appended, one sample after another."""
+    counts = {label: labels.count(label) for label in sorted(set(labels))}
+    turns = dict.fromkeys(counts, 0)
+    found = []
+    for _ in range(number):
+        label = min(counts, key=lambda one: (counts[one], one))
+        members = [index for index, other in enumerate(labels) if other == label]
+        found.append(members[turns[label] % len(members)])
+        counts[label] += 1
+        turns[label] += 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("number", [0, 1, 9])
+def test_what_is_appended_is_as_defined_and_makes_classes_even(seed: int, number: int) -> None:
+    labels = torch.randint(0, 4, (8,), generator=torch.Generator().manual_seed(seed))
+    added = oversample(labels, 6, number)
+    assert added.tolist() == by_hand(labels.tolist(), number)
+
+
+def test_enough_samples_make_the_classes_of_the_batch_even() -> None:
+    labels = torch.tensor([3, 3, 3, 0, 1, 3])
+    extended = torch.cat([labels, labels[oversample(labels, 5, 6)]])
+    assert extended.bincount(minlength=5).tolist() == [4, 4, 0, 4, 0]
+
+
+def test_following_the_next_of_a_class_visits_each_of_it_once() -> None:
+    labels = torch.tensor([2, 0, 2, 1, 2, 0])
+    following = next_of_class(labels, 4)
+    assert sorted(following.tolist()) == list(range(6))
+    assert torch.equal(labels[following], labels)
+    assert following[3] == 3
+    assert torch.equal(following[following[following]][labels == 2], torch.tensor([0, 2, 4]))

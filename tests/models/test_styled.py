@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StableFDG's network: the stages are those of the paper, attention sums to one, and names and modes stay."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier, Network, build_model
+from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
+
+SHAPE = (3, 32, 32)
+
+
+def images(number: int = 4, size: int = 32) -> torch.Tensor:
+    return torch.randn(number, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def plain() -> ExtractorClassifier:
+    """A network with BatchNorm, in evaluation mode."""
+    return build_model("convnet", 3, seed=1).eval()
+
+
+def styled(model: ExtractorClassifier, attentive: bool = True) -> StyledClassifier:
+    own, size = copy.deepcopy(model), model.feature_size
+    stages = stages_of(own, SHAPE)
+    if not attentive:
+        return StyledClassifier(own, stages).eval()
+    own.classifier = widened(own.classifier, 2 * size)
+    return StyledClassifier(own, stages, PositionAttention(size, 5)).eval()
+
+
+# --- stages ---
+
+
+def test_the_stages_of_a_residual_network_are_its_first_three_layers() -> None:
+    model = build_model("resnet18", 3, seed=1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = stages_of(model, SHAPE)
+    assert [tuple(stage) for stage in found] == [("layer1", 64), ("layer2", 128), ("layer3", 256)]
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_the_stages_of_the_small_networks_end_their_sizes_of_map() -> None:
+    assert [stage.channels for stage in stages_of(build_model("convnet", 3, seed=1), SHAPE)] == [32, 64, 128]
+    assert [stage.channels for stage in stages_of(build_model("groupnorm_convnet", 3, seed=1), (1, 28, 28))] == [64]
+
+
+def test_a_network_with_one_size_of_map_is_refused() -> None:
+    layers = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    extractor, _ = Network(name="flat", build=lambda: layers, features=8).extractor(3)
+    with pytest.raises(SettingsError, match=r"^the model has no feature map that is larger than its last one, .*\.$"):
+        stages_of(ExtractorClassifier(extractor, nn.Linear(8, 3)), SHAPE)
+
+
+def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block(plain: ExtractorClassifier) -> None:
+    model = styled(plain, attentive=False)
+    seen: list[tuple[int, int]] = []
+
+    def zero(number: int, maps: torch.Tensor) -> torch.Tensor:
+        seen.append((number, maps.shape[1]))
+        return torch.zeros_like(maps) if number == 2 else maps
+
+    with model.changed(zero):
+        changed = model.feature_map(images())
+    assert seen == [(0, 32), (1, 64), (2, 128)]
+    assert torch.equal(changed, changed[:1].expand_as(changed))  # all images are the same now
+    assert torch.equal(model.feature_map(images()), plain.feature_map(images()))
+    assert len(seen) == 3
+
+
+def test_the_first_stage_is_what_a_hook_there_sees(plain: ExtractorClassifier) -> None:
+    model = styled(plain)
+    expected = plain.extractor[:3](images())  # type: ignore[index]
+    assert torch.equal(model.first_stage(images()), expected)
+
+
+# --- attention ---
+
+
+def test_without_attention_the_network_is_the_plain_one_to_the_bit(plain: ExtractorClassifier) -> None:
+    model = styled(plain, attentive=False)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    assert torch.equal(model(images()), plain(images()))
+    assert torch.equal(model.pool(model.feature_map(images())), model.features(images()))
+
+
+def test_attention_adds_its_own_parameters_and_a_wider_head(plain: ExtractorClassifier) -> None:
+    model = styled(plain)
+    added = {name for name in model.state_dict() if name not in plain.state_dict()}
+    assert added == {f"attention.{part}.{kind}" for part in ("query", "key") for kind in ("weight", "bias")}
+    assert model.feature_size == 2 * plain.feature_size
+    assert model(images()).shape == (4, 3)
+    assert torch.equal(model.features(images())[:, : plain.feature_size], plain.features(images()))
+
+
+def test_a_two_layer_head_keeps_its_later_layers() -> None:
+    head = build_model("convnet", 3, seed=1, head="two_layer").classifier
+    assert isinstance(head, nn.Sequential)
+    wide = widened(head, 256)
+    assert isinstance(wide, nn.Sequential)
+    assert [layer.in_features for layer in wide if isinstance(layer, nn.Linear)] == [256, 64]
+    assert wide[2] is head[2]
+
+
+def test_the_weights_of_the_positions_are_those_of_the_definition() -> None:
+    attention, maps, pairs = PositionAttention(6, 4), images(3, 6).reshape(3, 6, 3, 6), torch.tensor([1, 0, 2])
+    query, key = (normalize(layer(maps), dim=1).flatten(2) for layer in (attention.query, attention.key))
+    expected = []
+    for number, pair in enumerate(pairs.tolist()):
+        similar = ((query[number] + query[pair]) / 2).T @ key[number]  # queries x keys
+        expected.append(similar.mean(dim=0).softmax(dim=0).view(1, 3, 6))
+    weights = attention(maps, pairs)
+    torch.testing.assert_close(weights, torch.stack(expected))
+    torch.testing.assert_close(weights.sum(dim=(1, 2, 3)), torch.ones(3))
+    torch.testing.assert_close(attention(maps), attention(maps, torch.arange(3)))
+
+
+def test_a_constant_map_is_weighed_evenly_so_that_both_halves_agree(plain: ExtractorClassifier) -> None:
+    model = styled(plain)
+    maps = images(2, 8)[:, :1, :1, :1].expand(2, plain.feature_size, 4, 4)
+    assert model.attention is not None
+    torch.testing.assert_close(model.attention(maps), torch.full((2, 1, 4, 4), 1 / 16))
+    first, second = model.pool(maps).chunk(2, dim=1)
+    torch.testing.assert_close(first, second)
