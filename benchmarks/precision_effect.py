@@ -32,7 +32,6 @@ class Result(NamedTuple):
     selected: float
     last: float
     source: float
-    seconds: float
 
 
 class Difference(NamedTuple):
@@ -59,7 +58,6 @@ def summarise(record: RunRecord) -> Result:
         round(chosen["source_validation"].target or 0.0, 4),
         round(last.target or 0.0, 4),
         round(last.source_mean or 0.0, 4),
-        round(record.seconds, 1),
     )
 
 

@@ -9,7 +9,7 @@ from precision_effect import Result, differences, mean_difference, read_results,
 
 
 def result(target: str, seed: int, precision: str, last: float) -> Result:
-    return Result("digits", target, seed, precision, 0.5, last, 0.5, 1.0)
+    return Result("digits", target, seed, precision, 0.5, last, 0.5)
 
 
 def test_a_difference_is_of_one_target_and_one_seed_whatever_the_order() -> None:
