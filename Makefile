@@ -110,7 +110,7 @@ coverage: $(VENV)/.installed-dev
 test-trackers: $(VENV)/.installed-dev
 	$(BIN)/python -m venv --clear $(TRACKERS)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-		> $$($(TRACKERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+		> "$$($(TRACKERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
 	$(TRACKERS)/bin/python -m pip install --quiet 'mlflow>=2.16' 'wandb>=0.19'
 	$(TRACKERS)/bin/python -m pytest tests/flare/test_trackers.py
 
