@@ -50,6 +50,23 @@ class Against(StrEnum):
     FEDIIR = "fediir"
 
 
+PairedOption = Annotated[
+    bool,
+    typer.Option(
+        "--paired/--no-paired",
+        help="Below the table: each method's mean rank, and its paired difference to FedAvg with a standard error.",
+    ),
+]
+ChooseOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SETTING",
+        help="Take the value of a swept setting that is best on source validation, for each held-out domain. May be "
+        "repeated.",
+        show_default=False,
+    ),
+]
+
 _SUFFIXES = {".txt": Format.TERMINAL, ".md": Format.MARKDOWN, ".csv": Format.CSV, ".tex": Format.LATEX}
 
 
@@ -88,22 +105,8 @@ def report(
     digits: Annotated[
         int, typer.Option(min=0, max=4, metavar="N", help="Decimals of the percentages (not in CSV).")
     ] = 1,
-    paired: Annotated[
-        bool,
-        typer.Option(
-            "--paired/--no-paired",
-            help="Below the table: each method's mean rank, and its paired difference to FedAvg with a standard error.",
-        ),
-    ] = True,
-    choose: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SETTING",
-            help="Take the value of a swept setting that is best on source validation, for each held-out domain. May "
-            "be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    paired: PairedOption = True,
+    choose: ChooseOption = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
