@@ -164,4 +164,5 @@ def widened(classifier: nn.Linear | nn.Sequential, inputs: int) -> nn.Linear | n
     """Return the classifier with a first linear layer for ``inputs`` features; its other layers are kept."""
     if isinstance(classifier, nn.Linear):
         return nn.Linear(inputs, classifier.out_features)
-    return nn.Sequential(nn.Linear(inputs, classifier[0].out_features), *classifier[1:])
+    first = next(layer for layer in classifier if isinstance(layer, nn.Linear))
+    return nn.Sequential(nn.Linear(inputs, first.out_features), *classifier[1:])
