@@ -61,7 +61,7 @@ def bill(packages: Mapping[str, str]) -> dict[str, Any]:
     """Return the CycloneDX description of the environment, reduced to the package and the ``packages`` it needs."""
     whole = json.loads(_output([sys.executable, "-m", "cyclonedx_py", "environment", *REPRODUCIBLE, sys.executable]))
     found = {_key(one["name"], one["version"]): one for one in whole["components"]}
-    (own,) = (one for one in found.values() if canonicalize_name(one["name"]) == ROOT)
+    own = found[_key(ROOT, distribution(ROOT).version)]
     components = [found[key] for key in packages.items()]
     known = {one["bom-ref"] for one in (own, *components)}
     return {

@@ -35,7 +35,8 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
 from fdg_plugins.aggregators.metrics import mean_metrics
-from fdg_plugins.aggregators.weightings import RoundOf, Weighting, make_weighting
+from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
+from fdg_plugins.aggregators.weightings import make_weighting
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product

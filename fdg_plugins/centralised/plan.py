@@ -18,7 +18,6 @@ from fdg_plugins.centralised.schedule import (
     ADAM,
     DOMAINBED_STEPS,
     SCHEDULE_SETTINGS,
-    SGD,
     SHARED_SETTINGS,
     Schedule,
 )
@@ -29,7 +28,7 @@ from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.named_protocols import PAPER, QUICK, protocol_settings
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.tasks import TASKS
 
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image

@@ -90,11 +90,12 @@ def run(
       fdg run clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     from fdg_plugins.engine.engines import ENGINES
-    from fdg_plugins.engine.folder import RUNS, check_new, make_folder
+    from fdg_plugins.engine.folder import check_new, make_folder
     from fdg_plugins.engine.kept import describe
     from fdg_plugins.engine.prepare import check_run
     from fdg_plugins.engine.sources import Asked
     from fdg_plugins.flare.trackers import tracked
+    from fdg_plugins.record.run_folder import RUNS
     from fdg_plugins.sweep.execute import listening
 
     files, sites_at_once = plugin or [], at_once(threads, workers)

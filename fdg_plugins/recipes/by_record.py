@@ -83,7 +83,7 @@ def _classes_of(record: Method) -> list[Any]:
 
 
 def _annotations(callable_: Callable[..., Any]) -> dict[str, Any]:
-    if callable_.__init__ is object.__init__:
+    if callable_.__init__ is object.__init__:  # type: ignore[comparison-overlap]
         return {}
     return {name: one.annotation for name, one in signature(callable_).parameters.items()}
 

@@ -47,14 +47,16 @@ def test_a_licence_is_of_the_kind_that_its_terms_are(sbom: ModuleType, licence: 
 
 
 def test_the_bill_keeps_what_is_needed_and_names_no_folder(sbom: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = version("fdg-plugins")
+
     def component(name: str, number: str = "1") -> dict[str, object]:
         return {"name": name, "version": number, "bom-ref": f"{name}=={number}", "externalReferences": ["file:///x"]}
 
     whole = {
         "metadata": {"tools": {}},
-        "components": [component("fdg-plugins"), component("Flask"), component("pytest")],
+        "components": [component("fdg-plugins", own), component("Flask"), component("pytest")],
         "dependencies": [
-            {"ref": "fdg-plugins==1", "dependsOn": ["Flask==1", "pytest==1"]},
+            {"ref": f"fdg-plugins=={own}", "dependsOn": ["Flask==1", "pytest==1"]},
             {"ref": "Flask==1"},
             {"ref": "pytest==1"},
         ],
@@ -65,7 +67,7 @@ def test_the_bill_keeps_what_is_needed_and_names_no_folder(sbom: ModuleType, mon
     assert found["metadata"]["component"]["name"] == "fdg-plugins"
     assert found["metadata"]["component"]["externalReferences"] == []
     assert found["dependencies"] == [
-        {"ref": "fdg-plugins==1", "dependsOn": ["Flask==1"]},
+        {"ref": f"fdg-plugins=={own}", "dependsOn": ["Flask==1"]},
         {"ref": "Flask==1", "dependsOn": []},
     ]
 
