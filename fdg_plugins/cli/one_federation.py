@@ -127,10 +127,10 @@ def repeated(action: Callable[[], None]) -> Iterator[None]:
 
 def mirror(job: Path, results: Path) -> None:
     """Copy the record from a job's folder at the server, if it is there and newer; the copy is replaced atomically."""
-    record, copy = job / RESULTS_FILE, results / RESULTS_FILE
+    record, fresh, copy = job / RESULTS_FILE, results / f".{RESULTS_FILE}", results / RESULTS_FILE
     with suppress(OSError):  # none yet, or FLARE removes the folder
         if not copy.exists() or copy.stat().st_mtime_ns != record.stat().st_mtime_ns:
-            fresh = shutil.copy2(record, results / f".{RESULTS_FILE}")
+            shutil.copy2(record, fresh)
             fresh.replace(copy)
 
 
