@@ -151,7 +151,7 @@ def test_the_step_scales_with_the_updates(make_update: Callable[..., Params], sc
 
 def test_the_defaults_are_those_of_the_paper() -> None:
     of_the_paper = {"kappa": 0.5, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
-    ours = {"damping": 0.0, "idle_below": 0.001, "cancelled": "mean"}
+    ours = {"damping": 0.0, "idle_below": 0.001, "cancelled": "mean", "grouping": "none"}
     assert FedOMGAggregator().settings() == of_the_paper | ours
 
 
