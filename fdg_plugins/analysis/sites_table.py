@@ -39,11 +39,11 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The heading, such as ``CIFAR-10 α=0.1``."""
+        """The heading, such as ``CIFAR-10 alpha=0.1``."""
         return f"{dataset_spec(self.dataset).title.split(' (')[0]} {self.skew}"
 
 
-PAPERS_COLUMNS = tuple(Column(dataset, f"α={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
+PAPERS_COLUMNS = tuple(Column(dataset, f"alpha={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
 
 
 def is_of_sites(runs: Sequence[Run]) -> bool:
@@ -116,7 +116,7 @@ def _comparable(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
 
 def _column(run: Run) -> Column:
     protocol = run.record.protocol
-    skew = f"α={protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else protocol.partition
+    skew = f"alpha={protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else protocol.partition
     return Column(str(run.dataset), skew)
 
 
@@ -172,7 +172,7 @@ def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:
             assert setting is not None
             share = 1.0 if table == 1 else float(setting[2])
             if share == participation:
-                column = Column(number.dataset, f"α={float(setting[1]):g}")
+                column = Column(number.dataset, f"alpha={float(setting[1]):g}")
                 found.setdefault(column, Estimate(number.mean, number.std, RUNS))
     return found
 
@@ -193,8 +193,8 @@ def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
     rounds = _span(run.record.protocol.rounds for run in runs)
     sites = _span(len(run.record.sources) for run in runs)
     notes = [
-        f"Ours: {rounds} rounds, {sites} sites. A site trains on three quarters of its images and is judged on the rest "
-        "('sites' own test images': correct over all sites, divided by their number); no site has the published test "
+        f"Ours: {rounds} rounds, {sites} sites. A site trains on three quarters of its images and is judged on the "
+        "rest ('sites' own test images': correct over all sites, divided by their number); no site has the published test "
         "part.",
     ]
     if against is not None:

@@ -13,9 +13,7 @@ GROUPNORM_CONVNET = Network(
     small=True,
 )
 
-CNN = Network(
-    name="cnn", build="fdg_plugins.models.convnet:cnn_extractor", features=512, channels=None, smallest=16
-)
+CNN = Network(name="cnn", build="fdg_plugins.models.convnet:cnn_extractor", features=512, channels=None, smallest=16)
 
 _TORCHVISION = "fdg_plugins.models.torchvision_networks"
 

@@ -139,11 +139,14 @@ class Protocol(pydantic.BaseModel):
     )
     partition: Literal["equal", "iid", "dirichlet", "shards"] = Field(
         "equal",
-        description="how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), by "
-        "a Dirichlet law of their classes, or in two `shards` of images sorted by class",
+        description="how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), "
+        "by a `dirichlet` law of their classes, or in two `shards` of images sorted by class",
     )
     dirichlet_alpha: float = Field(
-        0.1, gt=0, le=LARGEST_RATIO, description="of the partition `dirichlet`: the smaller, the fewer classes has a site"
+        0.1,
+        gt=0,
+        le=LARGEST_RATIO,
+        description="of the partition `dirichlet`: the smaller, the fewer classes has a site",
     )
     least_images: int = Field(
         10, ge=2, le=LARGEST_DOMAIN, description="fewest images of a site, under all partitions but `equal`"

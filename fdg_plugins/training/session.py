@@ -161,9 +161,7 @@ class SiteSession:
             seed=self.protocol.seed,
             max_samples=self.protocol.max_samples_per_domain,
             part=self._part,
-            partition=Partition(
-                self.protocol.partition, self.protocol.dirichlet_alpha, self.protocol.least_images
-            ),
+            partition=Partition(self.protocol.partition, self.protocol.dirichlet_alpha, self.protocol.least_images),
             image_memory=int(self.config.image_memory * 2**30),
             max_pixels=self.config.max_image_pixels,
             left_out=left_out,

@@ -291,7 +291,7 @@ def test_groups_that_cancel_take_the_closest_direction_that_opposes_no_group() -
 
 
 def test_grouping_by_domain_needs_to_know_the_domains() -> None:
-    with pytest.raises(SettingsError, match="site art: its domain is not known, .* needs the workflow"):
+    with pytest.raises(SettingsError, match=r"site art: its domain is not known, .* needs the workflow"):
         step(FedOMGAggregator(grouping="domain"), vectors([1.0]))
     with pytest.raises(SettingsError, match="grouping is 'site', expected"):
         FedOMGAggregator(grouping="site")

@@ -55,7 +55,9 @@ def test_the_columns_are_the_papers_and_a_cell_is_the_mean_over_seeds() -> None:
     assert published[3].text == "25.0 ± 0.0"
     assert own[4].text == "missing"
     assert (other[0].text, other[8].text) == ("FedOMG", "90.0")
-    assert render_grid_csv(grid).splitlines()[0].startswith("method,participation,on,MNIST α=0.1,CIFAR-10 α=0.1")
+    assert (
+        render_grid_csv(grid).splitlines()[0].startswith("method,participation,on,MNIST alpha=0.1,CIFAR-10 alpha=0.1")
+    )
 
 
 def test_beside_ours_stand_the_numbers_that_the_paper_prints_for_the_participation() -> None:
@@ -71,7 +73,7 @@ def test_beside_ours_stand_the_numbers_that_the_paper_prints_for_the_participati
 
 def test_another_split_has_a_column_of_its_own() -> None:
     grid = sites_grid([skewed(alpha=1.0)])
-    assert grid.header[-1] == "MNIST α=1"
+    assert grid.header[-1] == "MNIST alpha=1"
 
 
 def test_runs_that_differ_in_more_and_the_stand_in_beside_the_paper_are_refused() -> None:

@@ -11,11 +11,11 @@ SITES, LEAST = 20, 10
 SKEWED = [kind for kind in KINDS if kind != "equal"]
 
 
-def opened(kind: str, number: int, seed: int = 0, count: int = SITES, shared: SharedDomains | None = None) -> DomainData:
+def opened(
+    kind: str, number: int, seed: int = 0, count: int = SITES, shared: SharedDomains | None = None
+) -> DomainData:
     partition = Partition(kind, 0.1, LEAST)
-    return open_domain(
-        None, "mnist", "train", seed=seed, part=(number, count), partition=partition, shared=shared
-    )
+    return open_domain(None, "mnist", "train", seed=seed, part=(number, count), partition=partition, shared=shared)
 
 
 @pytest.mark.parametrize("kind", SKEWED)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec, files_of
+from fdg_plugins.data.catalogue import (
+    ImageFolderSpec,
+    KnownSpec,
+    PublishedSpec,
+    RotatedSpec,
+    SegmentationSpec,
+    files_of,
+)
 from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
