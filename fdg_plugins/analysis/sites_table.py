@@ -194,8 +194,7 @@ def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
     sites = _span(len(run.record.sources) for run in runs)
     notes = [
         f"Ours: {rounds} rounds, {sites} sites. A site trains on three quarters of its images and is judged on the "
-        "rest ('sites' own test images': correct over all sites, divided by their number); no site has the published test "
-        "part.",
+        f"rest ({OWN}: correct over all sites, divided by their number); no site has the {PUBLISHED}.",
     ]
     if against is not None:
         notes.append(

@@ -28,10 +28,8 @@ def skewed(
     """Return a run on five skewed sites with one accuracy at all of them."""
     protocol = {"dataset": dataset, "partition": "dirichlet", "dirichlet_alpha": alpha, "sites_per_round": drawn}
     domains = ["test", *SOURCES]
-    census = {
-        site: census_reply("test" if site == "test" else "train", seed, num_train=8 + seed, num_test=10 + seed)
-        for site in domains
-    }
+    census = {site: census_reply("train", seed, num_train=8 + seed, num_test=10 + seed) for site in SOURCES}
+    census["test"] = census_reply("test", seed)
     return run(
         f"{method.aggregator}-{dataset}-{alpha}-{drawn}-{seed}",
         method,
