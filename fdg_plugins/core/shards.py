@@ -22,7 +22,7 @@ from itertools import pairwise
 
 import torch
 
-from fdg_plugins.core.stored import Stored, Values, flattened
+from fdg_plugins.core.stored import Stored, Values
 
 Shard = Mapping[str, slice]
 """For each parameter that a shard has a part of: the range of its coordinates."""
@@ -60,7 +60,7 @@ def shard_of(update: Mapping[str, Values], shard: Shard) -> dict[str, Values]:
 
 
 def _cut(values: Values, part: slice) -> Values:
-    return flattened(values)[part] if isinstance(values, torch.Tensor) else _Part(values, part)
+    return values.detach().reshape(-1)[part] if isinstance(values, torch.Tensor) else _Part(values, part)
 
 
 class _Part(Stored):
