@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate
 from fdg_plugins.analysis.grid import MISSING, NOT_PRINTED, Cell, Grid
-from fdg_plugins.analysis.names import method_order, method_settings, settings_label
+from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.analysis.printed_names import method_of
 from fdg_plugins.analysis.runs import Run, grouped
@@ -48,7 +48,10 @@ PAPERS_COLUMNS = tuple(Column(dataset, f"alpha={alpha:g}") for alpha in ALPHAS f
 
 def is_of_sites(runs: Sequence[Run]) -> bool:
     """Return whether all runs are of federations whose sites share domains by their classes."""
-    return all(run.record.protocol.partition != "equal" and isinstance(run.dataset, str) for run in runs)
+    return all(
+        run.record.protocol.partition != "equal" and isinstance(run.dataset, str) and not is_centralised(run.method)
+        for run in runs
+    )
 
 
 def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2) -> Grid:
