@@ -147,8 +147,7 @@ class _Writer:
             ]
             cells = self._ours([(run, own[what]) for run, own in measured if what in own])
             yield tuple(map(Cell, (label, f"{participation:g}", what, *cells)))
-        if against:
-            printed = printed_cells(method, participation)
+        if against and (printed := printed_cells(method, participation)):
             cells = [self._text(printed[column]) if column in printed else NOT_PRINTED for column in self.columns]
             yield tuple(map(Cell, (label, f"{participation:g}", "FedOMG paper, as printed", *cells)))
 
@@ -196,12 +195,12 @@ def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
     rounds = _span(run.record.protocol.rounds for run in runs)
     sites = _span(len(run.record.sources) for run in runs)
     notes = [
-        f"Ours: {rounds} rounds, {sites} sites. A site trains on three quarters of its images and is judged on the "
+        f"Ours: rounds {rounds}, sites {sites}. A site trains on three quarters of its images and is judged on the "
         f"rest ({OWN}: correct over all sites, divided by their number); no site has the {PUBLISHED}.",
     ]
     if against is not None:
         notes.append(
-            f"The paper: Tables 1 and 5, {ROUNDS} rounds, {SITES} sites, mean of {RUNS} runs; how a site's images are "
+            f"The paper: Tables 1 and 5, rounds {ROUNDS}, sites {SITES}, mean of {RUNS} runs; how a site's images are "
             "split, and on which of them accuracy is measured, is not stated. The caption of Table 1 says 20 % of the "
             "sites per round; its numbers are those of Table 5 for all."
         )

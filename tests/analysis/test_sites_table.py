@@ -64,7 +64,7 @@ def test_beside_ours_stand_the_numbers_that_the_paper_prints_for_the_participati
     assert everyone[2][3].text == "93.77 ± 0.33"  # Table 5, participation 1; Table 1 has it too
     assert [row[1].text for row in some] == ["0.4"] * 3
     assert some[2][3].text != everyone[2][3].text
-    assert any("800 rounds, 100 sites, mean of 5 runs" in note for note in grid.notes)
+    assert any("rounds 800, sites 100, mean of 5 runs" in note for note in grid.notes)
     assert len(printed_cells("fedomg", 0.6)) == len(PAPERS_COLUMNS)
     assert printed_cells("fedomg", 0.2) == {}
 
