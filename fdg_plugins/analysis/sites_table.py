@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate
 from fdg_plugins.analysis.grid import MISSING, NOT_PRINTED, Cell, Grid
-from fdg_plugins.analysis.names import method_order, method_settings, settings_label
+from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.analysis.printed_names import method_of
 from fdg_plugins.analysis.runs import Run, grouped
@@ -39,16 +39,19 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The heading, such as ``CIFAR-10 α=0.1``."""
+        """The heading, such as ``CIFAR-10 alpha=0.1``."""
         return f"{dataset_spec(self.dataset).title.split(' (')[0]} {self.skew}"
 
 
-PAPERS_COLUMNS = tuple(Column(dataset, f"α={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
+PAPERS_COLUMNS = tuple(Column(dataset, f"alpha={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
 
 
 def is_of_sites(runs: Sequence[Run]) -> bool:
     """Return whether all runs are of federations whose sites share domains by their classes."""
-    return all(run.record.protocol.partition != "equal" and isinstance(run.dataset, str) for run in runs)
+    return all(
+        run.record.protocol.partition != "equal" and isinstance(run.dataset, str) and not is_centralised(run.method)
+        for run in runs
+    )
 
 
 def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2) -> Grid:
@@ -116,7 +119,7 @@ def _comparable(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
 
 def _column(run: Run) -> Column:
     protocol = run.record.protocol
-    skew = f"α={protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else protocol.partition
+    skew = f"alpha={protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else protocol.partition
     return Column(str(run.dataset), skew)
 
 
@@ -144,8 +147,7 @@ class _Writer:
             ]
             cells = self._ours([(run, own[what]) for run, own in measured if what in own])
             yield tuple(map(Cell, (label, f"{participation:g}", what, *cells)))
-        if against:
-            printed = printed_cells(method, participation)
+        if against and (printed := printed_cells(method, participation)):
             cells = [self._text(printed[column]) if column in printed else NOT_PRINTED for column in self.columns]
             yield tuple(map(Cell, (label, f"{participation:g}", "FedOMG paper, as printed", *cells)))
 
@@ -172,7 +174,7 @@ def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:
             assert setting is not None
             share = 1.0 if table == 1 else float(setting[2])
             if share == participation:
-                column = Column(number.dataset, f"α={float(setting[1]):g}")
+                column = Column(number.dataset, f"alpha={float(setting[1]):g}")
                 found.setdefault(column, Estimate(number.mean, number.std, RUNS))
     return found
 
@@ -193,13 +195,12 @@ def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
     rounds = _span(run.record.protocol.rounds for run in runs)
     sites = _span(len(run.record.sources) for run in runs)
     notes = [
-        f"Ours: {rounds} rounds, {sites} sites. A site trains on three quarters of its images and is judged on the rest "
-        "('sites' own test images': correct over all sites, divided by their number); no site has the published test "
-        "part.",
+        f"Ours: rounds {rounds}, sites {sites}. A site trains on three quarters of its images and is judged on the "
+        f"rest ({OWN}: correct over all sites, divided by their number); no site has the {PUBLISHED}.",
     ]
     if against is not None:
         notes.append(
-            f"The paper: Tables 1 and 5, {ROUNDS} rounds, {SITES} sites, mean of {RUNS} runs; how a site's images are "
+            f"The paper: Tables 1 and 5, rounds {ROUNDS}, sites {SITES}, mean of {RUNS} runs; how a site's images are "
             "split, and on which of them accuracy is measured, is not stated. The caption of Table 1 says 20 % of the "
             "sites per round; its numbers are those of Table 5 for all."
         )

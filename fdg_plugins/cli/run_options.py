@@ -51,8 +51,8 @@ ProtocolOption = Annotated[
     ProtocolName,
     typer.Option(
         metavar="NAME",
-        help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fedomg-fl, fediir, feddim, feddg-ga: that of the "
-        "paper's comparisons. --set beats them.",
+        help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fedomg-fl, fediir, feddim, feddg-ga: that "
+        "of the paper's comparisons. --set beats them.",
     ),
 ]
 SettingsOption = Annotated[

@@ -2,12 +2,12 @@
 r"""Dividing one pool of labelled images over many sites: alike, by a Dirichlet law of the labels, or in shards.
 
 References: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification", 2019, for the Dirichlet law; McMahan, Moore, Ramage, Hampson, y Arcas, "Communication-Efficient Learning
-of Deep Networks from Decentralized Data", AISTATS 2017, for the shards ("pathological" in later papers).
+Classification", 2019, for the Dirichlet law; McMahan, Moore, Ramage, Hampson, y Arcas, "Communication-Efficient
+Learning of Deep Networks from Decentralized Data", AISTATS 2017, for the shards ("pathological" in later papers).
 
 Equations: for each class y, ``q_y ~ Dir(alpha, ..., alpha)`` over the N sites, and the images of the class are cut at
-the cumulative sums of q_y -> :func:`dirichlet_parts`. Images sorted by label are cut into 2 N shards, and each site gets
-two at random -> :func:`shard_parts`. A random partition into equal parts -> :func:`equal_parts`.
+the cumulative sums of q_y -> :func:`dirichlet_parts`. Images sorted by label are cut into 2 N shards, and each site
+gets two at random -> :func:`shard_parts`. A random partition into equal parts -> :func:`equal_parts`.
 
 Shapes: labels ``[M]`` of M images; a part is an int64 vector of indices in [0, M), sorted. The parts are disjoint and
 have every image.
@@ -17,8 +17,8 @@ class goes to one site. No site has fewer than ``least`` images: a site below it
 sites that have most. With one site, it has everything.
 
 Differences: Hsu et al. draw a mixture of classes for each site instead of one of sites for each class, and give all
-sites equally many images. Public benchmarks that draw per class repeat the draw until every site has enough images; this
-ends only if alpha and the pool are large enough, so here images move instead, as few as possible.
+sites equally many images. Public benchmarks that draw per class repeat the draw until every site has enough images;
+this ends only if alpha and the pool are large enough, so here images move instead, as few as possible.
 """
 
 from collections.abc import Sequence

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""On-server matching of updates that no single machine holds: coordinates are sharded, Gram matrices are added.
 
-FedOMG needs of the updates ``g_u [P]`` only their Gram matrix, and a Gram matrix is a sum over coordinates. So each of S
-machines takes one shard of the coordinates from every site, and
+FedOMG needs of the updates ``g_u [P]`` only their Gram matrix, and a Gram matrix is a sum over coordinates. So each of
+S machines takes one shard of the coordinates from every site, and
 
 1. sends the Gram matrix ``[U, U]`` of its shard (:func:`fdg_plugins.core.gram.gram_matrix` of :func:`shard_of`);
 2. one machine adds them (:func:`add_grams`) and finds the coefficients ``[U]`` from the sum, as from any Gram matrix;
 3. each machine combines its shard of the updates with these coefficients (:func:`fdg_plugins.core.linear.combine`): its
    shard of the step.
 
-This is exact: the steps of the shards are the parts of the whole step, bit for bit, for the same coefficients, and the
-sum of the matrices differs from the whole one only by the rounding of sums in float64. What it costs is in
+This is exact: the steps of the shards are the parts of the whole step, bit for bit, for the same coefficients, and
+the sum of the matrices differs from the whole one only by the rounding of sums in float64. What it costs is in
 ``docs/large-federations.md``.
 
-Shapes: updates as mappings from parameter name to tensor, P coordinates in all, in the sorted order of names and then in
-row-major order; Gram matrices ``[U, U]`` in float64.
+Shapes: updates as mappings from parameter name to tensor, P coordinates in all, in the sorted order of names and then
+in row-major order; Gram matrices ``[U, U]`` in float64.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import torch
 
-from fdg_plugins.core.stored import Stored, Values, flattened
+from fdg_plugins.core.stored import Stored, Values
 
 Shard = Mapping[str, slice]
 """For each parameter that a shard has a part of: the range of its coordinates."""
@@ -39,7 +40,7 @@ def make_shards(sizes: Mapping[str, int], count: int) -> list[dict[str, slice]]:
     if not 1 <= count <= total:
         raise ValueError(f"Expected from 1 to {total} shards of {total} coordinates, got {count}.")
     bounds = [number * (total // count) + min(number, total % count) for number in range(count + 1)]
-    return [_between(sizes, start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [_between(sizes, start, stop) for start, stop in pairwise(bounds)]
 
 
 def _between(sizes: Mapping[str, int], start: int, stop: int) -> dict[str, slice]:
@@ -59,7 +60,7 @@ def shard_of(update: Mapping[str, Values], shard: Shard) -> dict[str, Values]:
 
 
 def _cut(values: Values, part: slice) -> Values:
-    return flattened(values)[part] if isinstance(values, torch.Tensor) else _Part(values, part)
+    return values.detach().reshape(-1)[part] if isinstance(values, torch.Tensor) else _Part(values, part)
 
 
 class _Part(Stored):

@@ -9,12 +9,13 @@ A site finds its data root, opens its domain once and builds a loader for every 
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
 ``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``data_lists``,
-``mnist``, ``digits``, ``rotated`` and ``published`` list the images, ``own_folder``, ``own_files`` and ``own_splits`` find a user's
-own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its parts, ``skew`` divides it by classes, ``domains`` opens a
-domain, ``decoding`` reads a file, ``soundness`` finds damaged files, ``augmentation`` draws, ``colours`` and
-``transforms`` make views. ``sources`` says what a source of images provides: ``image_files`` caches decoded images,
-``image_array`` has them in memory, and ``pair_files`` has images with masks, read by ``pair_reading`` and ``nifti`` and
-transformed by ``presets``. ``images`` makes batches of any source. The package reads only files below the data root.
+``mnist``, ``digits``, ``rotated`` and ``published`` list the images, ``own_folder``, ``own_files`` and ``own_splits``
+find a user's own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its parts, ``skew``
+divides it by classes, ``domains`` opens a domain, ``decoding`` reads a file, ``soundness`` finds damaged files,
+``augmentation`` draws, ``colours`` and ``transforms`` make views. ``sources`` says what a source of images provides:
+``image_files`` caches decoded images, ``image_array`` has them in memory, and ``pair_files`` has images with masks,
+read by ``pair_reading`` and ``nifti`` and transformed by ``presets``. ``images`` makes batches of any source. The
+package reads only files below the data root.
 
 ``origins`` says where the data sets come from, and ``preparation`` prepares downloaded data on disk; a run needs
 neither.
@@ -97,8 +98,8 @@ __all__ = [
     "ImageSource",
     "OwnData",
     "PairFiles",
-    "Partition",
     "PairSample",
+    "Partition",
     "PublishedSpec",
     "RotatedSpec",
     "Sample",

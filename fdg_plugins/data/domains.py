@@ -30,7 +30,7 @@ from fdg_plugins.data.pairs import list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
 from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.rotated import rotated_domain
-from fdg_plugins.data.skew import EQUAL, Partition, Shares, check_part, site_splits
+from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, check_part, site_splits
 from fdg_plugins.data.sources import ImageSource
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
@@ -71,7 +71,7 @@ def open_domain(
     seed: int,
     max_samples: int | None = None,
     part: tuple[int, int] | None = None,
-    partition: Partition = Partition(),
+    partition: Partition = EQUAL_PARTS,
     image_memory: int = 0,
     max_pixels: int = MOST_PIXELS,
     left_out: Collection[str] = (),
@@ -86,16 +86,16 @@ def open_domain(
     official lists if they exist below the data set's folder; otherwise, a 90/10 split that depends only on ``seed``
     and the names of the images.
 
-    ``max_samples`` keeps that many images of the domain, chosen by ``seed`` in proportion to the classes. ``part``,
-    the site's number (from 1) and the number of sites that share the domain, keeps the site's share of the training
-    and of the validation images; the test images remain those of the whole domain. A ``partition`` that is not equal
-    divides them by their classes (:mod:`fdg_plugins.data.skew`), and the test images are the site's own. ``image_memory`` is the number of
-    bytes for decoded image files, each of which is then decoded only once. Images of more than ``max_pixels`` pixels
-    are rejected when they are read. ``left_out`` are image files, named as samples name them, to omit from the split.
-    ``preset`` names the transforms of images with masks, by default the data set's own. ``dataset_file`` says more
-    about the files of a described data set, by default ``dataset.toml`` in the data root. ``shared`` are the domains
-    that other sites of this process have opened: what is opened already is not listed again, and sites of the same
-    domain share the decoded images.
+    ``max_samples`` keeps that many images of the domain, chosen by ``seed`` in proportion to the classes. ``part``, the
+    site's number (from 1) and the number of sites that share the domain, keeps the site's share of the training and of
+    the validation images; the test images remain those of the whole domain. A ``partition`` that is not equal divides
+    them by their classes (:mod:`fdg_plugins.data.skew`), and the test images are the site's own. ``image_memory`` is
+    the number of bytes for decoded image files, each of which is then decoded only once. Images of more than
+    ``max_pixels`` pixels are rejected when they are read. ``left_out`` are image files, named as samples name them, to
+    omit from the split. ``preset`` names the transforms of images with masks, by default the data set's own.
+    ``dataset_file`` says more about the files of a described data set, by default ``dataset.toml`` in the data root.
+    ``shared`` are the domains that other sites of this process have opened: what is opened already is not listed again,
+    and sites of the same domain share the decoded images.
 
     Raises SettingsError for an unknown data set, domain or preset, too small a ``max_samples`` or an impossible
     ``part``. Raises DataError for a data root, folders or files that are missing, broken, empty or unexpected, for

@@ -17,8 +17,10 @@ COLOUR_DIMS = 4  # of an array [N, 3, S, S]
 
 @dataclass(frozen=True, eq=False)
 class ImageArray(ImageSource):
-    """Images in memory, ``pixels: uint8 [N, S, S]`` if grey, ``[N, 3, S, S]`` in colour; ``rows`` maps the ``file`` of a
-    sample to its row."""
+    """Images in memory, ``pixels: uint8 [N, S, S]`` if grey, ``[N, 3, S, S]`` in colour.
+
+    ``rows`` maps the ``file`` of a sample to its row.
+    """
 
     pixels: torch.Tensor
     rows: Mapping[str, int]

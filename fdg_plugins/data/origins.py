@@ -231,8 +231,8 @@ _EMNIST = Origin(
 def _cifar(number: int, folder: str) -> Origin:
     return Origin(
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
-        obtain=f"the binary version (suitable for C programs), {folder}/; the Python version consists of pickles, which "
-        "are never read",
+        obtain=f"the binary version (suitable for C programs), {folder}/; the Python version consists of pickles, "
+        "which are never read",
         licence="none known",
         terms="no licence text on the page, which asks to cite the report",
         releases=(

@@ -32,7 +32,7 @@ STAND_IN_TEST = 297  # of the 1,797 digits of the stand-in
 
 
 def published_domain(data_root: Path | None, spec: PublishedSpec, domain: str) -> tuple[ImageArray, tuple[Sample, ...]]:
-    """Return the images of one part, ``train`` or ``test``, and their samples, named by their position in the files.
+    """Return the images of one part, ``train`` or ``test``, and their samples, named by position in the files.
 
     Without a data root, these are the stand-in's. Raises DataError, naming the file, for missing or broken files, files
     of other sizes, labels that the data set does not have, and links out of the root.
@@ -50,7 +50,7 @@ def _resolved(data_root: Path) -> Path:
 
 
 def _read(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
-    """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]`` and labels int64 ``[N]`` of a part below a resolved root."""
+    """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]``, labels int64 ``[N]`` of a part below a resolved root."""
     if is_folder(root / spec.folder / domain):
         return _in_folders(root, spec, domain)
     parts = [_READERS[spec.source](root, spec, names) for names in FILES_OF[spec.source][domain]]
@@ -146,7 +146,7 @@ def _unfit(name: str, spec: PublishedSpec, found: str, expected: str) -> DataErr
 
 @lru_cache(maxsize=8)
 def stand_in_part(name: str, domain: str) -> Arrays:
-    """Return the stand-in of a part of the data set ``name``: the 1,797 digits of scikit-learn, in colour where the data set is in colour.
+    """Return the stand-in of a part of the data set ``name``: the 1,797 digits of scikit-learn, in colour where it is.
 
     The class is the digit; with 100 classes, ten times the colour plus the digit. The tensors are shared.
     """

@@ -42,6 +42,9 @@ class Partition:
         return f"{self.kind}{f'{self.alpha:g}' if self.kind == 'dirichlet' else ''}-least{self.least}"
 
 
+EQUAL_PARTS = Partition()
+
+
 def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partition: Partition, seed: int) -> "Shares":
     """Return the splits of all ``count`` sites of a domain, which are made when they are asked for.
 

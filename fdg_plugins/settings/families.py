@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The default protocol of a data set: that of its family, and the values of the data set itself.
 
-Sources: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home, another for
-label-skewed sites, which states neither momentum nor weight decay; FedIIR's paper for digits. The values for segmentation and those of the stand-in are ours. The protocol settings of a *method* are in its record
-(``fdg_plugins.methods``).
+Sources: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home, and for label-skewed sites, of which
+it states neither momentum nor weight decay; FedIIR's paper for digits. The values for segmentation and those of the
+stand-in are ours. The protocol settings of a *method* are in its record (``fdg_plugins.methods``).
 """
 
 from collections.abc import Mapping

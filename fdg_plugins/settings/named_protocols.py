@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Protocols by name: ``paper`` leaves a recipe unchanged, ``quick`` makes a run small enough for a CPU.
 
-``fedomg``, ``fedomg-fl``, ``fediir``, ``feddim`` and ``feddg-ga`` are those of a paper's comparisons. The numbers of ``quick`` are
-declared only here. They are meant to show what each method does and come from no paper.
+``fedomg``, ``fedomg-fl``, ``fediir``, ``feddim`` and ``feddg-ga`` are those of a paper's comparisons. The numbers of
+``quick`` are declared only here. They are meant to show what each method does and come from no paper.
 """
 
 from collections.abc import Mapping

@@ -145,8 +145,8 @@ class Protocol(pydantic.BaseModel):
     )
     partition: Literal["equal", "iid", "dirichlet", "shards"] = Field(
         "equal",
-        description="how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), by "
-        "a Dirichlet law of their classes, or in two `shards` of images sorted by class",
+        description="how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), "
+        "by a `dirichlet` law of their classes, or in two `shards` of images sorted by class",
     )
     dirichlet_alpha: float = Field(
         0.1,

@@ -60,8 +60,8 @@ class SiteConfig(pydantic.BaseModel):
     part: str | None = pydantic.Field(
         None,
         pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",
-        description="share of the domain, for many sites per domain: `3/10` is the third of ten; default: as the site's "
-        "name says, which is `photo-3of10`",
+        description="share of the domain, for many sites per domain: `3/10` is the third of ten; default: as the "
+        "site's name says, which is `photo-3of10`",
     )
     role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
     allowed_reports: tuple[str, ...] | None = pydantic.Field(

@@ -18,6 +18,7 @@ from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+from fdg_plugins.settings.participation import source_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
@@ -25,6 +26,7 @@ from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_kind import RunKind, Written
 from fdg_plugins.sweep.store import JOB, WORKSPACE
 
+SIMULATORS_MOST = 100  # sites, unless the command says more
 SIMULATOR = (str(Path(sys.executable).with_name("nvflare")), "simulator")
 
 
@@ -76,7 +78,9 @@ class FederatedRuns(RunKind):
 
     def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
         """Return the command that runs FLARE's simulator on the job."""
-        return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(threads))
+        sites = source_sites(run.dataset, run.settings) + 1
+        many = ("-m", str(sites)) if sites > SIMULATORS_MOST else ()
+        return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(threads), *many)
 
 
 def _protocol(config: Mapping[str, Any], stand_in: bool) -> Protocol:

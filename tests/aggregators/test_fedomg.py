@@ -151,7 +151,7 @@ def test_the_step_scales_with_the_updates(make_update: Callable[..., Params], sc
 
 def test_the_defaults_are_those_of_the_paper() -> None:
     of_the_paper = {"kappa": 0.5, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
-    ours = {"damping": 0.0, "idle_below": 0.001, "cancelled": "mean"}
+    ours = {"damping": 0.0, "idle_below": 0.001, "cancelled": "mean", "grouping": "none"}
     assert FedOMGAggregator().settings() == of_the_paper | ours
 
 
@@ -291,7 +291,7 @@ def test_groups_that_cancel_take_the_closest_direction_that_opposes_no_group() -
 
 
 def test_grouping_by_domain_needs_to_know_the_domains() -> None:
-    with pytest.raises(SettingsError, match="site art: its domain is not known, .* needs the workflow"):
+    with pytest.raises(SettingsError, match=r"site art: its domain is not known, .* needs the workflow"):
         step(FedOMGAggregator(grouping="domain"), vectors([1.0]))
     with pytest.raises(SettingsError, match="grouping is 'site', expected"):
         FedOMGAggregator(grouping="site")

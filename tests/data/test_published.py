@@ -77,7 +77,7 @@ def test_cifar10_may_be_folders_of_images_in_place_of_the_binary_files(tmp_path:
     assert images.pixels[0, :, 5, 5].tolist() == [200, 10, 30]
     (tmp_path / "cifar10" / "test" / "cat" / "1.png").unlink()
     (tmp_path / "cifar10" / "test" / "cat").rmdir()
-    with pytest.raises(DataError, match="folder .*cat is missing; expected one for each class of CIFAR-10"):
+    with pytest.raises(DataError, match=r"folder .*cat is missing; expected one for each class of CIFAR-10"):
         published_domain(tmp_path, spec, "test")
 
 

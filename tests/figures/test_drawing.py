@@ -25,6 +25,7 @@ from fdg_plugins.analysis.figures.drawing.words import inches_of, wrapped
 from fdg_plugins.analysis.figures.picture import (
     Bar,
     Bars,
+    Counts,
     FeaturePoint,
     Line,
     Outcome,
@@ -93,8 +94,14 @@ def overlays(count: int = 3) -> Overlays:
     )
 
 
+def counts(sites: int = 30) -> Counts:
+    rows = tuple((number, 0, 7) for number in range(sites))
+    names = tuple(f"train-{number}of{sites}" for number in range(1, sites + 1))
+    return Counts(name="partition", sites=names, classes=("airplane", "cat", "ship"), counts=rows, **COMMON)
+
+
 PICTURES: dict[str, Picture] = {"chart": small_chart(), "bars": bars(), "surface": surface(), "scatter": scatter()}
-PICTURES |= {"overlays": overlays(), "one overlay": overlays(1)}
+PICTURES |= {"overlays": overlays(), "one overlay": overlays(1), "counts": counts(), "one site": counts(1)}
 
 
 def plotted(figure: Figure) -> Iterator[Axes]:
@@ -360,6 +367,19 @@ def test_a_long_legend_keeps_within_the_width_in_even_rows() -> None:
     assert 1 < columns < 10
     assert columns_for([*labels, "x" * 500], 6.0) == 1
     assert columns_for([str(digit) for digit in range(10)], 3.3) == 5  # two rows of five, not of eight and two
+
+
+def test_a_cell_is_the_number_of_images_none_is_white_and_sites_are_counted_from_one() -> None:
+    picture = counts()
+    figure = draw(picture)
+    (axes,) = plotted(figure)
+    shown = axes.images[0].get_array()
+    assert shown is not None
+    np.testing.assert_array_equal(shown.filled(0), np.array(picture.counts).T)
+    assert shown.mask[1].all()
+    figure.canvas.draw()
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(picture.classes)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "15", "20", "25", "30"]
 
 
 def test_drawing_changes_nothing_global() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of images by site and class, as the darkness of cells; none is white."""
+"""Numbers of images by site and class, as the darkness of cells; none at all is white."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,7 @@ from fdg_plugins.analysis.figures.picture import Counts
 
 COLOURS = "cividis_r"  # monotonic in brightness, and read by colour-blind readers
 ROW_INCHES, MOST_INCHES, AROUND = 0.13, 4.0, 0.5
+MOST_TICKS, STEPS = 10, [scale * unit for scale in (1, 10, 100, 1000) for unit in (1, 2, 5)]
 EMPHASIS = 0.5  # the exponent of the colour scale: small numbers are seen beside large ones
 
 
@@ -28,9 +29,10 @@ def draw_counts(counts: Counts, width: float) -> Figure:
             aspect="auto",
             interpolation="none",
             cmap=COLOURS,
-            norm=PowerNorm(EMPHASIS, vmin=0, vmax=max(1, int(values.max()))),
+            norm=PowerNorm(EMPHASIS, vmin=1, vmax=max(2, int(values.max()))),
         )
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        step = next(step for step in STEPS if len(counts.sites) <= MOST_TICKS * step)
+        axes.xaxis.set_major_locator(FixedLocator(list(range(step - 1, len(counts.sites), step))))
         axes.xaxis.set_major_formatter(lambda place, _: f"{place + 1:.0f}")
         _name_classes(axes, counts, height)
         axes.grid(visible=False)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedOMG's Tables 1 and 5 from runs: the paper's columns, its numbers, and what may not stand together."""
+
+from typing import Any
+
+import pytest
+from run_stubs import FEDAVG, FEDOMG, census_reply, run
+
+from fdg_plugins.analysis import Run
+from fdg_plugins.analysis.render_csv import render_grid_csv
+from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, is_of_sites, printed_cells, sites_grid
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.run_record import Method
+
+SOURCES = [f"train-{number}of5" for number in range(1, 6)]
+
+
+def skewed(
+    method: Method = FEDAVG,
+    seed: int = 0,
+    own: float = 0.5,
+    *,
+    dataset: str = "mnist",
+    alpha: float = 0.1,
+    drawn: int | None = None,
+    **changes: Any,
+) -> Run:
+    """Return a run on five skewed sites with one accuracy at all of them."""
+    protocol = {"dataset": dataset, "partition": "dirichlet", "dirichlet_alpha": alpha, "sites_per_round": drawn}
+    domains = ["test", *SOURCES]
+    census = {site: census_reply("train", seed, num_train=8 + seed, num_test=10 + seed) for site in SOURCES}
+    census["test"] = census_reply("test", seed)
+    return run(
+        f"{method.aggregator}-{dataset}-{alpha}-{drawn}-{seed}",
+        method,
+        "test",
+        seed,
+        (0.25,),
+        domains=domains,
+        sources=[[own] * len(SOURCES)],
+        protocol=protocol,
+        **{"census": census, "data": dataset, **changes},
+    )
+
+
+def test_the_columns_are_the_papers_and_a_cell_is_the_mean_over_seeds() -> None:
+    runs = [skewed(seed=seed, own=value) for seed, value in enumerate((0.5, 0.6, 0.7))]
+    grid = sites_grid([*runs, skewed(FEDOMG, own=0.9, dataset="cifar10", alpha=0.5)], digits=1)
+    assert is_of_sites(runs)
+    assert grid.header[3:] == tuple(column.title for column in PAPERS_COLUMNS)
+    (own, published), (other, _) = grid.groups
+    assert [cell.text for cell in own[:4]] == ["FedAvg", "1", "sites' own test images", "60.0 ± 10.0"]
+    assert published[3].text == "25.0 ± 0.0"
+    assert own[4].text == "missing"
+    assert (other[0].text, other[8].text) == ("FedOMG", "90.0")
+    assert (
+        render_grid_csv(grid).splitlines()[0].startswith("method,participation,on,MNIST alpha=0.1,CIFAR-10 alpha=0.1")
+    )
+
+
+def test_beside_ours_stand_the_numbers_that_the_paper_prints_for_the_participation() -> None:
+    grid = sites_grid([skewed(), skewed(drawn=2)], "fedomg", digits=2)
+    everyone, some = grid.groups
+    assert everyone[2][3].text == "93.77 ± 0.33"  # Table 5, participation 1; Table 1 has it too
+    assert [row[1].text for row in some] == ["0.4"] * 3
+    assert some[2][3].text != everyone[2][3].text
+    assert any("rounds 800, sites 100, mean of 5 runs" in note for note in grid.notes)
+    assert len(printed_cells("fedomg", 0.6)) == len(PAPERS_COLUMNS)
+    assert printed_cells("fedomg", 0.2) == {}
+
+
+def test_another_split_has_a_column_of_its_own() -> None:
+    grid = sites_grid([skewed(alpha=1.0)])
+    assert grid.header[-1] == "MNIST alpha=1"
+
+
+def test_runs_that_differ_in_more_and_the_stand_in_beside_the_paper_are_refused() -> None:
+    first = skewed()
+    changed = first.record.model_copy(deep=True)
+    changed.protocol = changed.protocol.model_copy(update={"batch_size": 7})
+    with pytest.raises(SettingsError, match="cannot stand in one table: batch_size of the protocol is"):
+        sites_grid([first, Run(first.folder / "other", changed)])
+    with pytest.raises(SettingsError, match="the papers real data"):
+        sites_grid([skewed(stand_in=True)], "paper")
+    with pytest.raises(SettingsError, match="paper 'fediir' prints no table of label-skewed sites, expected fedomg"):
+        sites_grid([first], "fediir")
