@@ -23,7 +23,7 @@ from nvflare.fuel.utils import fobs
 
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
-from fdg_plugins.flare.peers import authenticated_site
+from fdg_plugins.flare.peers import asking_site, authenticated_site
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_RECEIVED, META_SITE_REPORT, one_line, shorten
 from fdg_plugins.plugins.reports import CheckedReports
@@ -42,7 +42,7 @@ class ExchangeRound(NamedTuple):
 
 
 class ExchangeSendFilter(Filter):
-    """At the server, on the data of ``train``: attaches the exchange's broadcast tensors to the model."""
+    """At the server, on the data of ``train``: attaches to the model what the exchange sends to the site."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the task with the tensors attached to its model; unchanged if there are none."""
@@ -50,7 +50,7 @@ class ExchangeSendFilter(Filter):
         message = read_message(shareable)
         if current is None or message is None:
             return shareable
-        tensors = current.exchange.broadcast()
+        tensors = current.exchange.broadcast_to(asking_site(fl_ctx))
         return pack(message.main, tensors, current.round_number, shareable) if tensors else shareable
 
 

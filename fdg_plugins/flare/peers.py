@@ -23,6 +23,12 @@ def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     return name
 
 
+def asking_site(fl_ctx: FLContext) -> str:
+    """Return the name of the site that fetches a task, as the server's filters see it; empty if FLARE does not say."""
+    name = _name_of_peer(fl_ctx)
+    return name if isinstance(name, str) else ""
+
+
 def _name_in_headers(shareable: Shareable) -> Any:
     headers = shareable if isinstance(shareable, Shareable) else Shareable()
     client = headers.get_header(ServerCommandKey.FL_CLIENT)

@@ -231,6 +231,10 @@ class Exchange(ABC):
         """Return the payload sent with the model to every site of the round; empty before anything was learned."""
         return dict(self._learned)
 
+    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
+        """Return the payload sent to one site; that of :meth:`broadcast` unless sites receive values of their own."""
+        return self.broadcast()
+
     def read(self, site: str, report: Any, update: Tensors | None) -> Any:
         """Return the checked content of one site's report; :meth:`finish` receives it if the site's update is used.
 
