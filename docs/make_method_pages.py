@@ -35,6 +35,7 @@ ACTS = {
     "objective": "local objective",
     "network": "network",
     "step": "local step",
+    "personal": "personal model",
 }
 _PART = re.compile(r"<!-- made: (?P<name>[\w-]+) -->.*?<!-- end -->", re.DOTALL)
 

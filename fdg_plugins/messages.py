@@ -189,19 +189,36 @@ class Evaluation(Checked):
         return self.value("accuracy")
 
 
+class SiteEvaluation(Evaluation):
+    """A site's answer to ``evaluate``: the score of the global model and, under some methods, of the site's own model.
+
+    ``personal`` is None under a method without personal models, and from a held-out site, which has none.
+    """
+
+    personal: Evaluation | None = None
+
+    @property
+    def of_global(self) -> Evaluation:
+        """The score of the global model alone."""
+        return Evaluation.model_validate(self.model_dump(exclude={"personal"}))
+
+
 class TrainReport(Checked):
     """A site's report on one round of local training.
 
     ``received`` and ``local`` evaluate the global model before training and the local model after it, on the
-    validation split. ``training_split`` evaluates both on the training split if the gap is measured there. Values
-    computed from images are None if the site withholds them. ``effective_steps``: distance travelled under a constant
-    unit gradient, divided by the learning rate (FedNova's ``||a||_1``). ``seconds``: duration of the training.
+    validation split. ``training_split`` evaluates both on the training split if the gap is measured there.
+    ``personal`` evaluates the site's own model as of the start of the round, on the validation split, under a method
+    that has such models. Values computed from images are None if the site withholds them. ``effective_steps``: distance
+    travelled under a constant unit gradient, divided by the learning rate (FedNova's ``||a||_1``). ``seconds``:
+    duration of the training.
     """
 
     domain: Name
     received: Evaluation | None = None
     local: Evaluation | None = None
     training_split: tuple[Evaluation, Evaluation] | None = None
+    personal: Evaluation | None = None
     epoch_losses: tuple[TrainingLoss, ...] | None = pydantic.Field(None, min_length=1, max_length=MOST_EPOCHS)
     steps: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
     effective_steps: float = pydantic.Field(ge=1, allow_inf_nan=False)

@@ -158,7 +158,8 @@ def read_like(name: str, value: Any, like: Any, names: Collection[str] = ()) -> 
     """Convert text, such as an environment variable, to the type of ``like``: a boolean, text, or otherwise a number.
 
     A value that is not text is returned unchanged, and so is one of ``names``, which stand for numbers. If ``like`` is
-    text or a mapping, the stripped text is returned. Raises ``SettingsError`` for text that cannot be converted.
+    text or a mapping, the stripped text is returned. A whole number is an integer if ``like`` is one. Raises
+    ``SettingsError`` for text that cannot be converted.
     """
     if not isinstance(value, str):
         return value
@@ -166,7 +167,10 @@ def read_like(name: str, value: Any, like: Any, names: Collection[str] = ()) -> 
         return value.strip()
     if isinstance(like, str | Mapping):
         return value.strip()
-    return _truth_in(name, value) if isinstance(like, bool) else _number_in(name, value)
+    if isinstance(like, bool):
+        return _truth_in(name, value)
+    number = _number_in(name, value)
+    return int(number) if isinstance(like, int) and number.is_integer() else number
 
 
 def _truth_in(name: str, text: str) -> bool:

@@ -38,7 +38,7 @@ def evaluate(
         task: defines loss and score; classification by default.
     """
     with evaluating(model):
-        score = score_of(model, batches, DevicePolicy(device_of(model)), lambda: False, task)  # type: ignore[arg-type]
+        score = score_of(model, batches, DevicePolicy(device_of(model)), lambda: False, task)
     return evaluation_of(split, score)
 
 

@@ -18,6 +18,7 @@ from fdg_plugins.messages import (
     META_UPDATE_BYTES,
     TASK_TRAIN,
     Evaluation,
+    SiteEvaluation,
     TrainReport,
     one_line,
 )
@@ -30,13 +31,15 @@ from fdg_plugins.training.global_model import count_bytes
 class Answers:
     """The result of one round's requests, by site.
 
-    ``scores``: evaluations of the model that was sent. ``local``: local training behind each usable update.
+    ``scores``: evaluations of the model that was sent. ``personal``: of the sites' own models at that time. ``local``:
+    local training behind each usable update.
     ``refused_reports`` and ``refused_updates``: reasons for each refusal. ``not_finite``: sites where the model that
     was sent gave no finite loss or update. ``statistics``: sites whose normalization statistics the model that was sent
     has. ``bytes_up``: bytes received; ``bytes_in_files``: bytes held in files.
     """
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
+    personal: dict[str, Evaluation] = field(default_factory=dict)
     local: dict[str, LocalRecord] = field(default_factory=dict)
     refused_reports: dict[str, str] = field(default_factory=dict)
     refused_updates: dict[str, str] = field(default_factory=dict)
@@ -74,9 +77,10 @@ class Reception:
 
     def take_score(self, site: str, answer: FLModel) -> None:
         """Take the score of a site that only evaluates the model that was sent."""
-        score = Evaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
-        held_out = site in self.record.held_out
+        found = SiteEvaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
+        score, held_out = found.of_global, site in self.record.held_out
         self.expected[site].check_score(score, "test" if held_out else "validation")
+        self._take_personal(site, found.personal)
         self.answers.take_score(site, score)
 
     def take_report(self, task: str, site: str, answer: FLModel) -> None:
@@ -99,6 +103,8 @@ class Reception:
         self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
         if report.received is not None:
             answers.take_score(site, report.received)
+        if report.personal is not None:
+            answers.personal[site] = report.personal
         if self.aggregator.needs_reports and self.aggregator.shares not in checked.looked_at:
             answers.unchecked = site
         self._accept(site, answer)
@@ -113,6 +119,15 @@ class Reception:
         )
         answers.bytes_up += self._bytes_on_the_wire(answer)
         answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
+
+    def _take_personal(self, site: str, score: Evaluation | None) -> None:
+        """Record the score of a site's own model; refuse one that the site cannot have."""
+        if score is None:
+            return
+        self.expected[site].check_personal(score)
+        if site in self.record.held_out:
+            raise ContributionError(f"site {site}: sent the score of a personal model, which a held-out site has not.")
+        self.answers.personal[site] = score
 
     def _accept(self, site: str, answer: FLModel) -> None:
         try:

@@ -5,7 +5,7 @@ The server's filters validate the reports and attach the result to the answers. 
 A refused report does not invalidate its update.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,12 @@ class ReportChannel:
     @property
     def sends(self) -> bool:
         """Whether this round's broadcast carries tensors in addition to the model."""
-        return self.bytes_down > 0
+        return self.exchange is not None and count_bytes(self.exchange.broadcast()) > 0
 
-    @property
-    def bytes_down(self) -> int:
-        """Size of the additional tensors sent to one site, in bytes."""
-        return 0 if self.exchange is None else count_bytes(self.exchange.broadcast())
+    def bytes_down(self, sites: Iterable[str]) -> int:
+        """Return the size of the additional tensors sent to all of ``sites``, in bytes."""
+        exchange = self.exchange
+        return 0 if exchange is None else sum(count_bytes(exchange.broadcast_to(site)) for site in sites)
 
     def read(self, task: str, answer: FLModel) -> CheckedReports:
         """Return the reports that the server's filters validated in an answer to ``task``, without keeping them."""

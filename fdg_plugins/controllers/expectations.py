@@ -14,7 +14,7 @@ from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport, shorten
-from fdg_plugins.objectives import SiteFacts
+from fdg_plugins.objectives import SiteFacts, make_objective
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
@@ -32,6 +32,7 @@ class Expected:
     epochs: int
     facts: SiteFacts
     judges_training: bool
+    judges_personal: bool = False
     task: Task = DEFAULT_TASK
 
     def check_training(self, report: TrainReport, samples: Any) -> None:
@@ -48,12 +49,20 @@ class Expected:
                 self.check_score(score, "validation")
         if report.training_split is not None:
             self._check_training_split(report.training_split)
+        if report.personal is not None:
+            self.check_personal(report.personal)
 
     def _check_training_split(self, scores: Iterable[Evaluation]) -> None:
         if not self.judges_training:
             self._refuse("sent training_split, which this protocol does not ask for")
         for score in scores:
             self.check_score(score, "train")
+
+    def check_personal(self, score: Evaluation) -> None:
+        """Raise ``ContributionError`` for the score of a personal model that is not as expected, or not asked for."""
+        if not self.judges_personal:
+            self._refuse("sent the score of a personal model, which this method does not have")
+        self.check_score(score, "validation")
 
     def check_score(self, score: Evaluation, split: Literal["train", "validation", "test"]) -> None:
         """Raise ``ContributionError`` if a score is for another split or covers another number of images."""
@@ -78,7 +87,9 @@ class Expected:
 
 def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number: int) -> Expected:
     """Return what ``site`` must report in round ``round_number``, counted from 0, given its census reply."""
-    steps = protocol.local_epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
+    objective = make_objective(protocol.objective)
+    epochs = protocol.local_epochs + objective.more_epochs
+    steps = epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
     task = TASKS.get(protocol.task)
     samples = task.samples_per_image(protocol.image_size, dataset_spec(protocol.dataset).dims)
     return Expected(
@@ -87,7 +98,7 @@ def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number:
         num_train=reply.num_train,
         num_validation=reply.num_validation,
         num_test=reply.num_test,
-        epochs=protocol.local_epochs,
+        epochs=epochs,
         facts=SiteFacts(
             steps=steps,
             effective_steps=effective_steps(steps, protocol.momentum),
@@ -96,6 +107,7 @@ def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number:
             class_counts=tuple(count * samples for count in reply.class_counts),
         ),
         judges_training=protocol.gap_split == "train",
+        judges_personal=objective.personalises,
         task=task,
     )
 

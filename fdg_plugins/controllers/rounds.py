@@ -97,7 +97,7 @@ class Rounds:
             Request(TASK_TRAIN, drawn, self._task(number), self._reception(answers).take_update),
             Request(TASK_EVALUATE, judges, self._task(number), self._reception(answers).take_score),
         ]
-        bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.channel.bytes_down * len(drawn)
+        bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.channel.bytes_down(drawn)
         failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
         answers.not_finite |= self.messenger.not_finite
         self.channel.require_checks()
@@ -325,7 +325,7 @@ class Rounds:
 
         A model whose step is ``undone`` is never selected.
         """
-        evaluation = self.record.add_evaluation(after_round, answers.scores, expected)
+        evaluation = self.record.add_evaluation(after_round, answers.scores, expected, answers.personal)
         evaluation.undone = undone
         self.record.choices = self.record.choose(FILES)
         for choice in self.record.choices:

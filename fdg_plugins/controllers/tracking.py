@@ -18,7 +18,7 @@ from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic
 from fdg_plugins.flare.tensorboard import name_run
 from fdg_plugins.flare.trackers import Receiver, TrackedRun, make_receiver
 from fdg_plugins.record.names import federated_name, name_of_run
-from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, PersonalScores, RoundRecord, RunRecord
 
 Scalar = tuple[str, float]
 
@@ -52,10 +52,20 @@ def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterato
     for site, score in evaluation.sites.items():
         yield from ((f"{score.split}_{name}/{site}", value) for name, value in score.values().items())
         yield f"{score.split}_loss/{site}", score.loss
+    if evaluation.personal is not None:
+        yield from _personal_scalars(evaluation.personal, score_name)
     for name in ("source_mean", "source_worst", "target"):
         value = getattr(evaluation, name)
         if value is not None:
             yield f"{score_name}/{name}", value
+
+
+def _personal_scalars(personal: PersonalScores, score_name: str) -> Iterator[Scalar]:
+    for site, score in personal.sites.items():
+        yield f"personal_{score_name}/{site}", score.value(score_name)
+    for name in ("source_mean", "source_worst", "pooled"):
+        if (value := getattr(personal, name)) is not None:
+            yield f"personal_{score_name}/{name}", value
 
 
 def describe(record: RunRecord) -> TrackedRun:

@@ -22,7 +22,7 @@ from typing import Any
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.values import shorten
 
-ALL, HEAD, EXTRACTOR = "all", "head", "extractor"
+ALL, HEAD, EXTRACTOR, BODY = "all", "head", "extractor", "body"
 MOST_PATTERNS = 100
 LONGEST_PATTERN = 200
 
@@ -43,6 +43,7 @@ _BY_NAME = {
     ALL: (Rule.SHARED, Rule.SHARED),
     HEAD: (Rule.SHARED, Rule.FROZEN),
     EXTRACTOR: (Rule.PERSONAL, Rule.SHARED),
+    BODY: (Rule.FROZEN, Rule.SHARED),
 }
 NAMED = tuple(_BY_NAME)
 

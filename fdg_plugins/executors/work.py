@@ -237,9 +237,10 @@ def _train(
     session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     protocol = session.protocol
+    epochs = protocol.local_epochs + session.objective.more_epochs
 
     def on_epoch(epoch: int, loss: float) -> None:
-        where = f"round {order.round_number + 1}/{protocol.rounds} | epoch {epoch + 1}/{protocol.local_epochs}"
+        where = f"round {order.round_number + 1}/{protocol.rounds} | epoch {epoch + 1}/{epochs}"
         say(_line(session, f"{where} | train loss {loss:.4f}"))
 
     number = order.round_number
@@ -254,10 +255,15 @@ def _evaluate(
     session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
-    # The site does not train in this round, or already has: use the personal parameters of its last training.
-    personal = _personal(session, folder, order.round_number + 1)
-    evaluation = session.evaluate(session.load(order.state, personal), split, should_stop)
-    return evaluation.model_dump(mode="python"), {}
+    # The site does not train in this round, or already has: use what it kept of its last training.
+    kept_before = order.round_number + 1
+    personal = _personal(session, folder, kept_before)
+    value = session.evaluate(session.load(order.state, personal), split, should_stop).model_dump(mode="python")
+    if split == "validation" and session.objective.personalises:
+        memory = read_memory(folder, kept_before)
+        own = session.evaluate_own(order.state, order.round_number, should_stop, order.received, memory, personal)
+        value["personal"] = own.model_dump(mode="python")
+    return value, {}
 
 
 _WORK = {TASK_STATISTICS: _statistics, TASK_PROBE: _probe, TASK_TRAIN: _train, TASK_EVALUATE: _evaluate}

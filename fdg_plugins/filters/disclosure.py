@@ -35,7 +35,7 @@ from fdg_plugins.messages import (
 STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which count steps, not images
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ARRAYS = (np.float16, np.float32, np.float64, np.int64)
-WITHHELD = {"received": None, "local": None, "training_split": None, "epoch_losses": None}
+WITHHELD = {"received": None, "local": None, "training_split": None, "personal": None, "epoch_losses": None}
 
 DXO_KEY = "DXO"
 _REASONS = {

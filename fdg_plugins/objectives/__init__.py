@@ -52,7 +52,16 @@ from fdg_plugins.objectives.network import (
     reestimated_layers,
     travel_rules,
 )
-from fdg_plugins.objectives.objective import FeatureBatch, LocalObjective, Objective, SiteRound, Trained, see
+from fdg_plugins.objectives.objective import (
+    FeatureBatch,
+    FineTuning,
+    LocalObjective,
+    Objective,
+    PersonalModel,
+    SiteRound,
+    Trained,
+    see,
+)
 
 __all__ = [
     "OBJECTIVES",
@@ -61,10 +70,12 @@ __all__ = [
     "FeatureBatch",
     "FedDIMObjective",
     "FedIIRObjective",
+    "FineTuning",
     "GradientExchange",
     "InsightExchange",
     "LocalObjective",
     "Objective",
+    "PersonalModel",
     "SiteFacts",
     "SiteRound",
     "Trained",

@@ -49,7 +49,8 @@ class SiteRound:
 
     ``seed`` and ``task``: those of the run. ``learning_rate`` and ``momentum``: of the optimizer in this round.
     ``memory``: what :meth:`LocalObjective.memory` returned when the site last trained in this run, however long ago and
-    in whichever process; empty before that.
+    in whichever process; empty before that. ``class_counts [Y]``: samples of each class in the training split, upper
+    bounds unless there is one class per image; empty if unknown.
     """
 
     site: str = ""
@@ -60,6 +61,31 @@ class SiteRound:
     memory: Tensors = field(default_factory=dict)
     task: Task = DEFAULT_TASK
     epochs: int = 1
+    class_counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """How a site trains a copy of the received model on its training split before it judges the copy as its own.
+
+    Args:
+        parameters: the names of the parameters that are trained, all others being fixed.
+        epochs: passes over the training split, at least 1.
+        steps: the number of steps after which it ends; None: with the last epoch.
+        learning_rate: that of SGD without momentum and weight decay; None: the optimizer of the site's training.
+    """
+
+    parameters: tuple[str, ...]
+    epochs: int = 1
+    steps: int | None = None
+    learning_rate: float | None = None
+
+
+class PersonalModel(NamedTuple):
+    """A site's own model: a network that returns logits, and how the model in it is fine-tuned before (None: not)."""
+
+    network: torch.nn.Module
+    tuning: FineTuning | None = None
 
 
 class Trained(NamedTuple):
@@ -80,6 +106,9 @@ class LocalObjective(ABC):
     def parameters(self) -> Sequence[torch.nn.Parameter]:
         """Return the method's own parameters, on the model's device. They are trained with the model and never sent."""
         return ()
+
+    def begin(self, model: ExtractorClassifier) -> None:  # noqa: B027 - most objectives train the model as received
+        """Change the model before its first step; called once, after the received model was judged and reported on."""
 
     def prepare(self, model: ExtractorClassifier) -> None:  # noqa: B027 - most objectives train as the model is set
         """Set the modes of the model's modules for training; called after ``model.train()``, before each epoch."""
@@ -129,12 +158,18 @@ class Objective(ABC):
     needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
     changes_effective_steps: ClassVar[bool] = False  # whether steps are shorter than the effective steps say
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
+    personalises: ClassVar[bool] = False  # whether each site has a model of its own, which it judges too
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
     """Settings that give FedAvg's training, bit for bit, before anything was received; None: no such settings exist."""
     neutral_when_received: ClassVar[bool] = True
     """Whether these settings are neutral for any payload; false for a method without a strength."""
+
+    @property
+    def more_epochs(self) -> int:
+        """The epochs that a site trains in a round in addition to the protocol's ``local_epochs``."""
+        return 0
 
     @property
     def probes(self) -> bool:
@@ -158,6 +193,18 @@ class Objective(ABC):
 
         Raises ``SettingsError`` if the payload or the site's state does not fit.
         """
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the site's own model; asked for only if the method :attr:`personalises`.
+
+        Args:
+            model: a copy of the network as received, which may be changed.
+            received: the server's payload, empty if there is none.
+            site: the site, the round and the site's state.
+
+        Raises ``SettingsError`` if the payload or the site's state does not fit.
+        """
+        return PersonalModel(model)
 
     def report_received(
         self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int

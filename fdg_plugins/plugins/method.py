@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.target import Target
 
-Point = Literal["direction", "weighting", "objective", "network", "step"]
+Point = Literal["direction", "weighting", "objective", "network", "step", "personal"]
 
 ANY_DATASET = "*"
 
@@ -138,7 +138,7 @@ class Method:
         line: what it does, in one line without a full stop.
         reference: the paper.
         acts: where it acts: on the ``direction`` of the server's step, the ``weighting`` of the sites, the local
-            ``objective``, the ``network``, the local ``step``.
+            ``objective``, the ``network``, the local ``step``, the ``personal`` model of a site.
         part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: the key.
         part_title: the part's name for display, ``"GA"``; default: the title.
         recipe: the name of its recipe class; default: the title followed by ``Recipe``.

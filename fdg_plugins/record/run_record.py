@@ -129,12 +129,26 @@ class RoundRecord(Recorded):
     bytes_in_files: int = 0
 
 
+class PersonalScores(Recorded):
+    """The scores of the sites' own models beside one global model, by site and by domain, on the validation splits.
+
+    ``pooled``: over the samples of all these sites together.
+    """
+
+    sites: dict[str, Judgement]
+    domains: dict[str, float]
+    source_mean: float | None
+    source_worst: float | None
+    pooled: float
+
+
 class EvaluationRecord(Recorded):
     """The evaluation of the global model after a round, by site, and its score by domain.
 
     ``target`` is None if no held-out site answered. ``undone``: the model was withdrawn, so no rule selects it.
     ``derived``: by name and domain, the scores that follow from sums over the domain's sites; not written if the task
-    has none.
+    has none. ``personal``: the scores of the sites' own models, not written under a method without them. No held-out
+    site has one, and no rule selects by them.
     """
 
     after_round: int
@@ -145,11 +159,15 @@ class EvaluationRecord(Recorded):
     target: float | None
     undone: bool = False
     derived: dict[str, dict[str, float]] = pydantic.Field(default_factory=dict)
+    personal: PersonalScores | None = None
+
+
+_ONLY_IF_ANY = ("derived", "personal")
 
 
 def _without_nothing(evaluation: EvaluationRecord, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """Return an evaluation as it appears in a record: without ``derived`` if the task derives no scores."""
-    return {name: value for name, value in write(evaluation).items() if value or name != "derived"}
+    """Return an evaluation as it appears in a record: without derived and personal scores if there are none."""
+    return {name: value for name, value in write(evaluation).items() if value or name not in _ONLY_IF_ANY}
 
 
 Evaluated = Annotated[EvaluationRecord, pydantic.WrapSerializer(lambda found, write: _without_nothing(found, write))]
@@ -204,17 +222,21 @@ class RunRecord(Recorded):
         return TASKS.get(self.protocol.task)
 
     def add_evaluation(
-        self, after_round: int, scores: Mapping[str, Evaluation], expected: Iterable[str] | None = None
+        self,
+        after_round: int,
+        scores: Mapping[str, Evaluation],
+        expected: Iterable[str] | None = None,
+        personal: Mapping[str, Evaluation] | None = None,
     ) -> EvaluationRecord:
         """Append and return the scores of the global model after a round, with their summaries over source domains.
 
         The mean and the worst score are None unless all ``expected`` sources (default: all) evaluated the model.
+        ``personal``: the scores of the sites' own models, which are summarised likewise.
         """
-        sums = domain_sums(scores, {site: reply.domain for site, reply in self.census.items()})
-        domains = {domain: _quotient(found[self.score.name]) for domain, found in sums.items()}
-        sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
-        judges = self.sources if expected is None else expected
-        source_mean, source_worst = self._summary(sources) if all(site in scores for site in judges) else (None, None)
+        judges = self.sources if expected is None else tuple(expected)
+        sums = self._domain_sums(scores)
+        domains = self._domain_scores(sums)
+        source_mean, source_worst = self._source_summary(scores, domains, judges)
         record = EvaluationRecord(
             after_round=after_round,
             sites=dict(sorted(scores.items())),
@@ -223,13 +245,39 @@ class RunRecord(Recorded):
             source_worst=source_worst,
             target=domains.get(self.protocol.target),
             derived=self._derived(sums),
+            personal=self._personal_scores(personal, judges) if personal else None,
         )
         self.evaluations.append(record)
         return record
 
-    def _summary(self, sources: list[float]) -> tuple[float | None, float | None]:
-        """Return the mean and the worst of the scores of the source domains; None without any."""
-        return (mean(sources), self.score.worst(sources)) if sources else (None, None)
+    def _personal_scores(self, scores: Mapping[str, Evaluation], judges: Iterable[str]) -> PersonalScores:
+        """Return the scores of the sites' own models with their summaries."""
+        sums = self._domain_sums(scores)
+        domains = self._domain_scores(sums)
+        source_mean, source_worst = self._source_summary(scores, domains, judges)
+        totals = [found[self.score.name] for found in sums.values()]
+        return PersonalScores(
+            sites=dict(sorted(scores.items())),
+            domains=domains,
+            source_mean=source_mean,
+            source_worst=source_worst,
+            pooled=sum(total for total, _ in totals) / sum(count for _, count in totals),
+        )
+
+    def _domain_sums(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, SumAndCount]]:
+        return domain_sums(scores, {site: reply.domain for site, reply in self.census.items()})
+
+    def _domain_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, float]:
+        """Return the run's score of each domain."""
+        return {domain: _quotient(found[self.score.name]) for domain, found in sums.items()}
+
+    def _source_summary(
+        self, scores: Mapping[str, Evaluation], domains: Mapping[str, float], judges: Iterable[str]
+    ) -> tuple[float | None, float | None]:
+        """Return the mean and the worst of the scores of the source domains; None unless all ``judges`` gave one."""
+        sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
+        complete = bool(sources) and all(site in scores for site in judges)
+        return (mean(sources), self.score.worst(sources)) if complete else (None, None)
 
     def _derived(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, dict[str, float]]:
         """Return the scores that the task derives from the sums of each domain, by name and domain."""

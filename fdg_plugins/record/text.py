@@ -52,7 +52,7 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
         f"sites {len(finished.sites)}/{len(finished.drawn)}",
         f"train loss {sum(losses) / len(losses):.4f}" if losses else "train loss missing",
         f"{model}: source val {record.score.text(received.source_mean)}, "
-        f"target {record.protocol.target} {record.score.text(received.target)}",
+        f"target {record.protocol.target} {record.score.text(received.target)}{_personal(record, received)}",
         f"{finished.seconds:.1f} s",
         f"ETA {duration(seconds_left(record, finished.round))}",
     ]
@@ -69,8 +69,14 @@ def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:
     """Return the line for an evaluation outside a round."""
     return (
         f"model after round {evaluation.after_round}: source val {record.score.text(evaluation.source_mean)}, "
-        f"target {record.protocol.target} {record.score.text(evaluation.target)}"
+        f"target {record.protocol.target} {record.score.text(evaluation.target)}{_personal(record, evaluation)}"
     )
+
+
+def _personal(record: RunRecord, evaluation: EvaluationRecord) -> str:
+    """Return what a line says of the sites' own models; empty under a method without them."""
+    own = evaluation.personal
+    return "" if own is None else f", personal val {record.score.text(own.source_mean)}"
 
 
 def stats(record: RunRecord) -> dict[str, Any]:
@@ -103,12 +109,18 @@ def final_table(record: RunRecord) -> str:
             f"{record.method.aggregator} ({settings}), {len(record.rounds)} rounds",
             *_aligned([head, *rows]),
             "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
+            *_remarks(record),
         ]
     )
 
 
+def _remarks(record: RunRecord) -> list[str]:
+    has_personal = any(evaluation.personal is not None for evaluation in record.evaluations)
+    return ["Personal: each site's own model on its validation split. The target has none."] if has_personal else []
+
+
 def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:
-    """Yield the row of the chosen model's score, and one for each score that the task derives."""
+    """Yield the row of the chosen model's score, one for each score that the task derives, and the personal models'."""
     text = record.score.text
     yield [
         f"{TITLES[choice.rule]} (round {choice.after_round})",
@@ -124,6 +136,9 @@ def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sourc
         summary = (mean(known), kind.worst(known)) if complete else (None, None)
         shown = (*(values.get(domain) for domain in sources), *summary, values.get(record.protocol.target))
         yield [f"  {kind.title}", *map(kind.text, shown)]
+    if (own := evaluation.personal) is not None:
+        shown = (*(own.domains.get(domain) for domain in sources), own.source_mean, own.source_worst, None)
+        yield [f"personal (round {choice.after_round})", *map(text, shown)]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -174,7 +174,8 @@ class Protocol(pydantic.BaseModel):
     travels: Any = Field(
         "all",
         description="which parameters travel: `all`; `head`: the extractor is frozen; `extractor`: each site keeps its "
-        'own head; or `{"personal": [patterns], "frozen": [patterns]}` of names, all others being shared',
+        'own head; `body`: the head is frozen; or `{"personal": [patterns], "frozen": [patterns]}` of names, others '
+        "being shared",
     )
     channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
     gap_split: Literal["validation", "train"] = Field(

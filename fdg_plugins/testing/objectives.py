@@ -4,6 +4,7 @@
 import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 Tensors = dict[str, torch.Tensor]
 
 CLASSES, SIZE, RATE, EPOCHS = 3, 16, 0.05, 2
+CLASS_COUNTS = (4, 3, 2)  # of the labels in make_batches
 NETWORKS = (("convnet", "linear"), ("groupnorm_convnet", "two_layer"))
 
 
@@ -50,6 +52,7 @@ def train(
     before = {name: value.clone() for name, value in model.state_dict().items()}
     own = [*model.parameters(), *local.parameters()]
     optimizer = torch.optim.SGD(own, lr=RATE, momentum=momentum, weight_decay=5e-4)
+    local.begin(model)
     for images, labels in _epochs(model, local, batches):
 
         def compute_gradients(images: torch.Tensor = images, labels: torch.Tensor = labels) -> torch.Tensor:
@@ -84,7 +87,7 @@ def by_hand(model: ExtractorClassifier, batches: Sequence[Batch]) -> Tensors:
 
 def site_round(site: str = "photo", number: int = 0) -> SiteRound:
     """Return the description of a site's round: site, round number, the test's seed and learning rate."""
-    return SiteRound(site, number, seed=1, learning_rate=RATE)
+    return SiteRound(site, number, seed=1, learning_rate=RATE, class_counts=CLASS_COUNTS)
 
 
 def report_of(objective: Objective, received: Tensors, seed: int) -> tuple[Tensors, Tensors]:
@@ -301,6 +304,24 @@ def a_repeated_round_has_the_same_bits(class_: ObjectiveClass) -> None:
     assert same_bits(*kept)
 
 
+def a_site_has_a_model_of_its_own_if_it_says_so(class_: ObjectiveClass) -> None:
+    """The personal model gives logits of every image before and after the site has trained."""
+    objective = class_()
+    if not class_.personalises:
+        return
+    sent, images = received_by(objective), make_batches(channels_of(network(objective)))[0][0]
+    local = objective.local({}, trained := network(objective), site_round())
+    memory = local.memory(train(trained, local, make_batches(channels_of(trained))))
+    for site in (site_round(), replace(site_round(number=1), memory=memory)):
+        for received in ({}, sent):
+            own = objective.personal(network(objective), received, site)
+            logits = own.network.eval()(images)
+            assert logits.shape == (len(images), CLASSES)
+            assert bool(logits.isfinite().all())
+            parameters = {name for name, _ in trained.named_parameters()}
+            assert own.tuning is None or set() < set(own.tuning.parameters) <= parameters
+
+
 OBJECTIVE_CONTRACT: tuple[Callable[[ObjectiveClass], None], ...] = (
     its_settings_make_it_again,
     neutral_settings_are_fedavg_to_the_bit,
@@ -313,5 +334,6 @@ OBJECTIVE_CONTRACT: tuple[Callable[[ObjectiveClass], None], ...] = (
     the_order_of_reports_changes_no_bit,
     a_state_that_was_saved_goes_on_as_if_unbroken,
     a_repeated_round_has_the_same_bits,
+    a_site_has_a_model_of_its_own_if_it_says_so,
 )
 """The complete contract of a local objective."""

@@ -80,6 +80,7 @@ def train_locally(
     ``should_stop()`` is true.
     """
     started = time.perf_counter()
+    objective.begin(model)
     losses: list[float] = []
     steps = 0
     for epoch, batches in enumerate(epochs):
@@ -133,7 +134,7 @@ def _step(
 
 @torch.inference_mode()
 def evaluate(
-    model: "ExtractorClassifier",
+    model: torch.nn.Module,
     batches: Batches,
     policy: DevicePolicy,
     should_stop: ShouldStop,

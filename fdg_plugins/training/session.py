@@ -66,6 +66,7 @@ from fdg_plugins.training.loop import (
 )
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
+from fdg_plugins.training.personal import fine_tune
 from fdg_plugins.training.precision import device_policy
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 from fdg_plugins.versions import OF_SITE, installed_versions
@@ -204,12 +205,44 @@ class SiteSession:
         return self.policy.place(model)
 
     def evaluate(
-        self, model: ExtractorClassifier, split: Literal["train", "validation", "test"], should_stop: ShouldStop
+        self, model: torch.nn.Module, split: Literal["train", "validation", "test"], should_stop: ShouldStop
     ) -> Evaluation:
         """Return the score of ``model`` on one split of the site's domain."""
         batches = self._unchanged_images(getattr(self.data, split))
         size = self.protocol.image_size
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, self.task, size))
+
+    def evaluate_own(
+        self,
+        state: Mapping[str, torch.Tensor],
+        round_number: int,
+        should_stop: ShouldStop,
+        received: Mapping[str, torch.Tensor] | None = None,
+        memory: Mapping[str, torch.Tensor] | None = None,
+        personal: Mapping[str, torch.Tensor] | None = None,
+    ) -> Evaluation:
+        """Return the score of the site's own model on its validation split, as the method makes it from ``state``.
+
+        The arguments are those of :meth:`train`. The method must have such models (``Objective.personalises``).
+        """
+        rate = self.protocol.learning_rate_at(round_number)
+        site_round = self._site_round(round_number, memory or {})
+        model = self.load(state, personal)
+        own = self.objective.personal(model, received or {}, site_round)
+        if own.tuning is not None:
+            with seeded(self.protocol.seed, self.site, round_number, "personal layers", device=self.policy.device):
+                fine_tune(
+                    model,
+                    own.tuning,
+                    lambda count: self._epochs(round_number, "personal", epochs=count),
+                    rate,
+                    self.protocol,
+                    self.task,
+                    self.policy,
+                    should_stop,
+                    len(self.data.train),
+                )
+        return self.evaluate(own.network, "validation", should_stop)
 
     def statistics(
         self,
@@ -269,6 +302,9 @@ class SiteSession:
         if self.config.compile:
             model.compile_for_training(BACKEND)
         learning_rate = self.protocol.learning_rate_at(round_number)
+        own_score = None
+        if objective.personalises:
+            own_score = self.evaluate_own(state, round_number, should_stop, received, kept.memory, kept.personal)
         site_round = self._site_round(round_number, kept.memory)
         local_objective = objective.local(received or {}, model, site_round)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
@@ -282,7 +318,7 @@ class SiteSession:
             reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
         after, more = self._judge(model, should_stop, objective.report_trained)
         tensors.update(more)
-        report = self._report(before, after, training, learning_rate)
+        report = self._report(before, after, training, learning_rate, own_score)
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
         tensors.update(local_objective.report(done))
@@ -294,6 +330,7 @@ class SiteSession:
         """Return what an objective knows of the site and the round."""
         protocol = self.protocol
         learning_rate = protocol.learning_rate_at(round_number)
+        counts = self.task.class_counts(self.data.train, len(self.data.classes))
         return SiteRound(
             self.site,
             round_number,
@@ -303,6 +340,7 @@ class SiteSession:
             memory,
             self.task,
             protocol.local_epochs,
+            counts,
         )
 
     def _check_allowed(self) -> None:
@@ -382,26 +420,33 @@ class SiteSession:
         )
         return placed(batches, self.policy, should_stop)
 
-    def _epochs(self, round_number: int) -> Iterator[Batches]:
+    def _epochs(self, round_number: int, *purpose: str, epochs: int | None = None) -> Iterator[Batches]:
+        """Return the batches of each of the ``epochs`` (default: the protocol's), drawn for the round and purpose."""
         return training_epochs(
             self.data,
             image_size=self.protocol.image_size,
             batch_size=self.protocol.batch_size,
             seed=self.protocol.seed,
-            scope=(self.site, round_number),
-            epochs=self.protocol.local_epochs,
+            scope=(self.site, round_number, *purpose),
+            epochs=self.protocol.local_epochs + self.objective.more_epochs if epochs is None else epochs,
             workers=self.config.workers,
             device=self.policy.device,
         )
 
     def _report(
-        self, before: list[Evaluation], after: list[Evaluation], training: LocalTraining, learning_rate: float
+        self,
+        before: list[Evaluation],
+        after: list[Evaluation],
+        training: LocalTraining,
+        learning_rate: float,
+        personal: Evaluation | None,
     ) -> TrainReport:
         return TrainReport(
             domain=self.domain,
             received=before[0],
             local=after[0],
             training_split=(before[1], after[1]) if len(before) > 1 else None,
+            personal=personal,
             epoch_losses=training.epoch_losses,
             steps=training.steps,
             effective_steps=effective_steps(training.steps, self.protocol.momentum),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from test_methods_in_rounds import MethodJob, same
 
+from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import METHODS, make_recipe
 
@@ -51,6 +52,10 @@ def check(job: MethodJob, method: str) -> None:
     made = parse_method(method)
     assert job.record.status == "finished"
     assert job.record.method.objective["name"] == made.objective
+    personal = [
+        sorted(evaluation.personal.sites) if evaluation.personal else [] for evaluation in job.record.evaluations
+    ]
+    assert personal == [list(job.record.sources) if OBJECTIVES[made.objective].personalises else []] * len(personal)
     for finished in job.record.rounds:
         assert (finished.failures, finished.refused_reports) == ({}, {})
         assert len(finished.sites) == 5
@@ -60,7 +65,7 @@ def check(job: MethodJob, method: str) -> None:
 
 
 # Every site has the same number of images of each class here, and so takes the same number of steps.
-EQUAL_HERE = ("fednova", "fedcsa")
+EQUAL_HERE = ("fednova", "fedcsa", "fedrod")
 OTHERS = tuple(name for name in published() if name not in ("fedavg", *EQUAL_HERE))
 
 

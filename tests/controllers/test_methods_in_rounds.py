@@ -95,6 +95,8 @@ class MethodJob(Job):
     ) -> Shareable:
         context = context_of(self.engine) if at_server else self._context(site)
         context.set_prop(FLContextKey.TASK_NAME, task, private=True, sticky=False)
+        if at_server:
+            context.set_peer_context(self._context(site))
         for filter_ in filters:
             shareable = filter_.process(shareable, context)
         return shareable

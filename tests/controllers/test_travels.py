@@ -66,12 +66,13 @@ def finished(folder: Path, travels: Any, **arguments: Any) -> FirstModel:
     [
         ("head", lambda name: name in HEAD),
         ("extractor", lambda name: name not in HEAD),
+        ("body", lambda name: name not in HEAD),
         (
             {"frozen": ["extractor.0.weight"], "personal": ["*.bias"]},
             lambda name: name != "extractor.0.weight" and not name.endswith(".bias"),
         ),
     ],
-    ids=["head", "extractor", "patterns"],
+    ids=["head", "extractor", "body", "patterns"],
 )
 def test_what_is_not_shared_is_in_no_update_and_the_server_leaves_it_as_it_was(
     tmp_path: Path, travels: Any, shares: Callable[[str], bool]
@@ -173,7 +174,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"frozen": ["extractr"]}, {}, "has the pattern 'extractr', which names nothing of the network."),
     ({"frozen": ["*"]}, {}, "which leaves no trainable parameter to share, expected at least one."),
     ({"frozen": ["*.bias"], "personal": ["classifier"]}, {}, "makes 'classifier.bias' both personal and frozen"),
-    ("heads", {}, "expected one of all, head, extractor, or an object with lists 'personal' and 'frozen'."),
+    ("heads", {}, "expected one of all, head, extractor, body, or an object with lists 'personal' and 'frozen'."),
     ({"frozen": []}, {}, "'frozen' should be a list of 1 to 100 patterns."),
     ({"frozen": [3]}, {}, "a pattern of 'frozen' should be a text of 1 to 200 characters."),
 ]

@@ -42,6 +42,7 @@ def test_the_variables_named_are_those_that_the_workflow_takes(text: str) -> Non
     aggregator, objective = set(run.aggregator) - {"name"}, set(run.objective) - {"name"}
     parted = part_settings(environment_settings(dict.fromkeys(variables_of(run), "1")), aggregator, objective, "test")
     fields = {"fedga": {"gap_split", "batch_norm"}, "arfl": {"gap_split"}, "fediir": {"batch_norm"}}
+    fields |= {"fedbabu": {"travels"}}
     assert set(parted.protocol) == set().union(*(fields.get(part, set()) for part in text.split("+")))
     assert set(parted.aggregator) | set(parted.objective) == aggregator | objective - {"target"}
 

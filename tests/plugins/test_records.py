@@ -75,6 +75,8 @@ def acts_of(record: Method) -> set[str]:
         acts.add("step")
     if any(_has_a_loss(one) for one in local):
         acts.add("objective")
+    if objective.personalises:
+        acts.add("personal")
     return acts
 
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""FedBABU: the sites train the extractor under a head that never changes; a site fine-tunes a copy to have its own.
+
+For federations in which each site needs a model of its own and can spend a few epochs on it, but nothing that stays
+between rounds.
+
+Reference: Oh, Kim, Yun, "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022.
+
+Algorithm -> here:
+
+- the head keeps its initial value at server and sites -> the protocol's ``travels`` ``body``
+  (:mod:`fdg_plugins.core.travel`)
+- a site minimises its loss over the extractor: :class:`~fdg_plugins.objectives.erm.LocalRisk` on what is not frozen
+- at evaluation a site fine-tunes a copy of the model and discards it -> :meth:`FedBABUObjective.personal`
+
+Participation: as under FedAvg. Nothing is kept, so absent and new sites need no rule. The held-out domain is judged by
+the extractor and the initial head, without fine-tuning.
+
+Buffers: averaged as under FedAvg; those of the fine-tuned copy are discarded with it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, SiteRound
+from fdg_plugins.values import check_choice, check_count
+
+MOST_EPOCHS = 1000
+PARTS = ("all", "head", "body")
+
+Part = Literal["all", "head", "body"]
+
+
+@dataclass(frozen=True)
+class FedBABUObjective(Objective):
+    """The task's loss; a site's own model is the received one after fine-tuning.
+
+    Args:
+        fine_tune_epochs: passes over a site's training split; with 0 its own model is the received one.
+        fine_tune: the parameters that are fine-tuned: ``"all"``, as in the authors' code, ``"head"`` or ``"body"``.
+
+    That the head is fixed in training is the protocol's ``travels`` ``body``; with ``all`` this is FedAvg's training.
+    """
+
+    name: ClassVar[str] = "babu"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
+    personalises: ClassVar[bool] = True
+
+    fine_tune_epochs: int = 5
+    fine_tune: Part = "all"
+
+    def __post_init__(self) -> None:
+        check_count("fine_tune_epochs", self.fine_tune_epochs, at_least=0, at_most=MOST_EPOCHS)
+        check_choice("fine_tune", self.fine_tune, PARTS)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the task's loss; raise ``SettingsError`` if anything was received."""
+        PayloadValidator("sent for objective 'babu'", SettingsError).fields(received, ())
+        return LocalRisk(task=site.task)
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the received model, to be fine-tuned."""
+        if self.fine_tune_epochs == 0:
+            return PersonalModel(model)
+        return PersonalModel(model, FineTuning(parameters_of(model, self.fine_tune), int(self.fine_tune_epochs)))
+
+
+def parameters_of(model: ExtractorClassifier, part: Part) -> tuple[str, ...]:
+    """Return the names of the parameters of a part of the model."""
+    head = set(model.head_names)
+    names = (name for name, _ in model.named_parameters())
+    return tuple(name for name in names if part == "all" or (name in head) == (part == "head"))

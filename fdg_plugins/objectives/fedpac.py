@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""FedPAC: features of a class are drawn to the class's mean over all sites, and each site has a mixture of all heads.
+
+For federations whose sites hold different shares of the same classes and each need a model of their own, while one
+extractor serves all.
+
+Reference: Xu, Tong, Huang, "Personalized Federated Learning with Feature Alignment and Classifier Collaboration"
+(FedPAC), ICLR 2023.
+
+Algorithm -> here, with z features, c_k the global mean features of class k, lambda the strength:
+
+- one epoch of the head alone, then the extractor alone, by ``CE + lambda / D |z - c_y|^2`` -> :class:`LocalAlignment`
+- class means of the received extractor and their uncertainty -> :meth:`FedPACObjective.report_received`
+- class means of the trained extractor -> :meth:`FedPACObjective.report_trained`
+- ``c_k = sum_u n_uk mu_uk / sum_u n_uk``, and for each site its mixture of heads -> :class:`PrototypeExchange`,
+  :mod:`fdg_plugins.core.head_combination`
+
+Shapes: class means ``[K, D]`` of the K classes that a site holds, counts ``[Y]``, prototypes c ``[Y, D]``.
+
+Participation: the mixtures are over the sites of the round. The server keeps the last mixture of every site; an absent
+site keeps the head that it trained. A class that no site of the round holds keeps its prototype. A new site starts from
+the global head, the weighted mean of the sites' heads, with which the held-out domain is judged too.
+
+Buffers: averaged as under FedAvg.
+
+Differences: a site's own model is judged with the received extractor and the head that it trained last, in every round
+and after the last; the authors' code judges with the mixture that it is about to train from. A sample of a class
+without a prototype has no alignment term; the authors' code then uses the site's own mean. The paper defines no model
+for an unseen domain.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from fdg_plugins.core.head_combination import head_mixtures, uncertainty, weighted_means
+from fdg_plugins.core.insight import class_sums, feature_penalty
+from fdg_plugins.core.linear import combine
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Shapes, SiteFacts, Tensors
+from fdg_plugins.objectives.feddim import check_counts, largest_length
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    FeatureBatch,
+    LocalObjective,
+    Objective,
+    PersonalModel,
+    Shared,
+    SiteRound,
+    Trained,
+    device_of,
+    to_report,
+)
+from fdg_plugins.objectives.scaffold import readable
+from fdg_plugins.values import check_count, check_number
+
+BEFORE, AFTER = "means_before", "means_after"
+COUNTS = "class_counts"
+SQUARE = "mean_square"
+PROTOTYPES, PRESENT = "prototypes", "present"
+HEAD = "head/"
+MOST_EPOCHS = 100
+
+
+@dataclass(frozen=True)
+class FedPACObjective(Objective):
+    """Cross entropy of the head alone, then, for the extractor alone, with features drawn to the global class means.
+
+    Args:
+        strength: lambda >= 0, the factor of the mean squared distance; zero leaves the cross entropy. 1 in the paper.
+        head_epochs: epochs of the head alone, before the protocol's ``local_epochs`` of the extractor; 1 in the paper.
+    """
+
+    name: ClassVar[str] = "pac"
+    report: ClassVar[str | None] = "class_prototypes"
+    needs_labelled_images: ClassVar[bool] = True
+    needs_shared: ClassVar[Shared] = "head"
+    personalises: ClassVar[bool] = True
+    changes_effective_steps: ClassVar[bool] = True
+
+    strength: float = 1.0
+    head_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength)
+        check_count("head_epochs", self.head_epochs, at_least=1, at_most=MOST_EPOCHS)
+
+    @property
+    def more_epochs(self) -> int:
+        """The epochs of the head alone."""
+        return int(self.head_epochs)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the two phases of this round, from the mixture of heads that was received.
+
+        Raises ``SettingsError`` if the payload or the site's state does not fit the model.
+        """
+        sent = PayloadValidator("sent for objective 'pac'", SettingsError)
+        payload = read_payload(sent, received, model) if received else None
+        kept = _kept_head(model, site)
+        head = payload.head if payload is not None and payload.head else kept
+        prototypes = None if payload is None else payload.prototypes.to(device_of(model))
+        present = None if payload is None else payload.present.to(device_of(model))
+        return LocalAlignment(self, head, head_of(model), prototypes, present, task=site.task)
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the received extractor with the head that the site trained last; the received model without one."""
+        if received:
+            read_payload(PayloadValidator("sent for objective 'pac'", SettingsError), received, model)
+        load_head(model, _kept_head(model, site))
+        return PersonalModel(model)
+
+    def report_received(
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
+    ) -> dict[str, torch.Tensor]:
+        """Return class means ``[K, D]``, counts ``[Y]`` and the mean squared length of the received features."""
+        found = _statistics(seen, num_classes, model)
+        return to_report({BEFORE: found.means, COUNTS: found.counts, SQUARE: found.square.reshape(1)})
+
+    def report_trained(
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
+    ) -> dict[str, torch.Tensor]:
+        """Return class means ``[K, D]`` of the trained extractor's features."""
+        return to_report({AFTER: _statistics(seen, num_classes, model).means})
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server side, which keeps the prototypes and each site's mixture of heads."""
+        return PrototypeExchange(num_classes, model.feature_size, head_shapes(model))
+
+
+class _Statistics(NamedTuple):
+    means: torch.Tensor
+    counts: torch.Tensor
+    square: torch.Tensor
+
+
+def _statistics(seen: Iterable[FeatureBatch], num_classes: int, model: ExtractorClassifier) -> _Statistics:
+    """Return means ``[K, D]`` of the classes held, counts ``[Y]``, mean squared length, summed in float64."""
+    device = device_of(model)
+    sums = torch.zeros(num_classes, model.feature_size, dtype=torch.float64, device=device)
+    counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
+    square = torch.zeros((), dtype=torch.float64, device=device)
+    for batch in seen:
+        features, labels = batch.samples(batch.features)
+        batch_sums, batch_counts = class_sums(features, labels, num_classes)
+        sums, counts = sums + batch_sums, counts + batch_counts
+        square = square + features.double().square().sum()
+    held = counts > 0
+    return _Statistics((sums[held] / counts[held, None]).float(), counts, (square / counts.sum()).float())
+
+
+# --- a site's training ---
+
+
+@dataclass
+class _Phase:
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class LocalAlignment(LocalRisk):
+    """The two phases of one round.
+
+    Args:
+        settings: strength and epochs of the head.
+        head: with which the training starts, by name in the state dict; empty: the received one.
+        received: the head of the received model, by name.
+        prototypes: c ``[Y, D]`` and ``present [Y]``, on the model's device; None before there are any.
+    """
+
+    settings: FedPACObjective
+    head: Tensors
+    received: Tensors
+    prototypes: torch.Tensor | None
+    present: torch.Tensor | None
+    phase: _Phase = field(default_factory=_Phase)
+
+    def begin(self, model: ExtractorClassifier) -> None:
+        """Start from the site's mixture of heads, or the head that it kept."""
+        load_head(model, self.head)
+
+    def prepare(self, model: ExtractorClassifier) -> None:
+        """Count the epoch, which decides the phase."""
+        self.phase.epoch += 1
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether the head is trained in this epoch, and not the extractor."""
+        return self.phase.epoch <= self.settings.head_epochs
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return CE, in the extractor's phase with ``lambda / D`` times the squared distance to the prototypes."""
+        features = model.features(images)
+        loss = self.task.loss(model.classifier(features).float(), targets)
+        if self.trains_head or self.settings.strength == 0 or self.prototypes is None or self.present is None:
+            return loss
+        distance = feature_penalty(features, targets, self.prototypes, self.present)
+        return loss + self.settings.strength / features.shape[1] * distance
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take one step with the part of the phase; the other has no gradient and keeps its bits."""
+        loss = compute_gradients()
+        head = set(model.head_names)
+        for name, parameter in model.named_parameters():
+            if (name in head) != self.trains_head:
+                parameter.grad = None
+        optimizer.step()
+        return loss
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return the trained head; empty if training diverged, so that the previous one is kept."""
+        kept = {name: value.cpu() + trained.update[name] for name, value in self.received.items()}
+        return to_report(kept) if readable(kept.values()) else {}
+
+
+def head_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
+    """Return copies of the head's entries of the state dict, by name."""
+    state = model.state_dict()
+    return {name: state[name].detach().clone() for name in model.head_names}
+
+
+def head_shapes(model: ExtractorClassifier) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the head's entries, by name in the state dict."""
+    return {name: tuple(value.shape) for name, value in head_of(model).items()}
+
+
+def load_head(model: ExtractorClassifier, head: Tensors) -> None:
+    """Replace the head of ``model``, in place; nothing if ``head`` is empty."""
+    if head:
+        model.load_state_dict({**model.state_dict(), **head})
+
+
+def _kept_head(model: ExtractorClassifier, site: SiteRound) -> dict[str, torch.Tensor]:
+    if not site.memory:
+        return {}
+    kept = PayloadValidator(f"site {site.site}: its memory of objective 'pac'", SettingsError)
+    return kept.per_parameter(site.memory, head_shapes(model))
+
+
+class Payload(NamedTuple):
+    """What the server sends: prototypes ``[Y, D]``, present ``[Y]``, and the site's mixture of heads or nothing."""
+
+    prototypes: torch.Tensor
+    present: torch.Tensor
+    head: dict[str, torch.Tensor]
+
+
+def read_payload(validator: PayloadValidator, tensors: Any, model: ExtractorClassifier) -> Payload:
+    """Return the payload in ``tensors``; refuse what does not fit the model."""
+    shapes = {f"{HEAD}{name}": shape for name, shape in head_shapes(model).items()}
+    has_head = isinstance(tensors, Mapping) and any(name in tensors for name in shapes)
+    found = validator.fields(tensors, (PROTOTYPES, PRESENT, *(shapes if has_head else ())))
+    num_classes = model.last_layer.out_features
+    head = {name: validator.numbers(name, found[name], shape) for name, shape in shapes.items()} if has_head else {}
+    return Payload(
+        validator.numbers(PROTOTYPES, found[PROTOTYPES], (num_classes, model.feature_size)),
+        validator.flags(PRESENT, found[PRESENT], num_classes),
+        {name.removeprefix(HEAD): value for name, value in head.items()},
+    )
+
+
+# --- the server ---
+
+
+class SiteClasses(NamedTuple):
+    """A checked report: ``h [Y, D]`` and V before training, class means ``[Y, D]`` after it, counts, and the head."""
+
+    h: torch.Tensor
+    uncertainty: float
+    means: torch.Tensor
+    counts: torch.Tensor
+    head: dict[str, torch.Tensor]
+
+
+class PrototypeExchange(Exchange):
+    """The server side of FedPAC: receives class means, and sends prototypes and to each site its mixture of heads.
+
+    Args:
+        num_classes: Y.
+        feature_size: D.
+        shapes: of the head's entries, by name in the state dict.
+    """
+
+    report: ClassVar[str] = "class_prototypes"
+
+    def __init__(self, num_classes: int, feature_size: int, shapes: Shapes) -> None:
+        super().__init__("train")
+        self.num_classes = num_classes
+        self.feature_size = feature_size
+        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        self._head: dict[str, torch.Tensor] = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name of the exchange."""
+        return {"exchange": FedPACObjective.name}
+
+    def read_model(self, state: Tensors) -> None:
+        """Store the head of the global model, float32; raise ``SettingsError`` if an entry is missing."""
+        validator = PayloadValidator("the global model", SettingsError)
+        head = {name: state[name] for name in self.shapes if name in state}
+        self._head = validator.per_parameter(head, self.shapes)
+
+    def broadcast(self) -> dict[str, torch.Tensor]:
+        """Return what every site receives: the prototypes, and which of them there are."""
+        return {name: value for name, value in self._learned.items() if name in (PROTOTYPES, PRESENT)}
+
+    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
+        """Return what ``site`` receives: the prototypes, and its last mixture of heads if it has one."""
+        heads = {f"{HEAD}{name}": self._learned.get(_head_key(site, name)) for name in self.shapes}
+        return {**self.broadcast(), **{name: value for name, value in heads.items() if value is not None}}
+
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> SiteClasses:
+        """Return what a site's report says of its classes and its head."""
+        sent = validator.fields(report, (BEFORE, AFTER, COUNTS, SQUARE))
+        counts = validator.counts(COUNTS, sent[COUNTS], self.num_classes)
+        if facts is not None:
+            check_counts(validator, counts, facts)
+        before, after = (self._means(validator, name, sent[name], counts) for name in (BEFORE, AFTER))
+        square = float(validator.numbers(SQUARE, sent[SQUARE], (1,)))
+        if square < 0:
+            validator.refuse(f"{SQUARE!r} is {square:g}, expected at least 0")
+        return SiteClasses(
+            weighted_means(before, counts),
+            uncertainty(before, counts, square),
+            after,
+            counts,
+            {name: self._head[name] + self._moved(validator, name, update) for name in self.shapes},
+        )
+
+    def _means(self, validator: PayloadValidator, name: str, value: Any, counts: torch.Tensor) -> torch.Tensor:
+        held = counts > 0
+        means = torch.zeros(self.num_classes, self.feature_size)
+        means[held] = validator.numbers(name, value, (int(held.sum()), self.feature_size))
+        return means
+
+    def _moved(self, validator: PayloadValidator, name: str, update: Tensors | None) -> torch.Tensor:
+        return validator.update_of(name, update, self.shapes[name], f"the report came without an update of {name!r}")
+
+    def sizes(self, report: SiteClasses) -> dict[str, float]:
+        """Return the lengths of the longest class mean, of the longest weighted mean, and of the head."""
+        head = sum(float(value.double().square().sum()) for value in report.head.values())
+        return {AFTER: largest_length(report.means), BEFORE: largest_length(report.h), "head": head**0.5}
+
+    def learn(self, reports: Mapping[str, SiteClasses]) -> dict[str, torch.Tensor]:
+        """Return the prototypes after the round, and each site's last mixture of heads."""
+        found = list(reports.values())
+        h = torch.stack([one.h for one in found])
+        mixtures = head_mixtures(h, torch.tensor([one.uncertainty for one in found], dtype=torch.float64))
+        learned = {**self._learned, **self._prototypes(found)}
+        for site, weights in zip(reports, mixtures, strict=True):
+            for name in self.shapes:
+                learned[_head_key(site, name)] = combine(weights, [one.head[name] for one in found])
+        return learned
+
+    def _prototypes(self, found: list[SiteClasses]) -> dict[str, torch.Tensor]:
+        """Return c ``[Y, D]``, by the counts of the round's sites, and present ``[Y]``; c stays where no site has k."""
+        counts = torch.stack([one.counts for one in found]).double()  # [U, Y]
+        means = torch.stack([one.means for one in found]).double()  # [U, Y, D]
+        total = counts.sum(dim=0)
+        mean = (counts[..., None] * means).sum(dim=0) / total.clamp(min=1)[:, None]
+        before = self._learned.get(PROTOTYPES, torch.zeros(self.num_classes, self.feature_size))
+        known = self._learned.get(PRESENT, torch.zeros(self.num_classes, dtype=torch.bool))
+        here = total > 0
+        return {PROTOTYPES: torch.where(here[:, None], mean.float(), before), PRESENT: here | known}
+
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return prototypes and mixtures in the form of :meth:`learn`."""
+        names = list(tensors) if isinstance(tensors, Mapping) else []
+        sites = sorted({name.split("/", 2)[1] for name in names if name.startswith("heads/") and name.count("/") == 2})
+        heads = {_head_key(site, name): shape for site in sites for name, shape in self.shapes.items()}
+        found = validator.fields(tensors, (PROTOTYPES, PRESENT, *heads))
+        shapes = {PROTOTYPES: (self.num_classes, self.feature_size), **heads}
+        read = {name: validator.numbers(name, found[name], shape) for name, shape in shapes.items()}
+        return {**read, PRESENT: validator.flags(PRESENT, found[PRESENT], self.num_classes)}
+
+
+def _head_key(site: str, name: str) -> str:
+    return f"heads/{site}/{name}"

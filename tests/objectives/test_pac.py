@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedPAC: two phases at a site, prototypes and a mixture of heads for each site at the server."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from local_steps import copy_of, same, train_steps
+from objective_batches import CLASSES, Batch, make_batches
+
+from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
+from fdg_plugins.objectives.fedpac import AFTER, BEFORE, COUNTS, HEAD, PRESENT, PROTOTYPES, head_of
+from fdg_plugins.tasks import DEFAULT_TASK
+
+SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
+
+
+def report_of(model: ExtractorClassifier, batches: list[Batch]) -> dict[str, torch.Tensor]:
+    objective = make_objective("pac")
+    received = objective.report_received(model, see(model, batches), CLASSES)
+    return received | objective.report_trained(model, see(model, batches), CLASSES)
+
+
+def round_of(exchange: Exchange, model: ExtractorClassifier, **heads: float) -> dict[str, dict[str, torch.Tensor]]:
+    """Let each site report on images of its own and move its head by a number; return the reports."""
+    exchange.begin_round(model.state_dict())
+    reports = {}
+    for seed, (site, moved) in enumerate(heads.items()):
+        reports[site] = report_of(model, make_batches(model, seed=seed))
+        update = {name: torch.full_like(value, moved) for name, value in model.state_dict().items()}
+        reports[site]["read"] = exchange.read(site, dict(reports[site]), update)
+    exchange.finish({site: report.pop("read") for site, report in reports.items()})
+    return reports
+
+
+def test_the_head_is_trained_first_and_then_the_extractor(linear_model: ExtractorClassifier) -> None:
+    model, batches = linear_model, make_batches(linear_model)
+    local = make_objective("pac").local({}, model, SITE)
+    head = set(model.head_names)
+    names = {name for name, _ in model.named_parameters()}
+    before = copy_of(model)
+    local.begin(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+    for moving in (head, names - head, names - head):
+        local.prepare(model)
+        for images, labels in batches:
+
+            def compute(images: torch.Tensor = images, labels: torch.Tensor = labels) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = local.loss(model, images, labels)
+                loss.backward()
+                return loss.detach()
+
+            local.step(model, compute, optimizer)
+        after = copy_of(model)
+        assert {name for name in names if not torch.equal(after[name], before[name])} == moving
+        before = after
+
+
+def test_without_alignment_it_alternates_bit_for_bit(model: ExtractorClassifier, batches: list[Batch]) -> None:
+    other = copy.deepcopy(model)
+    sent = {PROTOTYPES: torch.ones(CLASSES, model.feature_size), PRESENT: torch.ones(CLASSES, dtype=torch.bool)}
+    local = make_objective({"name": "pac", "strength": 0}).local(sent, model, SITE)
+    train_steps(model, local, [batches, batches])
+    head = set(other.head_names)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+    other.train()
+    for trains_head in (True, False):
+        for images, labels in batches:
+            optimizer.zero_grad()
+            DEFAULT_TASK.loss(other(images).float(), labels).backward()
+            for name, parameter in other.named_parameters():
+                if (name in head) is not trains_head:
+                    parameter.grad = None
+            optimizer.step()
+    assert same(copy_of(model), copy_of(other))
+
+
+def test_the_term_is_the_mean_squared_distance_to_the_prototypes_that_there_are(
+    linear_model: ExtractorClassifier,
+) -> None:
+    model = linear_model.eval()
+    prototypes = torch.randn(CLASSES, model.feature_size)
+    present = torch.tensor([True, False, True])
+    local = make_objective({"name": "pac", "strength": 3}).local(
+        {PROTOTYPES: prototypes, PRESENT: present}, model, SITE
+    )
+    images, labels = torch.randn(3, 3, 16, 16), torch.tensor([0, 1, 2])
+    plain = DEFAULT_TASK.loss(model(images), labels)
+    local.prepare(model)
+    assert torch.equal(local.loss(model, images, labels), plain), "the head has no term"
+    local.prepare(model)
+    distances = (model.features(images) - prototypes[labels]).square().mean(dim=1)
+    torch.testing.assert_close(local.loss(model, images, labels), plain + 3 * (distances[0] + distances[2]) / 3)
+
+
+def test_prototypes_weigh_samples_and_each_site_gets_a_mixture_of_its_own(model: ExtractorClassifier) -> None:
+    exchange = make_objective("pac").exchange(model, CLASSES)
+    assert exchange is not None
+    reports = round_of(exchange, model, cartoon=0.0, photo=1.0)
+    counts = torch.stack([report[COUNTS] for report in reports.values()]).double()
+    means = torch.stack([report[AFTER] for report in reports.values()]).double()
+    sent = {site: exchange.broadcast_to(site) for site in (*reports, "new")}
+    expected = (counts[..., None] * means).sum(dim=0) / counts.sum(dim=0)[:, None]
+    torch.testing.assert_close(sent["new"][PROTOTYPES], expected.float())
+    assert sent["new"].keys() == {PROTOTYPES, PRESENT} == exchange.broadcast().keys()
+    head = head_of(model)
+    for site in reports:
+        for name, value in head.items():
+            moved = sent[site][f"{HEAD}{name}"] - value
+            assert bool(((moved > -1e-6) & (moved < 1 + 1e-6)).all()), "a mixture of both heads"
+            torch.testing.assert_close(moved, moved.mean().expand_as(moved))
+
+
+def test_an_absent_sites_mixture_and_a_lacking_class_stay(linear_model: ExtractorClassifier) -> None:
+    model = linear_model
+    exchange = make_objective("pac").exchange(model, CLASSES)
+    assert exchange is not None
+    round_of(exchange, model, cartoon=0.0, photo=1.0)
+    kept = exchange.broadcast_to("photo")
+    exchange.begin_round(model.state_dict())
+    images, _ = make_batches(model, seed=5)[0]
+    report = report_of(model, [(images, torch.tensor([0, 0, 1, 1]))])
+    assert report[BEFORE].shape == (2, model.feature_size)
+    exchange.finish({"cartoon": exchange.read("cartoon", report, dict(model.state_dict()))})
+    later = exchange.broadcast_to("photo")
+    assert torch.equal(later[PROTOTYPES][2], kept[PROTOTYPES][2])
+    assert bool(later[PRESENT].all())
+    assert not torch.equal(later[PROTOTYPES][0], kept[PROTOTYPES][0])
+    assert all(torch.equal(later[name], value) for name, value in kept.items() if name.startswith(HEAD))
+    restored = make_objective("pac").exchange(model, CLASSES)
+    assert restored is not None
+    restored.restore(exchange.state(), exchange.tensors())
+    assert same(restored.broadcast_to("photo"), later)
+
+
+def test_a_site_starts_from_its_mixture_keeps_what_it_trained_and_is_judged_with_that(
+    model: ExtractorClassifier,
+) -> None:
+    objective = make_objective("pac")
+    mixture = {name: torch.full_like(value, 0.25) for name, value in head_of(model).items()}
+    sent: dict[str, Any] = {f"{HEAD}{name}": value for name, value in mixture.items()}
+    sent |= {PROTOTYPES: torch.zeros(CLASSES, model.feature_size), PRESENT: torch.zeros(CLASSES, dtype=torch.bool)}
+    received, trained = copy.deepcopy(model), copy.deepcopy(model)
+    local = objective.local(sent, trained, SITE)
+    assert same(head_of(trained), head_of(received)), "judged as received"
+    local.begin(trained)
+    assert same(head_of(trained), mixture)
+    update = {name: torch.full_like(value, 0.5) for name, value in received.state_dict().items()}
+    memory = local.memory(Trained(update, 1, 1.0))
+    assert same(memory, {name: value + 0.5 for name, value in head_of(received).items()})
+    own = objective.personal(copy.deepcopy(received), sent, replace(SITE, memory=memory))
+    assert isinstance(own.network, ExtractorClassifier)
+    assert same(head_of(own.network), memory)
+    fresh = objective.personal(copy.deepcopy(received), {}, SITE)
+    assert same(dict(fresh.network.state_dict()), dict(received.state_dict()))
+
+
+def test_memory_and_reports_that_do_not_fit_are_refused_by_name(linear_model: ExtractorClassifier) -> None:
+    model, objective = linear_model, make_objective("pac")
+    site = replace(SITE, memory={"classifier.weight": torch.zeros(1), "classifier.bias": torch.zeros(CLASSES)})
+    with pytest.raises(SettingsError, match=r"^site photo: its memory of objective 'pac': 'classifier.weight' has"):
+        objective.local({}, model, site)
+    exchange = objective.exchange(model, CLASSES)
+    assert exchange is not None
+    exchange.begin_round(model.state_dict())
+    report = report_of(model, make_batches(model))
+    with pytest.raises(ContributionError, match=r"^site photo: 'mean_square' is -1, expected at least 0\.$"):
+        exchange.read("photo", {**report, "mean_square": torch.tensor([-1.0])}, dict(model.state_dict()))
+    with pytest.raises(ContributionError, match=r"came without an update of 'classifier\.weight'"):
+        exchange.read("photo", report, None)
+
+
+def test_a_setting_out_of_range_is_refused_by_name() -> None:
+    for name in ("strength", "head_epochs"):
+        with pytest.raises(SettingsError, match=f"{name} is -1, expected"):
+            make_objective({"name": "pac", name: -1})

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedRoD: a balanced generic head, a personal head that acts on nothing else, and the prediction of both."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from local_steps import copy_of, plain, same, train_steps
+from objective_batches import CLASSES, Batch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import SiteRound, Trained, make_objective
+from fdg_plugins.objectives.fedrod import ABSENT, LocalRobustDecoupling, log_shares
+
+UNEQUAL = SiteRound("photo", 0, seed=1, learning_rate=0.05, class_counts=(6, 2, 5))
+NO_UPDATE = Trained({}, 1, 1.0)
+
+
+def local_of(model: ExtractorClassifier, site: SiteRound = UNEQUAL, balance: float = 1.0) -> LocalRobustDecoupling:
+    made = make_objective({"name": "rod", "balance": balance}).local({}, model, site)
+    assert isinstance(made, LocalRobustDecoupling)
+    return made
+
+
+def test_equally_many_samples_of_each_class_are_fedavg_bit_for_bit(
+    model: ExtractorClassifier, batches: list[Batch]
+) -> None:
+    other = copy.deepcopy(model)
+    train_steps(model, local_of(model, replace(UNEQUAL, class_counts=(7, 7, 7))), [batches])
+    train_steps(other, plain(other), [batches])
+    assert same(copy_of(model), copy_of(other))
+
+
+def test_the_generic_loss_is_balanced_softmax(
+    linear_model: ExtractorClassifier,
+) -> None:
+    model = linear_model.eval()
+    images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 1])
+    n = torch.tensor([6.0, 2.0, 5.0])
+    exponentials = torch.exp(model(images)) * n
+    balanced = -torch.log(exponentials[torch.arange(4), labels] / exponentials.sum(dim=1)).mean()
+    found = local_of(model).loss(model, images, labels)
+    torch.testing.assert_close(found, balanced + cross_entropy(model(images), labels))  # a new head adds nothing
+
+
+def test_the_personal_loss_has_no_gradient_beyond_the_personal_head(linear_model: ExtractorClassifier) -> None:
+    model, local = linear_model, local_of(linear_model)
+    images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 1])
+    generic = local.task.loss(model(images).float() + local.shift, labels)
+    model.eval()  # BatchNorm must not move between the two passes
+    expected = torch.autograd.grad(local.task.loss(model(images) + local.shift, labels), list(model.parameters()))
+    local.loss(model, images, labels).backward()
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradient)
+    assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in local.parameters())
+    assert bool(generic.isfinite())
+
+
+def test_adding_a_constant_to_the_logarithms_changes_nothing_and_a_lacking_class_has_probability_zero() -> None:
+    assert torch.equal(log_shares([2, 4, 8], 3), log_shares([1, 2, 4], 3))
+    shares = log_shares([0, 3, 3], 3)
+    assert shares[0].item() == ABSENT
+    logits = torch.tensor([[50.0, 0.0, 0.0]], requires_grad=True)
+    loss = cross_entropy(logits + shares, torch.tensor([1]))
+    loss.backward()
+    assert loss.isfinite()
+    assert logits.grad is not None
+    assert logits.grad[0, 0].item() == 0
+
+
+def test_a_site_that_has_not_trained_predicts_as_the_generic_model(model: ExtractorClassifier) -> None:
+    channels = next(model.extractor.parameters()).shape[1]
+    images = torch.randn(4, channels, 16, 16)
+    own = make_objective("rod").personal(model.eval(), {}, UNEQUAL)
+    assert own.tuning is None
+    assert torch.equal(own.network.eval()(images), model(images))
+
+
+def test_the_personal_head_is_trained_kept_and_found_again(model: ExtractorClassifier, batches: list[Batch]) -> None:
+    local = local_of(model)
+    own = [*model.parameters(), *local.parameters()]
+    optimizer = torch.optim.SGD(own, lr=0.05)
+    local.loss(model, *batches[0]).backward()
+    optimizer.step()
+    memory = local.memory(NO_UPDATE)
+    assert any(bool(value.any()) for value in memory.values())
+    assert {f"classifier.{name}" for name in memory} == set(model.head_names)
+    later = replace(UNEQUAL, number=3, memory=memory)
+    again = local_of(model, later)
+    assert same(again.memory(NO_UPDATE), memory)
+    network = make_objective("rod").personal(model.eval(), {}, later).network
+    features = model.features(batches[0][0])
+    assert torch.equal(network(batches[0][0]), model.classifier(features) + again.head(features))
+
+
+def test_a_head_that_diverged_is_not_kept(linear_model: ExtractorClassifier) -> None:
+    local = local_of(linear_model)
+    next(iter(local.parameters())).data.fill_(torch.nan)
+    assert local.memory(NO_UPDATE) == {}
+
+
+def test_memory_of_another_network_is_refused_by_the_sites_name(linear_model: ExtractorClassifier) -> None:
+    site = replace(UNEQUAL, memory={"weight": torch.zeros(CLASSES, 3), "bias": torch.zeros(CLASSES)})
+    with pytest.raises(SettingsError, match=r"^site photo: its memory of objective 'rod': 'weight' has shape"):
+        local_of(linear_model, site)
+
+
+def test_a_negative_balance_is_refused() -> None:
+    with pytest.raises(SettingsError, match="balance is -1, expected"):
+        make_objective({"name": "rod", "balance": -1})
