@@ -107,8 +107,6 @@ def test_a_setting_of_the_protocol_can_be_chosen_but_not_beside_printed_numbers(
     ],
     ids=["constant", "unknown", "a domain lacks a value", "no common seed", "another protocol"],
 )
-def test_what_cannot_be_chosen_is_refused(
-    runs: Sequence[Run], setting: str, error: type[FDGError], words: str
-) -> None:
+def test_what_cannot_be_chosen_is_refused(runs: Sequence[Run], setting: str, error: type[FDGError], words: str) -> None:
     with pytest.raises(error, match=f"^{words}"):
         choose(runs, [setting])

@@ -60,7 +60,9 @@ def test_a_swept_setting_is_chosen_on_source_validation(tmp_path: Path) -> None:
     assert "photo 0.5 (0.1: 60.0 %, 0.5: 70.0 %)." in result.stdout
     refused = command(tmp_path, "--choose", "strength")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "setting 'strength' (--choose) is no setting of these runs; expected one that varies: kappa." in refused.stderr
+    assert (
+        "setting 'strength' (--choose) is no setting of these runs; expected one that varies: kappa." in refused.stderr
+    )
 
 
 def test_all_rules_stand_side_by_side(sweep: Path) -> None:

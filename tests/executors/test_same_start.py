@@ -79,9 +79,7 @@ def test_another_seed_starts_elsewhere(plain: State) -> None:
 
 
 @pytest.mark.parametrize("method", OTHERS)
-def test_a_site_trains_on_fedavgs_batches_in_the_first_epoch(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_trains_on_fedavgs_batches_in_the_first_epoch(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = batches_of(protocol_of("fedavg"), monkeypatch)
     assert len(expected) == 3
     assert same(flat(batches_of(protocol_of(method), monkeypatch)), flat(expected))
