@@ -2,62 +2,17 @@
 """A table as text, before it is rendered: percentages, the best values marked, caption and footnotes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference
-from fdg_plugins.analysis.names import method_title
-from fdg_plugins.analysis.pairing import Paired, compare
+from fdg_plugins.analysis.paired_grid import paired_grid
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
 from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
-from fdg_plugins.plugins.composition import BASE
-from fdg_plugins.tasks import ScoreKind
 
-REFERENCES = "Centralised references (pooled source data)"
-MISSING = "missing"
-NOT_PRINTED = "-"
 REASONS_IN_ROW = 2  # why ours are not comparable; more would push the numbers off a screen
 _WITHIN = {True: "yes", False: "no", None: "unknown"}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell's text; a ``best`` cell is rendered in bold."""
-
-    text: str
-    best: bool = False
-
-
-Row = tuple[Cell, ...]
-Groups = tuple[tuple[Row, ...], ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Rows of cells in groups, one group per method, with one cell per header; the first ``words`` columns are text.
-
-    ``references`` are the groups of the lower block, under the heading :data:`REFERENCES`. ``below``: a second table,
-    with a caption of its own, that follows after the notes.
-    """
-
-    caption: str
-    header: tuple[str, ...]
-    words: int
-    groups: Groups
-    notes: tuple[str, ...]
-    references: Groups = ()
-    below: "Grid | None" = None
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """All rows of both blocks."""
-        return tuple(row for group in (*self.groups, *self.references) for row in group)
-
-    @property
-    def separated(self) -> bool:
-        """Whether lines separate the groups: true if any group has several rows."""
-        return any(len(group) > 1 for group in (*self.groups, *self.references))
 
 
 def to_grid(table: Table, digits: int = 1, *, paired: bool = True) -> Grid:
@@ -70,34 +25,6 @@ def to_grid(table: Table, digits: int = 1, *, paired: bool = True) -> Grid:
     references = tuple(tuple(writer.rows_of(method)) for method in table.methods if method.is_reference)
     below = paired_grid(table, digits) if paired else None
     return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(writer.notes()), references, below)
-
-
-def paired_grid(table: Table, digits: int = 1) -> Grid | None:
-    """Return the mean ranks and the paired differences to FedAvg; None if the table has none."""
-    found = compare(table)
-    if found is None:
-        return None
-    score, several = table.facts.score, len(found.common) > 1
-    cells = " and ".join(dict.fromkeys(map(str, found.common.values())))
-    caption = (
-        f"{score.title}{score.unit}, paired with {method_title(BASE)}: mean difference over the pairs of runs with the "
-        "same seed and held-out domain, its standard error (SE), and the mean rank (1 is the best) over the "
-        f"{cells} such cells that all methods have."
-    )
-    header = ("method", *(["selection"] if several else []), "mean rank", f"minus {method_title(BASE)}", "SE", "pairs")
-    groups = tuple((_paired_row(row, several, score, digits),) for row in found.rows)
-    note = "The standard error takes the pairs as independent; those of one domain share its images."
-    return Grid(caption, header, 1 + several, groups, (note,))
-
-
-def _paired_row(row: Paired, several: bool, score: ScoreKind, digits: int) -> Row:
-    words = [row.method.label, *([RULES[row.rule]] if several else [])]
-    rank = NOT_PRINTED if row.rank is None else f"{row.rank:.2f}"
-    if row.difference is None:
-        return tuple(map(Cell, (*words, rank, NOT_PRINTED, NOT_PRINTED, NOT_PRINTED)))
-    value, error = row.difference.mean, row.difference.standard_error
-    shown = NOT_PRINTED if error is None else f"{score.factor * error:.{digits}f}"
-    return tuple(map(Cell, (*words, rank, f"{score.factor * value:+.{digits}f}", shown, str(len(row.pairs)))))
 
 
 class _Writer:

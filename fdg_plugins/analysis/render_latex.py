@@ -3,7 +3,7 @@
 
 import re
 
-from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
+from fdg_plugins.analysis.cells import REFERENCES, Cell, Grid, Groups
 
 _QUOTED = re.compile('"([^"]*)"')
 _SPECIAL = {

@@ -3,7 +3,7 @@
 
 import re
 
-from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
+from fdg_plugins.analysis.cells import REFERENCES, Cell, Grid, Groups
 
 
 def render_markdown(grid: Grid) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 
 from rich.text import Text
 
-from fdg_plugins.analysis.grid import REFERENCES, Cell, Grid, Groups
+from fdg_plugins.analysis.cells import REFERENCES, Cell, Grid, Groups
 
 _GAP = "  "
 

@@ -13,6 +13,8 @@ from fdg_plugins.settings.protocol import Protocol
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 
+FEDOMGS: dict[str, Any] = {"rounds": 100, "keep_momentum": True}  # beside the defaults, that paper's protocol on PACS
+
 FEDAVG = Method(aggregator="FedAvgAggregator", settings={"weighting": "samples", "server_lr": 1.0})
 FEDGA = Method(aggregator="FedGAAggregator", settings={"step_size": 0.05, "normalizer": "max", "server_lr": 1.0})
 FEDOMG = Method(aggregator="FedOMGAggregator", settings={"kappa": 0.5, "server_lr": 0.05, "weighting": "uniform"})
@@ -68,7 +70,7 @@ def finished(
         "stand_in": False,
         "data": "PACS",
         "started": "2030-01-01T00:00:00+00:00",
-        "protocol": Protocol(**{"target": target, "seed": seed, "rounds": 100, **(protocol or {})}),
+        "protocol": Protocol(**{"target": target, "seed": seed, **FEDOMGS, **(protocol or {})}),
         "method": method,
         "initial_weights": InitialWeights(label="imagenet"),
         "versions": {"fdg-plugins": "0.1.0"},

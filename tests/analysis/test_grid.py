@@ -9,7 +9,8 @@ import pytest
 from run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, run, runs_of
 
 from fdg_plugins.analysis import Run, build_table
-from fdg_plugins.analysis.grid import Cell, Grid, to_grid
+from fdg_plugins.analysis.cells import Cell, Grid
+from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.record.run_record import InitialWeights
 

@@ -9,7 +9,8 @@ import pytest
 from run_stubs import DOMAINS, FEDAVG, FEDOMG, census_reply, finished, run, runs_of
 
 from fdg_plugins.analysis import Run, build_table, check_comparable, method_name, method_order, method_title
-from fdg_plugins.analysis.grid import REFERENCES, Grid, to_grid
+from fdg_plugins.analysis.cells import REFERENCES, Grid
+from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.names import is_centralised
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.analysis.render_latex import render_latex

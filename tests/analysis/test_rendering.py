@@ -9,8 +9,9 @@ import pytest
 from run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 from fdg_plugins.analysis import Run, Table, build_table
+from fdg_plugins.analysis.cells import Cell, Grid
 from fdg_plugins.analysis.estimates import difference
-from fdg_plugins.analysis.grid import Cell, Grid, to_grid
+from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import FIELDS, render_csv
 from fdg_plugins.analysis.render_latex import escaped, render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
