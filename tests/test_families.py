@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, RotatedSpec
+from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, PublishedSpec, RotatedSpec
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.families import FAMILIES, dataset_protocol
@@ -33,10 +33,12 @@ def test_every_data_set_of_the_package_has_the_protocol_of_its_family(dataset: s
     spec = DATASETS.get(dataset)
     general, *special = spec.families
     assert general == ("digits" if spec.channels == 1 else "photographs")
-    assert special == (["segmentation"] if spec.task == "segmentation" else [])
+    kinds = {"segmentation": spec.task == "segmentation", "label_skew": isinstance(spec, PublishedSpec)}
+    assert special == [family for family, has in kinds.items() if has]
     protocol = dict(FAMILIES[general].protocol)
     for family in special:
         protocol |= FAMILIES[family].protocol
+    protocol |= spec.protocol
     assert dataset_protocol(dataset).protocol == protocol
 
 
