@@ -4,6 +4,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, run, runs_of
@@ -12,7 +13,7 @@ from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.cells import Cell, Grid
 from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import render_csv
-from fdg_plugins.record.run_record import InitialWeights
+from fdg_plugins.record.run_record import InitialWeights, Method
 
 
 def grid(
@@ -222,7 +223,8 @@ def test_another_network_is_another_protocol() -> None:
 
 
 def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
-    own = {"local_epochs": 1, "batch_size": 32, "learning_rate": 2.5e-3, "head": "two_layer"}
+    own: dict[str, Any] = {"local_epochs": 1, "batch_size": 32, "learning_rate": 2.5e-3, "head": "two_layer"}
+    own["keep_momentum"] = False
     of_fediir = [run("a", FEDAVG, protocol={**own, "weight_decay": 0.0, "lr_decay_factor": 1.0})]
     (*_, differences) = texts(grid(of_fediir, against="fediir").groups[0])
     assert differences[1].startswith("ours minus FedIIR paper")
@@ -231,3 +233,18 @@ def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     of_fedomg = [run("a", FEDOMG, protocol={"local_epochs": 1, "rounds": 40, "sites_per_round": 2})]
     (*_, reasons) = texts(grid(of_fedomg, against="fedomg").groups[0])
     assert reasons[1] == "not comparable: rounds 40, local epochs 1, 2 sites per round"
+
+
+def test_a_momentum_from_zero_is_another_protocol_except_for_methods_to_which_it_belongs() -> None:
+    fednova = Method(aggregator="FedNovaAggregator", settings={"weighting": "samples", "server_lr": 1.0})
+    kept = {"rounds": 40}
+    runs = [
+        run("a", fednova, protocol={**kept, "keep_momentum": False}),  # first, so that the facts are those of FedNova
+        run("b", FEDAVG, protocol=kept),
+    ]
+    fedavg, nova = (texts(group)[-1][1] for group in grid(runs, against="feddg-ga").groups)
+    assert fedavg == nova == "ours minus FedDG-GA paper, within 2 SE"
+    (*_, reasons) = texts(
+        grid([run("a", FEDAVG, protocol={**kept, "keep_momentum": False})], against="feddg-ga").groups[0]
+    )
+    assert reasons[1] == "not comparable: momentum from zero in every round"
