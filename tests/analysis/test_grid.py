@@ -13,7 +13,7 @@ from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.cells import Cell, Grid
 from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import render_csv
-from fdg_plugins.record.run_record import InitialWeights
+from fdg_plugins.record.run_record import InitialWeights, Method
 
 
 def grid(
@@ -236,3 +236,18 @@ def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     written = grid(of_fedomg, against="fedomg")
     assert texts(written.groups[0])[-1][1] == "not comparable: rounds 40, local epochs 1 [1]"
     assert written.notes[0] == "[1] not comparable: rounds 40, local epochs 1, 2 sites per round."
+
+
+def test_a_momentum_from_zero_is_another_protocol_except_for_methods_to_which_it_belongs() -> None:
+    fednova = Method(aggregator="FedNovaAggregator", settings={"weighting": "samples", "server_lr": 1.0})
+    kept = {"rounds": 40}
+    runs = [
+        run("a", fednova, protocol={**kept, "keep_momentum": False}),  # first, so that the facts are those of FedNova
+        run("b", FEDAVG, protocol=kept),
+    ]
+    fedavg, nova = (texts(group)[-1][1] for group in grid(runs, against="feddg-ga").groups)
+    assert fedavg == nova == "ours minus FedDG-GA paper, within 2 SE"
+    (*_, reasons) = texts(
+        grid([run("a", FEDAVG, protocol={**kept, "keep_momentum": False})], against="feddg-ga").groups[0]
+    )
+    assert reasons[1] == "not comparable: momentum from zero in every round"
