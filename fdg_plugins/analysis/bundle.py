@@ -17,8 +17,8 @@ import torch
 from fdg_plugins.analysis.figures.material import Chosen, global_model
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.data.catalogue import SegmentationSpec
 from fdg_plugins.data.presets import Preset, preset_of
+from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models.monai_networks import monai_definition
 from fdg_plugins.storage import write_json

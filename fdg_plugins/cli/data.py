@@ -15,9 +15,9 @@ from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, SegmentationSpec
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.preparation import Prepared, Source
+    from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, SegmentationSpec
 
 HUB = "hf"
 INTERRUPTED = 130
@@ -193,7 +193,7 @@ def check(
     """
     from fdg_plugins.cli.data_check import check_masks
     from fdg_plugins.cli.image_check import check_images
-    from fdg_plugins.data.catalogue import SegmentationSpec
+    from fdg_plugins.data.specs import SegmentationSpec
 
     load_plugins(plugin)
     spec, root, rules = _files_of(place, data_root)

@@ -14,8 +14,8 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.storage import write_bytes
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.catalogue import PairSample, SegmentationSpec
     from fdg_plugins.data.mask_facts import MaskFacts
+    from fdg_plugins.data.specs import PairSample, SegmentationSpec
 
 ON_A_SHEET = 6
 

@@ -145,8 +145,8 @@ def _found_below(data_root: Path, spec: "DatasetSpec") -> str:
 def _places(data_root: Path, spec: "DatasetSpec") -> tuple[list[Path], str]:
     """Return where a complete data set has its files or folders, and which of the two they are."""
     from fdg_plugins.data import PublishedSpec, RotatedSpec
-    from fdg_plugins.data.catalogue import files_of
     from fdg_plugins.data.mnist import FILES, FOLDER
+    from fdg_plugins.data.specs import files_of
 
     if isinstance(spec, PublishedSpec) and not (data_root / spec.folder / "train").is_dir():
         return [data_root / name for name in files_of(spec)], "files"

@@ -10,9 +10,9 @@ from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
     from fdg_plugins.data import Damaged
-    from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, SegmentationSpec
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.preparation import Changes, Manifest, Verdict
+    from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, SegmentationSpec
 
 SHOWN = 5
 
@@ -52,8 +52,8 @@ def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Seg
 def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool) -> None:
     """Compare a user's own data set with its manifest, which ``write`` makes anew; without one, count its images."""
     from fdg_plugins.cli.image_check import check_images
-    from fdg_plugins.data.catalogue import ImageFolderSpec
     from fdg_plugins.data.preparation import MANIFEST, count_images, read_manifest, write_manifest
+    from fdg_plugins.data.specs import ImageFolderSpec
 
     spec, root, rules = find_own(place, data_root)
     manifest = None if write else read_manifest(root, spec)

@@ -14,9 +14,9 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.storage import write_bytes
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.catalogue import ImageFolderSpec, Sample
     from fdg_plugins.data.image_facts import ImageFacts
     from fdg_plugins.data.own_files import FileRules
+    from fdg_plugins.data.specs import ImageFolderSpec, Sample
 
 IN_A_ROW = 8
 SHOWN = 10

@@ -37,13 +37,6 @@ from fdg_plugins.data.catalogue import (
     ROTATED_MNIST_7K,
     TERRA_INCOGNITA,
     VLCS,
-    DatasetSpec,
-    ImageFolderSpec,
-    PairSample,
-    PublishedSpec,
-    RotatedSpec,
-    Sample,
-    SegmentationSpec,
     dataset_spec,
 )
 from fdg_plugins.data.domains import DomainData, SharedDomains, open_domain
@@ -64,6 +57,15 @@ from fdg_plugins.data.roots import DataRoot, find_data_root
 from fdg_plugins.data.skew import Partition
 from fdg_plugins.data.soundness import Damaged, check_images, find_damaged, name_some, without_damaged
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
+from fdg_plugins.data.specs import (
+    DatasetSpec,
+    ImageFolderSpec,
+    PairSample,
+    PublishedSpec,
+    RotatedSpec,
+    Sample,
+    SegmentationSpec,
+)
 from fdg_plugins.data.transforms import TrainingView, WholeView
 
 __all__ = [

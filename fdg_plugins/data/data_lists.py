@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fdg_plugins.data.catalogue import PairSample, SegmentationSpec
 from fdg_plugins.data.folders import check_names, is_file, refuse_outside
 from fdg_plugins.data.pair_names import PAIR_SUFFIXES, refuse_mixed
+from fdg_plugins.data.specs import PairSample, SegmentationSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json
 from fdg_plugins.values import shorten

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import (
-    ImageFolderSpec,
-    KnownSpec,
-    PublishedSpec,
-    RotatedSpec,
-    Sample,
-    SegmentationSpec,
-    dataset_spec,
-)
+from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import FolderSpec, existing_folders, list_domain
 from fdg_plugins.data.image_files import ImageFiles
@@ -32,6 +24,7 @@ from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.rotated import rotated_domain
 from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, check_part, site_splits
 from fdg_plugins.data.sources import ImageSource
+from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, Sample, SegmentationSpec
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps

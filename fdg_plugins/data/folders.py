@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, Sample, SegmentationSpec
 from fdg_plugins.data.own_files import NO_RULES, FileRules
+from fdg_plugins.data.specs import ImageFolderSpec, Sample, SegmentationSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.naming import nearest
 from fdg_plugins.values import visible

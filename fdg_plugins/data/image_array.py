@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import interpolate
 
-from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.data.transforms import checked_size
 
 COLOUR_DIMS = 4  # of an array [N, 3, S, S]

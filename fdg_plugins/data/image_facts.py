@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.decoding import check_image, open_image
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F")

@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.decoding import FORMATS, MOST_PIXELS, check_image, open_image, read_image
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.data.transforms import EpochViews, View, WholeView
 from fdg_plugins.errors import DataError
 

@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from fdg_plugins.core.steps import batches_per_epoch
-from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.sources import Epochs, ImageDataset, Scope
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import torch_generator

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fdg_plugins.data.catalogue import PairSample, SegmentationSpec
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.pair_reading import PairForm
+from fdg_plugins.data.specs import PairSample, SegmentationSpec
 from fdg_plugins.errors import DataError
 
 

@@ -8,9 +8,9 @@ images, as everywhere in this package.
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import DatasetSpec, Sample
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.own_files import DOMAIN, FileRules, Lists, Parts
+from fdg_plugins.data.specs import DatasetSpec, Sample
 from fdg_plugins.data.splits import Split, given_split, seeded_split
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import shorten

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fdg_plugins.data.catalogue import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.pair_loading import errors_of_reading, loading
 from fdg_plugins.data.pair_reading import FORMATS, PairForm
 from fdg_plugins.data.presets import IMAGE, MASK, Preset
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
+from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.extras import load_extra
 from fdg_plugins.randomness import derive_seed

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fdg_plugins.data.catalogue import SegmentationSpec
 from fdg_plugins.data.decoding import DECODE_ERRORS, MOST_PIXELS, open_image, to_rgb
 from fdg_plugins.data.nifti import open_nifti, orientation_of, read_nifti, spacing_of
 from fdg_plugins.data.pair_names import is_nifti
+from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE
 

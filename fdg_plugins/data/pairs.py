@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.data_lists import find_data_list, read_data_list
 from fdg_plugins.data.folders import check_domain_folder, existing_root, image_names, is_folder, refuse_outside
 from fdg_plugins.data.pair_names import PAIR_SUFFIXES, refuse_mixed, stem_of
+from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import Split, given_split, seeded_split
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import visible

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from fdg_plugins.data.catalogue import DatasetSpec, SegmentationSpec
+from fdg_plugins.data.specs import DatasetSpec, SegmentationSpec
 from fdg_plugins.data.transforms import checked_size
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.extras import load_extra

@@ -18,10 +18,11 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from fdg_plugins.data.catalogue import DATASETS, FILES_OF, PublishedSpec, Sample
+from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.decoding import read_image
 from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_outside
 from fdg_plugins.data.image_array import ImageArray
+from fdg_plugins.data.specs import FILES_OF, PublishedSpec, Sample
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
 

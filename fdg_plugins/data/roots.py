@@ -4,8 +4,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.catalogue import DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.folders import is_folder
+from fdg_plugins.data.specs import DatasetSpec, PublishedSpec, RotatedSpec
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
 from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
 from fdg_plugins.data.stand_in_vessels import ensure_vessels

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from fdg_plugins.data.catalogue import RotatedSpec, Sample
 from fdg_plugins.data.image_array import ImageArray
+from fdg_plugins.data.specs import RotatedSpec, Sample
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
 

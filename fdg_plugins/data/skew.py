@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fdg_plugins.core.partition import dirichlet_parts, equal_parts, shard_parts
-from fdg_plugins.data.catalogue import DatasetSpec, Sample
+from fdg_plugins.data.specs import DatasetSpec, Sample
 from fdg_plugins.data.splits import Split
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.randomness import numpy_generator

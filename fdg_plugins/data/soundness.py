@@ -9,10 +9,10 @@ pixels, as in any viewer; it counts as sound.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fdg_plugins.data.catalogue import Sample
 from fdg_plugins.data.decoding import TooLargeError
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.pair_reading import MaskError
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 
 SHOWN = 10

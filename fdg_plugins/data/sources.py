@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch.utils.data import Dataset
 
-from fdg_plugins.data.catalogue import Sample
+from fdg_plugins.data.specs import Sample
 
 Scope = tuple[str | int, ...]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from fdg_plugins.core.domains import split_indices
-from fdg_plugins.data.catalogue import DatasetSpec, ImageFolderSpec, Sample, without_suffix
 from fdg_plugins.data.folders import is_file
+from fdg_plugins.data.specs import DatasetSpec, ImageFolderSpec, Sample, without_suffix
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.tasks import TASKS, Task

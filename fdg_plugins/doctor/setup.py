@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS
 from fdg_plugins.data import DATASETS, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
-from fdg_plugins.data.catalogue import files_of
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
+from fdg_plugins.data.specs import files_of
 from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.errors import FDGError, SettingsError

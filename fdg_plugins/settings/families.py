@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fdg_plugins.data.catalogue import DatasetSpec, dataset_spec
+from fdg_plugins.data.catalogue import dataset_spec
+from fdg_plugins.data.specs import DatasetSpec
 from fdg_plugins.plugins.own_dataset import DatasetRef
 
 Settings = Mapping[str, Any]

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fdg_plugins.data.catalogue import DatasetSpec, dataset_spec
+from fdg_plugins.data.catalogue import dataset_spec
+from fdg_plugins.data.specs import DatasetSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, paper_protocol

@@ -18,7 +18,8 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.analysis.bundle import bundle_weights
 from fdg_plugins.cli.main import app
-from fdg_plugins.data.catalogue import DATASETS, SegmentationSpec
+from fdg_plugins.data.catalogue import DATASETS
+from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import CensusReply, Evaluation, ScoreSum
 from fdg_plugins.models import ExtractorClassifier

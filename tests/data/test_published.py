@@ -10,9 +10,9 @@ from idx_files import write_idx
 from PIL import Image
 
 from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_batches
-from fdg_plugins.data.catalogue import FILES_OF, files_of
 from fdg_plugins.data.preparation.counts import count_images
 from fdg_plugins.data.published import published_domain
+from fdg_plugins.data.specs import FILES_OF, files_of
 from fdg_plugins.errors import DataError
 
 SOURCES = ("mnist", "emnist", "cifar10", "cifar100")

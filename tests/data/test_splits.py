@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.data.catalogue import PACS, Sample, without_suffix
+from fdg_plugins.data.catalogue import PACS
+from fdg_plugins.data.specs import Sample, without_suffix
 from fdg_plugins.data.splits import KFOLD_FOLDERS, Split, listed_split, part_of, seeded_split, shares
 from fdg_plugins.errors import DataError, SettingsError
 

@@ -25,11 +25,12 @@ from published_vessels import (
     write_archives,
 )
 
-from fdg_plugins.data.catalogue import VESSELS, SegmentationSpec
+from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.mask_facts import read_pair
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.preparation import MANIFEST, Prepared, find_changes, open_source, prepare, read_manifest
 from fdg_plugins.data.preparation.pictures import as_mask
+from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError
 
 

@@ -14,7 +14,8 @@ from torch import nn
 from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.data import DATASETS
-from fdg_plugins.data.catalogue import VESSELS, SegmentationSpec
+from fdg_plugins.data.catalogue import VESSELS
+from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import OBJECTIVES, SiteRound, make_objective, see

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this plug-in brings: one record each. Reading them loads neither torch nor the code that they name."""
 
-from fdg_plugins.data.catalogue import ImageFolderSpec
+from fdg_plugins.data.specs import ImageFolderSpec
 from fdg_plugins.models.network import Network
 from fdg_plugins.plugins.method import (
     Default,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec
 from fdg_plugins.data.data_lists import find_data_list
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.mnist import PARTS, read_part
@@ -14,6 +13,7 @@ from fdg_plugins.data.origins import Release, origin_of
 from fdg_plugins.data.own_files import NO_RULES, rules_of
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.published import published_domain
+from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec
 from fdg_plugins.errors import DataError
 
 Counts = Mapping[str, Mapping[str, int]]

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pydantic
 
-from fdg_plugins.data.catalogue import KnownSpec, PublishedSpec, RotatedSpec, files_of
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
 from fdg_plugins.data.preparation.copying import Track, untracked
+from fdg_plugins.data.specs import KnownSpec, PublishedSpec, RotatedSpec, files_of
 from fdg_plugins.data.splits import KFOLD_FOLDERS
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json, write_json

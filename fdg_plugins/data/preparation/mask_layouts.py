@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from fdg_plugins.data.catalogue import VESSELS, SegmentationSpec, without_suffix
+from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.pair_names import PAIR_SUFFIXES, stem_of
 from fdg_plugins.data.pairs import PARTS
 from fdg_plugins.data.preparation.items import Item
 from fdg_plugins.data.preparation.pictures import as_mask, as_png
 from fdg_plugins.data.preparation.sources import Source
+from fdg_plugins.data.specs import SegmentationSpec, without_suffix
 from fdg_plugins.errors import DataError
 
 PACKED = ".gz"

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.catalogue import KnownSpec, SegmentationSpec
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mask_facts import read_pair
 from fdg_plugins.data.pairs import list_pairs
@@ -14,6 +13,7 @@ from fdg_plugins.data.preparation.counts import Counts, Verdict, count_images, j
 from fdg_plugins.data.preparation.layouts import Plan, make_plan
 from fdg_plugins.data.preparation.manifest import MANIFEST, Manifest, write_manifest
 from fdg_plugins.data.preparation.sources import Source
+from fdg_plugins.data.specs import KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import DataError
 

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of data sets, by the form of their files, and the record of one labelled image."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from fdg_plugins.data.site_names import site_names, split_site
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, is_folder_name
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """The record of a data set; the position of a class in ``classes`` is its label at every site.
+
+    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the
+    files below a data root; it is empty if ``needs_data_root`` is false, because an installed package then supplies the
+    images. The ``families`` of the data set determine the protocol and the method settings; ``protocol`` and
+    ``stand_in_protocol`` override some of them. ``task`` names the task of its labels (``fdg_plugins.tasks``).
+    ``described``: a user's own data set, of which the job brings the description; a data root then is its folder.
+    """
+
+    name: str
+    title: str
+    reference: str
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    channels: int
+    dims: int = 2
+    folder: str
+    needs_data_root: bool = True
+    task: str = "classification"
+    family: str | None = None
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    stand_in_protocol: Mapping[str, Any] = field(default_factory=dict)
+    described: bool = False
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The name of each domain's site, in the order of the domains: the domain's own, if FLARE takes it."""
+        return site_names(self.domains)
+
+    def domain_of(self, site: str) -> str:
+        """Return the domain whose site is called ``site``, or ``site`` itself if there is none."""
+        return dict(zip(self.sites, self.domains, strict=True)).get(site, site)
+
+    def share_of(self, site: str) -> tuple[str, tuple[int, int] | None]:
+        """Return the domain of a site by its name, and its part: ``photo-3of10`` has the third of ten of ``photo``.
+
+        The part is None for a name that is a domain's own, and for any other name.
+        """
+        domain = self.domain_of(site)
+        name, part = split_site(site)
+        if domain in self.domains or part is None or (whole := self.domain_of(name)) not in self.domains:
+            return domain, None
+        return whole, part
+
+    def site_of(self, domain: str) -> str:
+        """Return the name of a domain's site, or the domain itself if it is unknown."""
+        return dict(zip(self.domains, self.sites, strict=True)).get(domain, domain)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of the data set: the one given by its channels, then the one it names."""
+        by_channels = "digits" if self.channels == 1 else "photographs"
+        return tuple(dict.fromkeys((by_channels, self.family or by_channels)))
+
+    def __post_init__(self) -> None:
+        folders = (self.name, *filter(None, [self.folder]))
+        self._refuse("name", [name for name in folders if not _PLAIN_NAME.fullmatch(name)])
+        self._refuse("domain", [name for name in self.domains if not is_folder_name(name)])
+        for what, names in (("domains", self.domains), ("classes", self.classes)):
+            if len(names) < 2 or len(set(names)) < len(names):
+                raise SettingsError(f"data set {self.name!r} has {len(set(names))} {what}, expected at least 2.")
+        self._refuse("class", [name for name in self.classes if not name or "/" in name or name.startswith(".")])
+
+    def _refuse(self, what: str, names: list[str]) -> None:
+        if names:
+            raise SettingsError(f"data set {self.name!r} has the {what} {names[0]!r}, expected a plain folder name.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that refer to this data set: its own."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolderSpec(DatasetSpec):
+    """A data set stored as ``<data root>/<folder>/<domain>/<class>/<image file>``; classes are sorted by name.
+
+    ``known_bad`` lists images to leave out everywhere, as ``<domain>/<class>/<file name without suffix>``.
+    """
+
+    layout: ClassVar[str] = "<class>/*.jpg"
+
+    channels: int = 3
+    known_bad: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationSpec(DatasetSpec):
+    """Images with masks: ``<data root>/<folder>/<domain>/{images,masks}/<stem>.<suffix>``, or a data list per domain.
+
+    An image and its mask have the same stem. A data list is ``<data root>/<folder>/<domain>/dataset.json`` or
+    ``<data root>/<folder>/<domain>.json`` in the form of the Medical Segmentation Decathlon, or lies where FLARE's
+    prostate example writes it. ``mask_values`` are the values in a mask file that stand for each class, in the order of
+    the classes; empty: the value is the class's number. ``preset`` names the transforms from a file to the network's
+    input (``fdg_plugins.data.presets``).
+    """
+
+    layout: ClassVar[str] = "images/* and masks/*"
+
+    task: str = "segmentation"
+    family: str | None = "segmentation"
+    channels: int = 3
+    preset: str = "photo"
+    mask_values: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dims not in (2, 3):
+            raise SettingsError(f"data set {self.name!r} has dims {self.dims}, expected 2 or 3.")
+        if self.mask_values:
+            self._check_mask_values()
+
+    def _check_mask_values(self) -> None:
+        if len(self.mask_values) != len(self.classes) or not all(self.mask_values):
+            raise SettingsError(
+                f"data set {self.name!r} has mask_values for {len(self.mask_values)} classes, expected at least one "
+                f"value for each of its {len(self.classes)}."
+            )
+        values = sorted(value for of_class in self.mask_values for value in of_class)
+        if len(set(values)) < len(values) or values[0] < 0 or values[-1] > LARGEST_MASK_VALUE:
+            raise SettingsError(
+                f"data set {self.name!r} has the mask_values {values}, expected each once, from 0 to "
+                f"{LARGEST_MASK_VALUE}."
+            )
+
+    @property
+    def class_of_value(self) -> dict[int, int]:
+        """The class number that each value in a mask file stands for."""
+        listed = self.mask_values or tuple((number,) for number in range(len(self.classes)))
+        return {value: number for number, values in enumerate(listed) for value in values}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotatedSpec(DatasetSpec):
+    """Grey images distributed over the domains; domain ``k`` rotates its images by ``angles[k]`` degrees.
+
+    ``source`` names the original images, ``size`` is their height and width in pixels, and ``limit`` is the number of
+    images used, None for all. Without a data root, ``stand_in`` is opened instead.
+    """
+
+    source: str
+    angles: tuple[int, ...]
+    size: int = 28
+    limit: int | None = None
+    stand_in: "RotatedSpec | None" = None
+    channels: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSpec(DatasetSpec):
+    """Images that are published as one training and one test part, in few files, for federations of label-skewed sites.
+
+    The domains are the two parts: many sites share ``train``, and ``test`` is held out. ``source`` names the files
+    (:data:`FILES_OF`), ``size`` is the height and width of an image in pixels. Without a data root, digits stand in.
+    """
+
+    source: str
+    size: int
+    domains: tuple[str, ...] = ("test", "train")
+    family: str | None = "label_skew"
+
+
+def _idx_files(folder: str, prefix: str, train: str, test: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+    return {
+        domain: ((f"{folder}/{prefix}{part}-images-idx3-ubyte", f"{folder}/{prefix}{part}-labels-idx1-ubyte"),)
+        for domain, part in (("train", train), ("test", test))
+    }
+
+
+FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "mnist": _idx_files("mnist/MNIST/raw", "", "train", "t10k"),
+    "emnist": _idx_files("emnist/EMNIST/raw", "emnist-mnist-", "train", "test"),
+    "cifar10": {
+        "train": tuple((f"cifar10/cifar-10-batches-bin/data_batch_{number}.bin",) for number in range(1, 6)),
+        "test": (("cifar10/cifar-10-batches-bin/test_batch.bin",),),
+    },
+    "cifar100": {
+        "train": (("cifar100/cifar-100-binary/train.bin",),),
+        "test": (("cifar100/cifar-100-binary/test.bin",),),
+    },
+}
+"""By source and part: the files below the data root, those that are read together in one tuple."""
+
+
+def files_of(spec: PublishedSpec) -> list[str]:
+    """Return the paths of all files of a data set, below the data root."""
+    return [name for parts in FILES_OF[spec.source].values() for names in parts for name in names]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One labelled image: ``label`` is in [0, Y), and ``file`` identifies the image within the data set.
+
+    ``file`` is the image's POSIX path below the data set's folder; for images held in memory, it is the position in
+    the order in which they were distributed over the domains, e.g. ``00017``.
+    """
+
+    file: str
+    label: int
+
+    @property
+    def stem(self) -> str:
+        """The path without the suffix of the file name, e.g. ``photo/dog/056_0001``."""
+        return without_suffix(self.file)
+
+
+@dataclass(frozen=True)
+class PairSample(Sample):
+    """An image with a mask, the POSIX path below the data set's folder; its pixels have classes, and ``label`` is 0.
+
+    Paths of a data list may begin with ``../``; all are below the data root.
+    """
+
+    mask: str
+
+
+def without_suffix(file: str) -> str:
+    """Return the POSIX path ``file`` without the suffix of its last component; other dots remain."""
+    folder, slash, name = file.rpartition("/")
+    return folder + slash + (name.rpartition(".")[0] or name)
+
+
+KnownSpec: TypeAlias = ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
+"""Every kind of data set that this package reads from files."""
