@@ -16,8 +16,9 @@ Weighting and objective compose with any direction, by argument or by name:
 Each published method has a recipe class made from its record (:func:`recipe_names`) that names its own settings:
 
     >>> import inspect
-    >>> [*inspect.signature(FedOMGRecipe).parameters]
-    ['dataset', 'kappa', 'server_lr', 'rescale', 'weighting', 'damping', 'idle_below', 'cancelled', 'settings']
+    >>> [*inspect.signature(FedOMGRecipe).parameters]  # doctest: +NORMALIZE_WHITESPACE
+    ['dataset', 'kappa', 'server_lr', 'rescale', 'weighting', 'damping', 'idle_below', 'cancelled', 'grouping',
+     'settings']
 
 Invalid settings are rejected here, before any site is involved:
 

@@ -59,8 +59,9 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     note, *others = result.stderr.splitlines()
     assert note == "Note: the weights of FedAvg are the same in all rounds, so there is no figure of them."
     left_out = dict(line.split(" is left out: ") for line in others)
-    assert list(left_out) == ["sensitivity", "features", "overlays", "surface"]
+    assert list(left_out) == ["sensitivity", "partition", "features", "overlays", "surface"]
     assert left_out["sensitivity"].startswith("no setting of a method varies")
+    assert left_out["partition"].startswith("no run divides a domain by its classes")
     assert left_out["features"].startswith(f"run {sweep / '0'} kept no global_model_selected.safetensors")
     assert left_out["overlays"].startswith(f"run {sweep / '0'} learned the task 'classification', expected")
     assert left_out["surface"] == f"run {sweep / '0'} kept no local models: set keep_local_models=true."

@@ -96,7 +96,9 @@ def test_every_data_set_of_the_catalogue_has_a_job(dataset: str, tmp_path: Path)
     protocol = arguments(recipe, tmp_path)["protocol"]
     assert protocol["dataset"] == dataset
     assert protocol["target"] in recipe.sites
-    assert recipe.sites == list(dataset_spec(dataset).domains)
+    spec, count = dataset_spec(dataset), protocol.get("sites_per_domain", 1)
+    assert len(recipe.sites) == 1 + count * (len(spec.domains) - 1)
+    assert {spec.share_of(site)[0] for site in recipe.sites} == set(spec.domains)
     meta = config(tmp_path / recipe.name, "meta.json")
     assert meta["deploy_map"] == {"app_server": ["server"], "app_site": recipe.sites}
     assert meta["min_clients"] == 3

@@ -7,18 +7,19 @@ Such figures show the label skew of a federation; papers draw them as circles.
 from collections.abc import Sequence
 
 from fdg_plugins.analysis.figures.groups import origin_of
-from fdg_plugins.analysis.figures.picture import Counts, NothingToDrawError
+from fdg_plugins.analysis.figures.picture import Counts
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.data.site_names import split_site
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import marks
 
 
 def partition(runs: Sequence[Run]) -> tuple[Counts, ...]:
-    """Return one figure for each partition among the runs; raise ``NothingToDrawError`` if sites are not counted."""
+    """Return one figure for each partition among the runs; raise ``SettingsError`` if there is none."""
     records = {_identity(run.record): run for run in runs if run.record.protocol.partition != "equal"}
     if not records:
-        raise NothingToDrawError(
+        raise SettingsError(
             "no run divides a domain by its classes (partition), so its sites' classes are those of their domain."
         )
     names = _names([run.record for run in records.values()])
