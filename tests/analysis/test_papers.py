@@ -12,11 +12,8 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import parse_method
 
-# Methods of the papers' tables that this package does not have; the last five are FedDIM without one of its parts.
-UNKNOWN_HERE = (
-    *("fedadg", "fedlgf", "stablefdg"),
-    *(f"feddim-{part}" for part in ("feature", "lambda0", "logit", "m0", "m1")),
-)
+# Rows of the papers' tables that are no method of this package: FedDIM without one of its parts.
+UNKNOWN_HERE = tuple(f"feddim-{part}" for part in ("feature", "lambda0", "logit", "m0", "m1"))
 FEDERATED = [number for number in printed_numbers() if number.dataset in DOMAINS and number.setting != "centralized"]
 
 
