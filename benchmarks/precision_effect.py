@@ -88,7 +88,7 @@ def table(results: Sequence[Result]) -> list[str]:
             for precision in PAIRED
         }
         found = mean_difference(differences(results, score))
-        change = f"{100 * found.mean:+.1f} ± {100 * found.error:.1f}"
+        change = f"{round(100 * found.mean, 1) + 0.0:+.1f} ± {100 * found.error:.1f}"  # + 0.0: no minus before a zero
         lines.append(f"| {title} | {means['float32']:.1f} | {means['bfloat16']:.1f} | {change} | {found.pairs} |")
     return lines
 
