@@ -79,7 +79,7 @@ def participation_of(run: Run) -> float:
     return 1.0 if drawn is None else round(drawn / len(run.record.sources), 3)
 
 
-def accuracies_of(run: Run) -> dict[str, float]:
+def own_and_published(run: Run) -> dict[str, float]:
     """Return the accuracies of the last model: on all sites' own test images, and on the published test part.
 
     One that was not measured, at every source for the first, is absent.
@@ -138,7 +138,7 @@ class _Writer:
     def rows(self, key: tuple[float, str, str], runs: Sequence[Run], against: bool) -> Iterator[tuple[Cell, ...]]:
         """Yield our two rows of a method under one participation, and the paper's."""
         participation, label, method = key
-        measured = [(run, accuracies_of(run)) for run in runs]
+        measured = [(run, own_and_published(run)) for run in runs]
         for what in (OWN, PUBLISHED):
             self.notes += [
                 f"{run.folder} has no accuracy on the {what}, and is missing there."

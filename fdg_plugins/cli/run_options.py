@@ -74,7 +74,10 @@ ThreadsOption = Annotated[
 ]
 EngineOption = Annotated[
     EngineName,
-    typer.Option(help="What executes the run: FLARE's simulator, one process, or a provisioned federation (poc)."),
+    typer.Option(
+        metavar="NAME",
+        help="What executes the run: simulator (FLARE's), process (one process), or poc (a provisioned federation).",
+    ),
 ]
 ToOption = Annotated[
     Path | None,

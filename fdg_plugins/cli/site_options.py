@@ -15,6 +15,7 @@ AlphaOption = Annotated[
     float | None,
     typer.Option(
         min=1e-6,
+        metavar="A",
         help="Divide a domain over its sites by a Dirichlet law of the classes with this parameter "
         "(partition, dirichlet_alpha).",
         show_default=False,

@@ -27,6 +27,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import kl_div, normalize
 
+from fdg_plugins.randomness import on_device
+
 Kind = Literal["weight", "singular"]
 Draw = Callable[[tuple[int, ...]], torch.Tensor]
 Deltas = Mapping[str, torch.Tensor]
@@ -82,7 +84,8 @@ class Perturbed:
     def drawn(self, draw: Draw) -> dict[str, torch.Tensor]:
         """Return random perturbations of unit length; ``draw`` returns random numbers of a given shape."""
         like = {name: one.values for name, one in self.factors.items()} or self.weights
-        return self.unit({name: draw(tuple(value.shape)).to(value) for name, value in like.items()})
+        drawn = {name: on_device(draw(tuple(value.shape)), value.device) for name, value in like.items()}
+        return self.unit({name: drawn[name].to(value.dtype) for name, value in like.items()})
 
     def _moved(self, name: str, delta: torch.Tensor, size: float) -> torch.Tensor:
         if not self.factors:

@@ -33,7 +33,7 @@ def group_means(groups: Sequence[Hashable], weights: torch.Tensor) -> torch.Tens
     ``groups`` has the group of each site; groups come in the order of their first sites. ``weights``: p ``[U]``, not
     negative.
 
-    >>> group_means(["art", "photo", "photo"], torch.tensor([0.2, 0.2, 0.6], dtype=torch.float64)).tolist()
+    >>> group_means(["art", "photo", "photo"], torch.tensor([0.5, 0.125, 0.375], dtype=torch.float64)).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.25, 0.75]]
     """
     rows = []
@@ -85,8 +85,8 @@ def group_weights(reference: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
 def relative_loss(value: float, optimum: float) -> float:
     """Return how far ``value`` is above ``optimum``, relative to the larger of their magnitudes, in [0, 2].
 
-    >>> relative_loss(1.0, 0.9) == relative_loss(10.0, 9.0)
-    True
+    >>> relative_loss(4.0, 3.0), relative_loss(8.0, 6.0)
+    (0.25, 0.25)
     """
     size = max(abs(value), abs(optimum))
     return max(0.0, value - optimum) / size if size > TINY else 0.0

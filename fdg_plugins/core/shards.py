@@ -80,8 +80,8 @@ def add_grams(grams: Sequence[torch.Tensor]) -> torch.Tensor:
     The rounding errors of the additions are carried along (Neumaier, 1974), so the result hardly depends on the number
     of shards. It is exactly symmetric if they are. Raises ``ValueError`` without matrices or if their shapes differ.
 
-    >>> add_grams([torch.tensor([[1.0]]), torch.tensor([[1e-17]]), torch.tensor([[-1.0]])]).item()
-    1e-17
+    >>> add_grams([torch.tensor([[1.0]]), torch.tensor([[2.0**-60]]), torch.tensor([[-1.0]])]).item() == 2.0**-60
+    True
     """
     shapes = {tuple(one.shape) for one in grams}
     if len(shapes) != 1:

@@ -28,7 +28,8 @@ WEIGHTS = "ImageNet weights"
 
 def check_precision(environment: Mapping[str, str]) -> Finding:
     """Return in which precision a site on this machine computes if the protocol leaves it to the site (``auto``)."""
-    device = read_site_config("of this machine", None, environment).torch_device()
+    own = {name: value for name, value in environment.items() if name == "FDG_DEVICE"}  # nothing else decides
+    device = read_site_config("of this machine", None, own).torch_device()
     suited = suited_precision(device)
     return ok("precision", f"auto means {suited.precision} for a site on {device}: {suited.reason}")
 

@@ -33,7 +33,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
@@ -48,7 +47,7 @@ from fdg_plugins.objectives.objective import (
     Trained,
     device_of,
 )
-from fdg_plugins.randomness import seeded, torch_generator
+from fdg_plugins.randomness import on_device, seeded, torch_generator
 from fdg_plugins.values import check_count, check_number
 
 WEIGHT_DECAY = 1e-5  # of G and D, in the authors' code
@@ -161,7 +160,8 @@ class LocalSmoothed(LocalRisk):
         logits = model.classifier(features).float()
         if self.smoothing == 0:
             return self.task.loss(logits, labels)
-        return cross_entropy(logits, labels, label_smoothing=self.smoothing)
+        spread = -logits.log_softmax(dim=1).mean()  # over the batch and all classes
+        return (1 - self.smoothing) * self.task.loss(logits, labels) + self.smoothing * spread
 
 
 @dataclass
@@ -272,4 +272,4 @@ class LocalAdversarial(LocalSmoothed):
     def _generated(self, network: GeneratingClassifier, code: torch.Tensor) -> torch.Tensor:
         """Return features ``[B, D]`` by the generator, from new noise."""
         noise = torch.rand(len(code), network.generator.size, generator=self.noise)
-        return network.generator(noise.to(code.device, non_blocking=True), code)
+        return network.generator(on_device(noise, code.device), code)

@@ -103,8 +103,10 @@ class FedPACObjective(Objective):
         payload = read_payload(sent, received, model) if received else None
         kept = _kept_head(model, site)
         head = payload.head if payload is not None and payload.head else kept
-        prototypes = None if payload is None else payload.prototypes.to(device_of(model))
-        present = None if payload is None else payload.present.to(device_of(model))
+        device = device_of(model)
+        head = {name: value.to(device) for name, value in head.items()}
+        prototypes = None if payload is None else payload.prototypes.to(device)
+        present = None if payload is None else payload.present.to(device)
         return LocalAlignment(self, head, head_of(model), prototypes, present, task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:

@@ -63,7 +63,7 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
-from fdg_plugins.randomness import numpy_generator, seeded
+from fdg_plugins.randomness import numpy_generator, on_device, seeded
 from fdg_plugins.values import check_number, check_truth
 
 QUERIES = 30  # channels of queries and keys, as in the authors' code
@@ -261,13 +261,13 @@ class StyleChanges:
 
     def mixed(self, maps: torch.Tensor) -> torch.Tensor:
         """Return the maps, each with its style mixed with that of another one of the batch."""
-        partners = torch.from_numpy(self.generator.permutation(len(maps))).to(maps.device, non_blocking=True)
+        partners = on_device(torch.from_numpy(self.generator.permutation(len(maps))), maps.device)
         shares = self._drawn(self.generator.beta(self.settings.mixing, self.settings.mixing, len(maps)), maps)
         return restyle(maps, mix_styles(styles_of(maps), partners, shares))
 
     def _drawn(self, numbers: np.typing.NDArray[np.float64], maps: torch.Tensor) -> torch.Tensor:
         """Return random numbers, float32, on the device of the maps."""
-        return torch.from_numpy(numbers).float().to(maps.device, non_blocking=True)
+        return on_device(torch.from_numpy(numbers).float(), maps.device)
 
 
 def whole_part(fraction: float, size: int) -> int:

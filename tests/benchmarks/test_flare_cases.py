@@ -152,6 +152,9 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch, module: Any, run: Callable[[Path]
         def allow(self, *paths: str) -> None:
             ran.append("allowed " + ", ".join(paths))
 
+        def allow_job(self, job: Path) -> None:
+            ran.append(f"allowed the components of {job.name}")
+
         def run(self, job: Path) -> Run:
             ran.append(f"{job.name} in a federation")
             assert list(job.glob("*/custom")) == []
@@ -180,7 +183,7 @@ def test_a_round_is_compared_in_both_modes(monkeypatch: pytest.MonkeyPatch, log_
     assert [row.reached for row in rows] == [True, None, False, None]  # an eighth, and more than a fifteenth
     assert ran == [
         *("flares in the simulator, 3", "ours in the simulator, 3", "ours in the simulator, 3"),
-        "allowed echo_parts.InstantSite",
+        *("allowed echo_parts.InstantSite", "allowed the components of flares"),
         *("flares in a federation", "ours in a federation", "ours in a federation"),
     ]
 

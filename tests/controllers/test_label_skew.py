@@ -8,7 +8,14 @@ from test_one_process import made, record_in
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures.partition import partition, split_name
-from fdg_plugins.analysis.sites_table import OWN, PUBLISHED, accuracies_of, is_of_sites, participation_of, sites_grid
+from fdg_plugins.analysis.sites_table import (
+    OWN,
+    PUBLISHED,
+    is_of_sites,
+    own_and_published,
+    participation_of,
+    sites_grid,
+)
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import make_recipe
 
@@ -51,7 +58,7 @@ def test_the_accuracy_is_that_over_all_sites_own_test_images(record: RunRecord, 
     counts = [last.sites[site].count for site in record.sources]
     assert counts == [record.census[site].num_validation for site in record.sources]
     correct = sum(last.sites[site].value("accuracy") * last.sites[site].count for site in record.sources)
-    found = accuracies_of(run)
+    found = own_and_published(run)
     assert found[OWN] == pytest.approx(correct / sum(counts))
     assert found[OWN] == pytest.approx(last.domains["train"])
     assert found[PUBLISHED] == last.target

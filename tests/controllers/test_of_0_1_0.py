@@ -157,7 +157,7 @@ def test_the_audit_is_read_and_continued_in_the_same_file(tmp_path: Path) -> Non
     path = tmp_path / "fdg_audit.jsonl"
     shutil.copy(OF_0_1_0 / path.name, path)
     lines = [line for line in audit_entries(path) if isinstance(line, AuditLine)]
-    assert len(lines) == len(path.read_text(encoding="utf-8").splitlines()) == 3
+    assert len(lines) == len(path.read_text(encoding="utf-8").splitlines()) == 4
     append_line(path, lines[-1])
     assert list(audit_entries(path)) == [*lines, lines[-1]]
 

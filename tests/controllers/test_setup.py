@@ -199,7 +199,12 @@ def test_the_first_record_says_what_is_about_to_run(stand_in: bool, data: str) -
     assert (record.sources, record.held_out, record.census) == (SOURCES, HELD_OUT, replies)
     assert record.method.aggregator == "FedOMGAggregator"
     printed = {"kappa": 0.25, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
-    assert record.method.settings == printed | {"damping": 0.0, "idle_below": 0.001, "cancelled": "mean"}
+    assert record.method.settings == printed | {
+        "damping": 0.0,
+        "idle_below": 0.001,
+        "cancelled": "mean",
+        "grouping": "none",
+    }
     assert record.versions["torch"] == version("torch")
     assert record.started.endswith("+00:00")
     assert (record.rounds, record.evaluations, record.choices) == ([], [], [])

@@ -79,6 +79,6 @@ def test_digits_come_with_an_installed_package_and_are_never_a_stand_in(name: st
 def test_an_unknown_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         SettingsError,
-        match=r"data set 'mnist1' is unknown, .*; expected one of pacs, ",
+        match=r"data set 'mnist1' is unknown, .* Known are pacs, ",
     ):
         find_data_root("mnist1", tmp_path, None)

@@ -253,7 +253,7 @@ def test_the_groupnorm_convnet_trains_on_one_image_of_any_size(size: int) -> Non
 def test_unknown_names_and_impossible_sizes_are_refused() -> None:
     with pytest.raises(
         SettingsError,
-        match=r"model 'os\.system' is unknown, .*; expected one of convnet, groupnorm_convnet, resnet18, resnet34",
+        match=r"model 'os\.system' is unknown, .*; expected one of convnet, groupnorm_convnet, cnn, resnet18, resnet34",
     ):
         build_model("os.system", 7, seed=0)
     with pytest.raises(SettingsError, match="num_classes is 0 for model convnet; expected at least 1"):

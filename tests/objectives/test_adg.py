@@ -264,8 +264,8 @@ def test_at_a_site_the_generator_is_in_the_update_and_the_discriminator_is_not(d
     result = site.train(state, 0, lambda: False, lambda epoch, loss: None)
     assert result.update.keys() == state.keys()
     assert bool(result.update["generator.layers.0.weight"].any())
-    assert set(result.memory) == set(local_of(build_network(protocol, 7)).discriminator.state_dict())
-    assert not result.memory.keys() & result.update.keys()
+    assert set(result.kept.memory) == set(local_of(build_network(protocol, 7)).discriminator.state_dict())
+    assert not result.kept.memory.keys() & result.update.keys()
     assert result.tensors == {}
 
 

@@ -94,7 +94,16 @@ def test_the_settings_of_a_method_are_the_protocols_and_those_of_its_parts() -> 
     own = {method: set(settings_of(method)) - set(Protocol.model_fields) for method in METHODS}
     assert own["fedavg"] == {"server_lr", "weighting"}
     assert own["fedga"] == {"server_lr", "step_size", "normalizer", "metric"}
-    assert own["fedomg"] == {"server_lr", "weighting", "kappa", "rescale", "damping", "idle_below", "cancelled"}
+    assert own["fedomg"] == {
+        "server_lr",
+        "weighting",
+        "kappa",
+        "rescale",
+        "damping",
+        "idle_below",
+        "cancelled",
+        "grouping",
+    }
     assert own["fedomg+ga"] == own["fedomg"] - {"weighting"} | {"step_size", "normalizer", "metric"}
     assert own["fedomg+ga+dim"] == own["fedomg+ga"] | {"strength", "insight_momentum"}
 
@@ -205,7 +214,7 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
         ),
         ({"weighting": {"name": "uniform", "x": 1}}, "weighting 'uniform' has no setting 'x'; it has none"),
         ({"weighting": {"name": "ga", "step_size": "x"}}, "step_size is 'x', expected a finite number"),
-        ({"objective": "foo"}, "objective is 'foo', expected one of am, dim, erm, harmo, iir, "),
+        ({"objective": "foo"}, "objective is 'foo', expected one of adg, am, babu, dim, erm, harmo, iir, "),
         ({"objective": {"name": "dim", "x": 1}}, "objective 'dim' has no setting 'x'"),
         ({"objective": {"name": "dim", "strength": -1}}, "strength is -1, expected a finite number"),
         ({"name": "../up"}, "name is '../up', expected letters"),

@@ -80,7 +80,7 @@ def test_a_data_root_is_looked_into(tmp_path: Path, data_root: Path) -> None:
     ("changes", "sentence"),
     [
         ({"methods": None}, "--methods is missing"),
-        ({"methods": ("fedfoo",)}, "method is 'fedfoo', which is neither .*; did you mean 'fedomg'?"),
+        ({"methods": ("fedomh",)}, "method is 'fedomh', which is neither .*; did you mean 'fedomg'?"),
         ({"methods": ("fedomg+ga", "fedomg+ga")}, "methods names fedomg.ga twice"),
         ({"dataset": "packs"}, "data set 'packs' is unknown"),
         ({"targets": ("photo",)}, "--targets names 'photo', expected all, or domains of rotateddigits: angle_0"),
