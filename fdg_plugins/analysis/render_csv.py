@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from fdg_plugins.analysis.cells import Grid
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, difference
-from fdg_plugins.analysis.grid import Grid
 from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.table import MethodRows, Table

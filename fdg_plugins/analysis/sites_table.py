@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate
-from fdg_plugins.analysis.grid import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.analysis.printed_names import method_of

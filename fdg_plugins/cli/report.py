@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from fdg_plugins.analysis import Run
-    from fdg_plugins.analysis.grid import Grid
+    from fdg_plugins.analysis.cells import Grid
 
 
 class Selection(StrEnum):
