@@ -17,7 +17,8 @@ from fdg_plugins.recipes import FedOMGRecipe
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLAGS = ["--export", "--export-dir", "elsewhere", "--mine"]
 
-# Sweeps and engines are made of recipes; the command that starts one imports it when it runs.
+# Sweeps and engines are made of recipes; the command that starts one imports it when it runs. one_federation is a
+# program of the engine's own, which nothing imports.
 REST_OF_THE_PACKAGE = """
 import importlib.util, json, sys
 from pathlib import Path
@@ -27,7 +28,7 @@ for path in sorted(package.rglob("*.py")):
     parts = path.relative_to(package.parent).with_suffix("").parts
     tracker = parts[-1].removesuffix("_receiver")  # mlflow, wandb: extras
     is_lacking = tracker != parts[-1] and importlib.util.find_spec(tracker) is None
-    if parts[1] not in ("recipes", "sweep", "engine") and not is_lacking:
+    if parts[1] not in ("recipes", "sweep", "engine") and parts[-1] != "one_federation" and not is_lacking:
         importlib.import_module(".".join(parts).removesuffix(".__init__"))
 print(json.dumps([sys.argv[1:], "nvflare.recipe" in sys.modules]))
 """
