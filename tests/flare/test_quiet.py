@@ -24,6 +24,7 @@ def console() -> Iterator[io.StringIO]:
         patch.setattr(sys, "stdout", buffer)
         patch.setattr(root, "handlers", [logging.StreamHandler(sys.stdout)])
         patch.setattr(root, "level", logging.INFO)
+        patch.setattr(logging.getLogger("nvflare"), "level", logging.NOTSET)  # the one-process engine raises it
         root.manager._clear_cache()  # type: ignore[attr-defined]
         yield buffer
     root.manager._clear_cache()  # type: ignore[attr-defined]
