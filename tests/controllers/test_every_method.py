@@ -69,11 +69,13 @@ EQUAL_HERE = ("fednova", "fedcsa", "fedrod")
 OTHERS = tuple(name for name in published() if name not in ("fedavg", *EQUAL_HERE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in OTHERS])
 def test_two_rounds_of_a_method_or_composition(method: str, run_once: RunOnce) -> None:
     check(run_once(method), method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", OTHERS)
 def test_three_rounds_of_a_method_which_is_no_other_name_of_fedavg(method: str, run_once: RunOnce) -> None:
     settings = {"rounds": 3, "momentum": 0.0}

@@ -120,6 +120,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # --- the same work --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_work_gives_the_same_bits_lines_and_sentences_in_another_process(
     process: TrainingProcess, config: SiteConfig, tmp_path: Path
 ) -> None:

@@ -231,6 +231,7 @@ def _walk(name: str, plugin: Path | None = None) -> dict[str, Any]:
 # --- the tests ---
 
 
+@pytest.mark.slow
 def test_constructors_and_registries_do_nothing_with_hostile_settings_but_refuse_them(example_plugin: Path) -> None:
     answer = _walk("constructors", example_plugin)
     assert "FedProtoObjective" in answer["classes"]
@@ -251,6 +252,7 @@ def test_the_walk_notices_what_it_is_there_for() -> None:
     }
 
 
+@pytest.mark.slow
 def test_importing_any_module_opens_no_connection_and_starts_no_process() -> None:
     answer = _walk("imports")
     assert answer["problems"] == []
