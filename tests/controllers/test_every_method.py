@@ -91,6 +91,7 @@ KNOWING: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "settings"), KNOWING)
 def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
     method: str, settings: dict[str, Any], tmp_path: Path
