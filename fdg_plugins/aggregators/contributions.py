@@ -25,6 +25,7 @@ from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.stored import Values
 from fdg_plugins.errors import ContributionError, DataError
+from fdg_plugins.flare.broken_uploads import are_lost
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
 from fdg_plugins.messages import (
@@ -142,6 +143,8 @@ def _check_is_update(site: str, model: FLModel) -> None:
         raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
     if not isinstance(model.params, Mapping) or not model.params:
         raise ContributionError(f"site {site}: sent an update without parameters.")
+    if are_lost(model.params):
+        raise ContributionError(f"site {site}: the upload of its update broke off or cannot be decoded.")
 
 
 def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:

@@ -11,8 +11,6 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
-from nvflare.app_opt.pt.decomposers import TensorDecomposer
-from nvflare.fuel.utils import fobs
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.kept_results import keep_results
@@ -21,6 +19,7 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.flare.allow_list import count_other_components, warning_of
+from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
@@ -103,7 +102,7 @@ class FederationController(Messenger):
 
     def run(self) -> None:
         """Run the job to completion; a problem that the user can fix ends it with a one-sentence reason."""
-        fobs.register(TensorDecomposer)
+        register_server_tensors()
         quiet_console()
         welcome_returning_sites(self.engine)
         try:

@@ -19,13 +19,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
-from nvflare.app_opt.pt.decomposers import TensorDecomposer
-from nvflare.fuel.utils import fobs
 
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.filters.wire import read_message
+from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives import (
@@ -77,7 +76,7 @@ class ExchangeHost(FLComponent):
             self.system_panic(str(error), fl_ctx)
 
     def _start(self, fl_ctx: FLContext) -> None:
-        fobs.register(TensorDecomposer)
+        register_server_tensors()
 
     def _begin_round(self, fl_ctx: FLContext) -> None:
         state = _global_model(fl_ctx)

@@ -40,6 +40,7 @@ ORIGIN = "telling where a task comes from"
 FILTERS = "reading the filters of a result"
 SCOPES = "reading a site's privacy scopes"
 OFFLOAD = "keeping updates in files"
+UPLOADS = "surviving an upload that breaks off"
 REJOIN = "rejoining a running job"
 WELCOME = "welcoming a returned site"
 SIMULATOR = "recognising the simulator"
@@ -58,6 +59,7 @@ _CLIENT_RUNNER = "nvflare.private.fed.client.client_runner"
 _SERVER_RUNNER = f"{_SERVER}.server_runner"
 _PRIVACY = "nvflare.private.privacy_manager"
 _OFFLOAD = "nvflare.app_common.utils.tensor_disk_offload_context"
+_DECOMPOSERS = "nvflare.app_opt.pt.decomposers"
 _TRACKING = "nvflare.app_opt.tracking"
 _LIGHTER = "nvflare.lighter"
 _ASSIGNMENT = "nvflare.private.fed.client.client_engine_executor_spec"
@@ -102,6 +104,10 @@ INTERNALS = (
     Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.file_path"),
     Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.key"),
     Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.materialize", ("self",)),
+    Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.items_key"),
+    Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.process_datum", ("datum", "manager")),
+    Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.recompose", ("data", "manager")),
+    Internal(UPLOADS, "nvflare.fuel.f3.cellnet.fqcn", "FQCN.ROOT_SERVER"),
     Internal(REJOIN, _ENGINE, "ServerEngine.check_client_resources", ("job", "resource_reqs", "fl_ctx")),
     Internal(REJOIN, _ENGINE, "ServerEngine.get_clients"),
     Internal(REJOIN, _ENGINE, "ServerEngine.job_runner"),

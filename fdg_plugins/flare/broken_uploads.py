@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An upload that breaks off, or that nobody can decode, costs its site the answer and not the job.
+
+A site's tensors do not come with its answer: the server's job process downloads them from the site afterwards. FLARE
+ends that process, and with it the job, if the download fails, for example because the site lost power in the middle or
+because the job has just ended. It does the same for content that is no tensor. Here such a tensor becomes a
+:class:`LostTensor`, which the workflow refuses like any other unusable value.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+
+from fdg_plugins.flare.internals import UPLOADS, fetch, problems_of
+
+_logger = logging.getLogger(__name__)
+
+
+class LostTensor:
+    """What takes the place of a tensor that did not arrive."""
+
+
+class LostTensors:
+    """What takes the place of the tensors of an upload, each a :class:`LostTensor`."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def get(self, name: str) -> LostTensor:
+        """Return the tensor ``name``, which is lost."""
+        return LostTensor()
+
+
+def register_server_tensors() -> None:
+    """Register FLARE's encoding of tensors in the server's job process, so that it survives broken uploads.
+
+    Has no effect if the encoding has been registered before, which no component of this package's jobs does. If this
+    FLARE version lacks a required internal, the function logs a warning, and a broken upload ends the job.
+    """
+    decomposer = TensorDecomposer()
+    if problems := problems_of(UPLOADS):
+        _logger.warning(problems[0])
+    else:
+        make_surviving(decomposer)
+    fobs.register(decomposer)
+
+
+def make_surviving(decomposer: TensorDecomposer) -> None:
+    """Make ``decomposer`` decode what comes to the server without an error.
+
+    Methods are replaced on the instance instead of in a subclass, because the class's name travels with each tensor: a
+    receiver that has registered no encoding loads it by that name, if it is one of FLARE's.
+    """
+    decomposer.process_datum = _surviving_download(decomposer)
+    decomposer.recompose = _surviving_decoding(decomposer)
+
+
+def are_lost(values: Mapping[Any, Any]) -> bool:
+    """Return whether any of ``values`` is a tensor that did not arrive."""
+    return any(isinstance(value, LostTensor) for value in values.values())
+
+
+def _surviving_download(decomposer: TensorDecomposer) -> Callable[..., None]:
+    download = decomposer.process_datum
+
+    def process_datum(datum: Any, manager: Any) -> None:
+        try:
+            download(datum, manager)
+        except Exception as error:  # FLARE raises RuntimeError, and anything for malformed content
+            if not _is_at_server(manager):
+                raise
+            _logger.warning(f"an upload broke off ({error}); its site has no part in this round.")
+            manager.fobs_ctx[decomposer.items_key] = LostTensors()
+
+    return process_datum
+
+
+def _surviving_decoding(decomposer: TensorDecomposer) -> Callable[..., Any]:
+    decode = decomposer.recompose
+
+    def recompose(data: Any, manager: Any = None) -> Any:
+        try:
+            return decode(data, manager)
+        except Exception as error:
+            if not _is_at_server(manager):
+                raise
+            _logger.warning(f"a tensor cannot be decoded ({type(error).__name__}); its site has no part in this round.")
+            return LostTensor()
+
+    return recompose
+
+
+def _is_at_server(manager: Any) -> bool:
+    """Return whether the message being decoded has come to the server; sites decode what the server sends."""
+    cell = manager.fobs_ctx.get(fobs.FOBSContextKey.CELL)
+    return cell is not None and cell.get_fqcn().split(".")[0] == fetch(UPLOADS, "FQCN.ROOT_SERVER")

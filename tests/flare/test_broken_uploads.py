@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An upload that breaks off reaches the workflow as lost tensors; a site still fails on what the server sends it."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+from nvflare.fuel.utils.fobs.datum import Datum, DatumManager
+from nvflare.fuel.utils.fobs.decomposers.via_downloader import EncKey, EncType
+
+from fdg_plugins.aggregators.contributions import read_contribution
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.flare.broken_uploads import LostTensor, are_lost, make_surviving
+from fdg_plugins.messages import META_SITE
+
+REFERENCE = {EncKey.TYPE: EncType.REF, EncKey.DATA: "T0"}
+AT_SERVER, AT_SITE = "server.job", "photo.job"
+
+
+def decoding(receiver: str, error: str = "") -> tuple[TensorDecomposer, DatumManager]:
+    """Return a decomposer whose downloads end with ``error``, and the decoding of a message at ``receiver``."""
+    decomposer = TensorDecomposer()
+    decomposer.download = lambda **_: (error, None if error else {"T0": torch.ones(2)})
+    make_surviving(decomposer)
+    cell = SimpleNamespace(get_fqcn=lambda: receiver)
+    return decomposer, DatumManager(fobs_ctx={fobs.FOBSContextKey.CELL: cell})
+
+
+def download(decomposer: TensorDecomposer, manager: DatumManager, content: str | None = None) -> Any:
+    reference = json.dumps({"fqcn": AT_SITE, "ref_id": "1"}) if content is None else content
+    decomposer.process_datum(Datum.text_datum(reference, decomposer.get_download_dot()), manager)
+    return decomposer.recompose(REFERENCE, manager)
+
+
+def test_a_whole_upload_arrives_as_it_is() -> None:
+    assert torch.equal(download(*decoding(AT_SERVER)), torch.ones(2))
+
+
+def test_tensors_of_an_upload_that_broke_off_are_lost(caplog: pytest.LogCaptureFixture) -> None:
+    found = download(*decoding(AT_SERVER, "download service shut down"))
+    assert are_lost({"weight": found, "bias": torch.ones(1)})
+    assert "an upload broke off" in caplog.text
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "no reference"])
+def test_a_malformed_reference_loses_the_tensors_only(content: str) -> None:
+    decomposer, manager = decoding(AT_SERVER)
+    assert isinstance(download(decomposer, manager, content), LostTensor)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {EncKey.TYPE: EncType.NATIVE, EncKey.DATA: b"no safetensors"},
+        {EncKey.TYPE: "other", EncKey.DATA: b"x"},
+        REFERENCE,  # without a download
+        [],
+    ],
+)
+def test_content_that_is_no_tensor_is_lost_at_the_server_and_an_error_at_a_site(data: Any) -> None:
+    decomposer, manager = decoding(AT_SERVER)
+    assert isinstance(decomposer.recompose(data, manager), LostTensor)
+    decomposer, manager = decoding(AT_SITE)
+    with pytest.raises(Exception, match=r"."):
+        decomposer.recompose(data, manager)
+
+
+def test_a_site_notices_that_the_model_did_not_arrive() -> None:
+    with pytest.raises(RuntimeError, match="failed to download"):
+        download(*decoding(AT_SITE, "timeout"))
+
+
+def test_an_update_with_lost_tensors_is_refused_with_the_reason() -> None:
+    update = {"weight": LostTensor(), "bias": torch.ones(1)}
+    model = FLModel(params_type=ParamsType.DIFF, params=update, meta={META_SITE: "photo"})
+    with pytest.raises(ContributionError, match="site photo: the upload of its update broke off"):
+        read_contribution(model, None)
+
+
+def test_the_encoding_keeps_the_name_by_which_any_receiver_of_flare_knows_it() -> None:
+    decomposer, _ = decoding(AT_SERVER)
+    assert type(decomposer) is TensorDecomposer
