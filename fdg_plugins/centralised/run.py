@@ -17,7 +17,7 @@ import torch
 
 from fdg_plugins.centralised.plan import LEAST_BATCH, Plan
 from fdg_plugins.centralised.training import PooledTraining, endless_batches
-from fdg_plugins.controllers.rounds import FILES
+from fdg_plugins.controllers.run_files import FILES
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.messages import Evaluation

@@ -20,7 +20,7 @@ from fdg_plugins.objectives.objective import device_of, evaluating
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.loop import Batches, DevicePolicy
 from fdg_plugins.training.loop import evaluate as score_of
-from fdg_plugins.training.session import evaluation_of, make_update
+from fdg_plugins.training.results import evaluation_of, make_update
 
 Split = Literal["validation", "train"]
 UNNAMED = "unnamed"

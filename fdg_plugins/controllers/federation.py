@@ -127,7 +127,7 @@ class FederationController(Messenger):
         self._warn_of_wide_lists(federation)
         self._rounds = rounds = self._new_rounds(plans, federation, aggregator)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
-        record = rounds.go_on() if self.resume is not None or has_checkpoint(rounds.state) else rounds.record
+        record = rounds.go_on() if self.resume is not None or has_checkpoint(rounds.files.state) else rounds.record
         self._mark = marks(record)
         self._announce(record)
         if record.rounds:
@@ -243,7 +243,7 @@ class FederationController(Messenger):
         self.say(evaluation_line(record, last))
         tracker.evaluation(last, self.fl_ctx)
         self.say(f"finished\n{final_table(record)}")
-        self.say(f"record, models and TensorBoard events: {rounds.folder}")
+        self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
 
     def _keep_results(self, rounds: Rounds) -> None:
         """Keep the results of a simulation that nobody else keeps, and say what FLARE will do to the workspace."""
@@ -251,7 +251,7 @@ class FederationController(Messenger):
             return
         workspace = Path(self.engine.get_workspace().get_root_dir()).parent
         try:
-            folder = keep_results(rounds.folder, workspace, name_of_run(rounds.record))
+            folder = keep_results(rounds.files.folder, workspace, name_of_run(rounds.record))
             self.say(f"FLARE erases {workspace} when it simulates there again; the results are also in {folder}")
         except DataError as error:  # the run has finished regardless
             self.warning(str(error))
@@ -303,7 +303,7 @@ class FederationController(Messenger):
         if self._rounds is not None:
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
             with suppress(DataError):  # the disk may be unwritable, which the log already says
-                self._rounds.save_record()
+                self._rounds.files.save_record()
 
 
 def _lacks_weights(record: RunRecord) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
-from fdg_plugins.controllers.rounds import STATE_FILE
+from fdg_plugins.controllers.run_files import STATE_FILE
 from fdg_plugins.errors import DataError
 from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
 from fdg_plugins.record.run_files import EVENTS_FOLDER, LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rounds of a run: requests to the sites, aggregation of their answers, and the files written."""
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
+from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.controllers.undo import Snapshot, Undo
 from fdg_plugins.errors import DataError, FDGError, SettingsError
@@ -28,16 +28,10 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.randomness import numpy_generator
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, check_continues, read_checkpoint
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.checkpoint import check_continues, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.state.folders import remove_state
-from fdg_plugins.storage import keep_file, write_bytes, write_json
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
-
-STATE_FILE = "server_state.json"
-FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
 
 
 def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
@@ -69,14 +63,11 @@ class Rounds:
         self.aggregator = aggregator
         self.model = model
         self.record = record
-        self.folder = folder
         self.channel = ReportChannel(messenger, exchange)
-        self.state = state
+        self.files = RunFiles(folder, state, record, model, aggregator, self.channel)
         self.guard = Guard(record, model, record.protocol.outlier_ratio)
         self.undo = Undo(state)
         self._expected: Mapping[str, Expected] = {}
-        self._started = time.perf_counter()
-        self._seconds_before = 0.0
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model sent in it.
@@ -125,9 +116,9 @@ class Rounds:
             bytes_in_files=answers.bytes_in_files,
         )
         record.rounds.append(finished)
-        if aggregation is not None and self.state is not None:
-            self.undo.keep(self.state / CHECKPOINT_FILE)
-        self.save()
+        if aggregation is not None and self.files.state is not None:
+            self.undo.keep(self.files.checkpoint_file())
+        self.files.save()
         return finished, evaluation
 
     def evaluate_last(self) -> EvaluationRecord:
@@ -148,7 +139,7 @@ class Rounds:
         if not broken:
             return evaluation
         self._take_back()
-        self.save()
+        self.files.save()
         self._reestimate(len(record.rounds) + 1, self._taking_part(record.sources), answers)
         return next(one for one in reversed(record.evaluations) if not one.undone)  # of the restored model
 
@@ -180,68 +171,38 @@ class Rounds:
                 self.record.left_out.setdefault(site, f"takes no further part: {reason}")
         return failures
 
-    def save(self) -> None:
-        """Write the last model, the server's state and the record, each atomically."""
-        after_round = len(self.record.rounds)
-        self.model.save(self.folder / LAST_FILE, self._description(after_round))
-        state = {"after_round": after_round, "aggregator": self.aggregator.state()}
-        exchange = self.channel.save(self.folder, after_round)
-        write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
-        if self.state is not None:
-            self._checkpoint().write(self.state / CHECKPOINT_FILE)
-        self.save_record()
-
     def end(self) -> None:
         """Write the record of the finished run and remove the state for resuming it."""
-        self.save_record()
+        self.files.save_record()
         self.undo.forget()
-        if self.state is not None:
-            try:
-                remove_state(self.state)
-            except DataError as error:  # the run has finished regardless
-                self.messenger.warning(str(error))
-
-    def _checkpoint(self) -> Checkpoint:
-        exchange = self.channel.exchange
-        return Checkpoint(
-            self.record,
-            self.model.state,
-            self.aggregator.state(),
-            None if exchange is None else exchange.state(),
-            {} if exchange is None else exchange.tensors(),
-        )
+        try:
+            self.files.remove_state()
+        except DataError as error:  # the run has finished regardless
+            self.messenger.warning(str(error))
 
     def go_on(self) -> RunRecord:
         """Restore the run to its last complete round; return its record.
 
         Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
         """
-        if self.state is None:
-            raise DataError("the server keeps no state to go on from.")
-        found = read_checkpoint(self.state / CHECKPOINT_FILE, self.record.run)
+        found = read_checkpoint(self.files.checkpoint_file(), self.record.run)
         check_continues(found.record, self.record)
         initial = Snapshot.of(*self._parts)
-        self.record = self.guard.record = found.record
+        self.record = self.guard.record = self.files.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))
         Snapshot.of_checkpoint(found).put_back(*self._parts)
         stepped = [one for one in self.record.rounds if one.aggregation is not None]
         if stepped and not stepped[-1].undone:
             self.undo.find(self.record.run, initial)
-        if (self.state / SELECTED_FILE).exists():
-            keep_file(self.state / SELECTED_FILE, self.folder / SELECTED_FILE)
-        self._seconds_before = self.record.seconds
-        self.save()
+        self.files.restore_selected()
+        self.files.seconds_before = self.record.seconds
+        self.files.save()
         return self.record
 
     @property
     def _parts(self) -> tuple[GlobalModel, UpdateAggregator, Exchange | None]:
         """The objects that a step changes."""
         return self.model, self.aggregator, self.channel.exchange
-
-    def save_record(self) -> None:
-        """Write ``results.json`` atomically."""
-        self.record.seconds = self._seconds_before + time.perf_counter() - self._started
-        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
 
     # --- messages ---
 
@@ -274,7 +235,7 @@ class Rounds:
             self.messenger.warning(f"The normalization statistics stay as averaged: {error}")
         else:
             answers.statistics = found.sites
-            self.model.save(self.folder / LAST_FILE, self._description(len(self.record.rounds)))
+            self.files.save_last()
         return {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
 
     @property
@@ -330,16 +291,8 @@ class Rounds:
         self.record.choices = self.record.choose(FILES)
         for choice in self.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
-                self._keep_selected(after_round)
+                self.files.keep_selected(after_round)
         return evaluation
-
-    def _keep_selected(self, after_round: int) -> None:
-        """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here."""
-        if after_round == 0:
-            self.model.save(self.folder / LAST_FILE, self._description(after_round))
-        for folder in (self.folder, self.state):
-            if folder is not None:
-                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE, private=folder is self.state)
 
     def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step and return its record; otherwise leave model and exchange unchanged, return the reason.
@@ -395,7 +348,7 @@ class Rounds:
             before.put_back(*self._parts)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {error}")
             return None, str(error)
-        save_local_models(self.folder, before.model, updates, self._description(len(self.record.rounds)))
+        save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
         self.undo.snapshot = before
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
 
@@ -425,15 +378,3 @@ class Rounds:
     def _keeps_local_models(self) -> bool:
         protocol = self.record.protocol
         return protocol.keep_local_models and len(self.record.rounds) == protocol.rounds - 1
-
-    def _description(self, after_round: int) -> dict[str, str]:
-        protocol = self.record.protocol
-        return {
-            "model": protocol.model,
-            "classes": json.dumps(self.record.classes),
-            "image_size": str(protocol.image_size),
-            "dataset": self.record.data,
-            "target": protocol.target,
-            "after_round": str(after_round),
-            "initial_weights": self.record.initial_weights.label,
-        }

@@ -132,7 +132,7 @@ class SiteWork:
         if order.task == TASK_CENSUS:
             return self._census(order, config, folder, say), {}
         session = self._resume(order, config, folder)
-        check_role(config, order.task, held_out=session.domain == session.protocol.target)
+        check_role(config, order.task, held_out=session.images.domain == session.protocol.target)
         if order.task not in _WORK:
             raise RequestError(f"unknown task {order.task!r}.")
         return _WORK[order.task](session, order, folder, should_stop, say)
@@ -141,11 +141,11 @@ class SiteWork:
         request = CensusRequest.read(order.request, "census request", RequestError)
         admit_plugins(order, request.protocol, config)
         session = self._open(order.site, config, request.protocol)
-        if session.stand_in:
+        if session.images.stand_in:
             admit_plugins(order, request.stand_in_protocol, config)
             session = self._open(order.site, config, request.stand_in_protocol)
         reply = session.census()
-        write_left_out(folder, session.left_out)
+        write_left_out(folder, session.images.left_out)
         kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
         write_json(folder / CENSUS_FILE, kept, private=True)
         counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
@@ -173,7 +173,7 @@ class SiteWork:
         counted = _counted(order, folder)
         admit_plugins(order, request.protocol, config)
         session = self._open(order.site, config, request.protocol, read_left_out(folder))
-        if session.stand_in != request.stand_in:
+        if session.images.stand_in != request.stand_in:
             raise DataError(
                 "the data changed between the real data set and the STAND-IN since the census.", public=True
             )
@@ -198,7 +198,7 @@ class SiteWork:
         from fdg_plugins.training.session import SiteSession
 
         opened = self._sessions.pop(site, None)
-        if opened is None or (opened.config, opened.protocol, opened.left_out) != (config, protocol, left_out):
+        if opened is None or (opened.config, opened.protocol, opened.images.left_out) != (config, protocol, left_out):
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             self._session = opened
@@ -211,7 +211,7 @@ class SiteWork:
         return opened
 
     def _stand_in(self) -> bool | None:
-        return None if self._session is None else self._session.stand_in
+        return None if self._session is None else self._session.images.stand_in
 
 
 def _cache_folder() -> Path | None:
@@ -254,7 +254,7 @@ def _train(
 def _evaluate(
     session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    split: Literal["test", "validation"] = "test" if session.domain == session.protocol.target else "validation"
+    split: Literal["test", "validation"] = "test" if session.images.domain == session.protocol.target else "validation"
     # The site does not train in this round, or already has: use what it kept of its last training.
     kept_before = order.round_number + 1
     personal = _personal(session, folder, kept_before)
@@ -328,4 +328,4 @@ def mark(stand_in: bool | None) -> str:
 
 
 def _line(session: "SiteSession", text: str) -> str:
-    return f"{mark(session.stand_in)}site {session.site} | {text}"
+    return f"{mark(session.images.stand_in)}site {session.site} | {text}"

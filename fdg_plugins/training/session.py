@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: its data, and each task on the received model."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal
 
 import torch
 
@@ -11,29 +11,13 @@ from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.data import (
     DomainData,
-    Partition,
-    Sample,
     SharedDomains,
-    check_images,
-    dataset_spec,
-    evaluation_batches,
-    find_data_root,
-    open_domain,
-    reported_batches,
-    shuffled_reported_batches,
-    training_epochs,
-    without_damaged,
 )
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import (
     MOST_NAMES,
-    REPORT_GAP,
-    REPORT_LOCAL_MODEL,
-    REPORT_STATISTICS,
-    REPORT_TRAINING_LOSS,
     CensusReply,
     Evaluation,
-    ScoreSum,
     TrainReport,
 )
 from fdg_plugins.models import ExtractorClassifier
@@ -47,12 +31,11 @@ from fdg_plugins.objectives import (
     see,
     travel_rules,
 )
-from fdg_plugins.objectives.objective import to_report
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
-from fdg_plugins.tasks import TASKS, Score
+from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.compiling import BACKEND, check_compiler
 from fdg_plugins.training.judging import Report, report_and_judge
 from fdg_plugins.training.loop import (
@@ -66,34 +49,20 @@ from fdg_plugins.training.loop import (
 )
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
+from fdg_plugins.training.permissions import check_reports_allowed, check_statistics_allowed, refuse_held_out
 from fdg_plugins.training.personal import fine_tune
 from fdg_plugins.training.precision import device_policy
+from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
+from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 from fdg_plugins.versions import OF_SITE, installed_versions
-
-EVALUATION_BATCH = 64
-
-
-class TrainResult(NamedTuple):
-    """The result of one round of local training.
-
-    ``update``: local - global, as dense contiguous CPU tensors. ``report``: the training report. ``tensors``: the
-    method's report. ``kept``: what the site keeps for its next round: the tensors of the method's memory, its own
-    parameters and buffers, and its momentum; the last two are empty if there are none or any is not finite.
-    """
-
-    update: dict[str, torch.Tensor]
-    report: TrainReport
-    tensors: dict[str, torch.Tensor]
-    kept: Kept
 
 
 class SiteSession:
     """A site's tasks under one protocol. Opens the data once; holds no state that must survive a round.
 
-    ``cache``: folder for stand-in data. ``left_out``: the images that the census found damaged and left out; a new
-    census searches for them again. ``shared`` and ``networks``: the domains that other sites of this process have
-    opened, and the network that has been built for them.
+    ``cache``, ``left_out``, ``shared``: as in :class:`~fdg_plugins.training.site_images.SiteImages`. ``networks``: the
+    network that has been built for other sites of this process.
     """
 
     def __init__(
@@ -111,17 +80,14 @@ class SiteSession:
         self.protocol = protocol
         self.task = TASKS.get(protocol.task)
         self.objective = make_objective(protocol.objective)
-        root = find_data_root(protocol.dataset, config.data_root, cache)
-        self.stand_in = root.stand_in
-        by_name, part = dataset_spec(protocol.dataset).share_of(site)
-        self.domain = config.domain or by_name
-        self._part = config.part_of_domain() or (part if config.domain is None else None)
-        self._root = root.path
-        self.left_out = left_out
-        self._shared = shared
         self._build_network = build_network if networks is None else networks.build
-        self.data: DomainData = self._open(left_out)
         self.policy: DevicePolicy = device_policy(protocol, config.torch_device())
+        self.images = SiteImages(site, config, protocol, self.policy.device, cache, left_out, shared)
+
+    @property
+    def data(self) -> DomainData:
+        """The site's images and classes; a census may replace them."""
+        return self.images.data
 
     def census(self) -> CensusReply:
         """Decode every image once and return the site's counts, without information on any single image.
@@ -130,12 +96,12 @@ class SiteSession:
         """
         if self.config.compile:
             check_compiler(self.policy.device)
-        self._look_at_images()
+        self.images.look()
         data = self.data
         return CensusReply(
-            domain=self.domain,
+            domain=self.images.domain,
             dataset=data.dataset,
-            stand_in=self.stand_in,
+            stand_in=self.images.stand_in,
             classes=data.classes,
             class_counts=self.task.class_counts(data.test, len(data.classes)),
             num_train=len(data.train),
@@ -153,32 +119,6 @@ class SiteSession:
             compiled=self.config.compile,
             versions=installed_versions(OF_SITE),
         )
-
-    def _open(self, left_out: frozenset[str]) -> DomainData:
-        return open_domain(
-            self._root,
-            self.protocol.dataset,
-            self.domain,
-            seed=self.protocol.seed,
-            max_samples=self.protocol.max_samples_per_domain,
-            part=self._part,
-            partition=Partition(self.protocol.partition, self.protocol.dirichlet_alpha, self.protocol.least_images),
-            image_memory=int(self.config.image_memory * 2**30),
-            max_pixels=self.config.max_image_pixels,
-            left_out=left_out,
-            preset=self.protocol.preset,
-            shared=self._shared,
-            dataset_file=self.config.dataset_file,
-        )
-
-    def _look_at_images(self) -> None:
-        if self.left_out:
-            self.data, self.left_out = self._open(frozenset()), frozenset()
-        if self.config.damaged_images == "stop":
-            check_images(self.data, None if self._shared is None else self._shared.sound_images(self.data.images))
-        else:
-            self.data, damaged = without_damaged(self.data, self._open)
-            self.left_out = damaged.files
 
     def load(
         self, state: Mapping[str, torch.Tensor], personal: Mapping[str, torch.Tensor] | None = None
@@ -208,7 +148,7 @@ class SiteSession:
         self, model: torch.nn.Module, split: Literal["train", "validation", "test"], should_stop: ShouldStop
     ) -> Evaluation:
         """Return the score of ``model`` on one split of the site's domain."""
-        batches = self._unchanged_images(getattr(self.data, split))
+        batches = self.images.unchanged(getattr(self.data, split))
         size = self.protocol.image_size
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, self.task, size))
 
@@ -234,7 +174,7 @@ class SiteSession:
                 fine_tune(
                     model,
                     own.tuning,
-                    lambda count: self._epochs(round_number, "personal", epochs=count),
+                    lambda count: self.images.epochs(count, round_number, "personal"),
                     rate,
                     self.protocol,
                     self.task,
@@ -254,10 +194,8 @@ class SiteSession:
 
         Raises ``SettingsError`` if the site's domain is held out or the site forbids this report.
         """
-        self._refuse_held_out()
-        allowed = self.config.allowed_reports
-        if allowed is not None and REPORT_STATISTICS not in allowed:
-            self._forbid(REPORT_STATISTICS, "batch_norm 'reestimate'")
+        refuse_held_out(self.images.domain, self.protocol)
+        check_statistics_allowed(self.config.allowed_reports)
         model = self.load(state, personal)
         layers = reestimated_layers(model, self.protocol)
         return payload_of(
@@ -274,8 +212,7 @@ class SiteSession:
 
         Raises ``SettingsError`` if the site's domain is held out or the site forbids a report that is needed.
         """
-        self._refuse_held_out()
-        self._check_allowed()
+        self._check_may_train()
         model = self.load(state, personal)
         return self._report_of(self.objective.report_received, model, should_stop)
 
@@ -294,8 +231,7 @@ class SiteSession:
         Raises ``SettingsError`` if the site's domain is held out or the site forbids a report that is needed,
         ``DataError`` if what it kept does not fit.
         """
-        self._refuse_held_out()
-        self._check_allowed()
+        self._check_may_train()
         kept = kept or Kept()
         model, objective = self.load(state, kept.personal), self.objective
         rules = travel_rules(model, self.protocol)
@@ -311,7 +247,7 @@ class SiteSession:
         trained = {**dict(model.named_parameters()), **_named(local_objective.parameters())}
         optimizer = make_optimizer(trained.values(), self.protocol, learning_rate, self.policy.device)
         restore_momentum(optimizer, trained, kept.momentum if self.protocol.keep_momentum else {})
-        epochs = self._epochs(round_number)
+        epochs = self.images.epochs(self.protocol.local_epochs + objective.more_epochs, round_number)
         with seeded(self.protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
             training = train_locally(model, local_objective, epochs, optimizer, self.policy, should_stop, on_epoch)
         if layers := reestimated_layers(model, self.protocol):  # as for the model received
@@ -325,6 +261,10 @@ class SiteSession:
         own = personal_part(model, kept_names(model, self.protocol))
         momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
         return TrainResult(update, report, tensors, Kept(local_objective.memory(done), own, momentum))
+
+    def _check_may_train(self) -> None:
+        refuse_held_out(self.images.domain, self.protocol)
+        check_reports_allowed(self.config.allowed_reports, self.protocol, self.objective)
 
     def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor]) -> SiteRound:
         """Return what an objective knows of the site and the round."""
@@ -342,33 +282,6 @@ class SiteSession:
             protocol.local_epochs,
             counts,
         )
-
-    def _check_allowed(self) -> None:
-        allowed = self.config.allowed_reports
-        if allowed is None:
-            return
-        for report, whose in self._needed_reports(allowed).items():
-            if report not in allowed:
-                self._forbid(report, whose)
-
-    def _forbid(self, report: str | None, whose: str) -> NoReturn:
-        raise SettingsError(
-            f"the site forbids the report {report!r} (allowed_reports), which {whose} needs.", public=True
-        )
-
-    def _needed_reports(self, allowed: Collection[str]) -> dict[str | None, str]:
-        """Return the reports that the protocol asks for, and what needs each; an allowed gap includes its losses."""
-        needed = {self.objective.report: f"objective {self.objective.name!r}"}
-        if self.protocol.gap_split == "train" and REPORT_GAP not in allowed:
-            needed[REPORT_TRAINING_LOSS] = "gap_split 'train'"
-        if self.protocol.keep_local_models:
-            needed[REPORT_LOCAL_MODEL] = "keep_local_models"
-        needed.pop(None, None)  # of an objective without a report
-        return needed
-
-    def _refuse_held_out(self) -> None:
-        if self.domain == self.protocol.target:
-            raise SettingsError(f"domain {self.domain!r} is held out in this run and never trains.", public=True)
 
     def _judge(
         self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None
@@ -394,44 +307,9 @@ class SiteSession:
         seen = see(model, self._training_images(should_stop), self.task, self.protocol.image_size)
         return report(model, seen, len(self.data.classes))
 
-    def _unchanged_images(self, samples: Sequence[Sample]) -> Batches:
-        return evaluation_batches(
-            self.data,
-            samples,
-            image_size=self.protocol.image_size,
-            batch_size=EVALUATION_BATCH,
-            workers=self.config.workers,
-            device=self.policy.device,
-        )
-
     def _training_images(self, should_stop: ShouldStop, *, shuffled: bool = False) -> Batches:
-        """Return the batches of the training split on the device, not augmented, as methods report on them.
-
-        They are in order, or ``shuffled`` alike in all rounds, for statistics that depend on the batches.
-        """
-        batches = (shuffled_reported_batches if shuffled else reported_batches)(
-            self.data,
-            image_size=self.protocol.image_size,
-            batch_size=EVALUATION_BATCH,
-            seed=self.protocol.seed,
-            scope=(self.site, "statistics") if shuffled else (self.site,),
-            workers=self.config.workers,
-            device=self.policy.device,
-        )
-        return placed(batches, self.policy, should_stop)
-
-    def _epochs(self, round_number: int, *purpose: str, epochs: int | None = None) -> Iterator[Batches]:
-        """Return the batches of each of the ``epochs`` (default: the protocol's), drawn for the round and purpose."""
-        return training_epochs(
-            self.data,
-            image_size=self.protocol.image_size,
-            batch_size=self.protocol.batch_size,
-            seed=self.protocol.seed,
-            scope=(self.site, round_number, *purpose),
-            epochs=self.protocol.local_epochs + self.objective.more_epochs if epochs is None else epochs,
-            workers=self.config.workers,
-            device=self.policy.device,
-        )
+        """Return the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""
+        return placed(self.images.reported(shuffled=shuffled), self.policy, should_stop)
 
     def _report(
         self,
@@ -442,7 +320,7 @@ class SiteSession:
         personal: Evaluation | None,
     ) -> TrainReport:
         return TrainReport(
-            domain=self.domain,
+            domain=self.images.domain,
             received=before[0],
             local=after[0],
             training_split=(before[1], after[1]) if len(before) > 1 else None,
@@ -453,12 +331,6 @@ class SiteSession:
             learning_rate=learning_rate,
             seconds=training.seconds,
         )
-
-
-def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -> Evaluation:
-    """Return a model's score on a split as a message."""
-    sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in score.sums.items()}
-    return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
 
 
 def _named(parameters: Iterable[torch.nn.Parameter]) -> dict[str, torch.nn.Parameter]:
@@ -474,19 +346,3 @@ def _own(
     if kept and {name: tuple(value.shape) for name, value in kept.items()} != expected:
         raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
     return kept
-
-
-def personal_part(model: ExtractorClassifier, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers ``names`` of ``model``; none of them if any is not finite."""
-    state = model.state_dict()
-    own = to_report({name: state[name] for name in names})
-    usable = all(bool(value.isfinite().all()) for value in own.values())
-    return own if usable else {}
-
-
-def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return local - global for every key of ``received``, as dense contiguous CPU tensors, which FLARE requires."""
-    return {
-        name: (local[name].detach().cpu() - value.cpu()).contiguous(memory_format=torch.contiguous_format)
-        for name, value in received.items()
-    }

@@ -30,8 +30,8 @@ from fdg_plugins.cli.main import app
 from fdg_plugins.cli.resume import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
-from fdg_plugins.controllers.rounds import RESULTS_FILE
 from fdg_plugins.engine.workflow import CONTROLLERS
+from fdg_plugins.record.run_files import RESULTS_FILE
 
 LOG = """2026-11-21 18:36:43,587 - FederationController - ERROR - [identity=fdg, run=x, wf=federation] - {}
 2026-11-21 18:36:43,587 - FederatedServer - INFO - Server app stopped.

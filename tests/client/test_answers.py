@@ -24,7 +24,8 @@ from fdg_plugins.messages import META_GAP, META_REPORT, META_SITE
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.training.session import SiteSession, TrainResult
+from fdg_plugins.training.results import TrainResult
+from fdg_plugins.training.session import SiteSession
 
 State = dict[str, torch.Tensor]
 MOMENTUM = 0.5
@@ -72,7 +73,7 @@ def own_answer(result: TrainResult) -> Shareable:
 def script_answer(session: SiteSession, state: State, result: TrainResult) -> FLModel:
     """Return the answer of a script whose training gave the same parameters."""
     model = session.load(state)
-    validation = list(session._unchanged_images(session.data.validation))
+    validation = list(session.images.unchanged(session.data.validation))
     local = LocalRound(FLModel(params=state, meta={"site_name": "photo"}))
     before = evaluate(model, validation)
     model.load_state_dict({name: value + result.update[name] for name, value in state.items()})

@@ -135,7 +135,7 @@ def run(rounds: Rounds, count: int) -> None:
         rounds.run_round(number)
     rounds.evaluate_last()
     rounds.record.status = "finished"
-    rounds.save()
+    rounds.files.save()
 
 
 UPDATES = {"cartoon": update([1.0, 0.0], 1.0, 2), "photo-1": update([0.0, 4.0], 3.0, 5), "photo-2": update([4.0, 4.0])}

@@ -18,7 +18,8 @@ from nvflare.apis.shareable import Shareable, make_copy
 from test_federation import PROTOCOL, Job
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
-from fdg_plugins.controllers.rounds import STATE_FILE, draw_sites
+from fdg_plugins.controllers.rounds import draw_sites
+from fdg_plugins.controllers.run_files import STATE_FILE
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.filters import (
     ExchangeCheckFilter,

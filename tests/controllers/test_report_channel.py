@@ -125,7 +125,7 @@ def test_without_a_step_nothing_is_learned_and_without_learning_no_step_is_taken
     assert exchange.broadcast() == {}
     exchange.fails = False
     rounds = with_exchange(tmp_path / "next", reporting(), exchange) if few else rounds
-    rounds.folder.mkdir(exist_ok=True)
+    rounds.files.folder.mkdir(exist_ok=True)
     rounds.run_round(2 if not few else 1)
     assert exchange.broadcast()["sum"].tolist() == [111.0]
 

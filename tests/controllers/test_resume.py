@@ -137,7 +137,7 @@ def test_a_state_that_cannot_be_removed_does_not_undo_a_finished_run(
     def fail(folder: Path) -> None:
         raise DataError(f"folder {folder} cannot be removed.")
 
-    monkeypatch.setattr("fdg_plugins.controllers.rounds.remove_state", fail)
+    monkeypatch.setattr("fdg_plugins.controllers.run_files.remove_state", fail)
     assert MethodJob(tmp_path, **COMPOSED).finished().record.status == "finished"
 
 

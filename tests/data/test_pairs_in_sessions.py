@@ -55,7 +55,7 @@ def test_a_spoilt_mask_stops_the_site_or_is_left_out(root: Path) -> None:
     assert caught.value.public == "of the images of domain 'left', 1 with a mask that does not fit."
     tolerant = session(root, {"damaged_images": "leave_out"})
     reply = tolerant.census()
-    assert (reply.num_test, reply.num_damaged, tolerant.left_out) == (COUNT - 1, 1, {"left/images/04.png"})
+    assert (reply.num_test, reply.num_damaged, tolerant.images.left_out) == (COUNT - 1, 1, {"left/images/04.png"})
 
 
 @pytest.mark.parametrize(("preset", "shape"), [("", (18, 3, 16, 16)), ("photo", (18, 3, 16, 16))])
@@ -63,18 +63,22 @@ def test_reports_see_images_of_the_size_of_training(root: Path, preset: str, sha
     site = session(root, preset=preset)
     (batch,) = site._training_images(lambda: False)
     assert (batch[0].shape, batch[1].shape) == (shape, (18, 16, 16))
-    sizes = {images.shape[2:] for images, _ in site._unchanged_images(site.data.validation)}
+    sizes = {images.shape[2:] for images, _ in site.images.unchanged(site.data.validation)}
     assert sizes == ({(16, 16)} if preset else {(24, 20)})
 
 
 def test_what_is_kept_serves_all_rounds(root: Path) -> None:
     site = session(root)
-    before = [images.sum() for epoch in site._epochs(1) for images, _ in epoch]
-    list(site._unchanged_images(site.data.validation))
+    before = [images.sum() for epoch in site.images.epochs(site.protocol.local_epochs, 1) for images, _ in epoch]
+    list(site.images.unchanged(site.data.validation))
     for file in (root / "eyes" / "left" / "images").iterdir():
         file.unlink()
-    again = [images.sum() for epoch in site._epochs(1) for images, _ in epoch]
-    assert before == again != [images.sum() for epoch in site._epochs(2) for images, _ in epoch]
+    again = [images.sum() for epoch in site.images.epochs(site.protocol.local_epochs, 1) for images, _ in epoch]
+    assert (
+        before
+        == again
+        != [images.sum() for epoch in site.images.epochs(site.protocol.local_epochs, 2) for images, _ in epoch]
+    )
 
 
 def test_an_unknown_preset_is_refused(root: Path) -> None:

@@ -19,7 +19,8 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
-from fdg_plugins.training.session import SiteSession, TrainResult
+from fdg_plugins.training.results import TrainResult
+from fdg_plugins.training.session import SiteSession
 
 State = dict[str, torch.Tensor]
 SETTINGS: dict[str, Any] = {
@@ -54,7 +55,7 @@ def plainly_trained(site: SiteSession) -> State:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=0.01)
     for number in range(2):
         optimizer.param_groups[0]["lr"] = site.protocol.learning_rate_at(number)
-        for batches in site._epochs(number):
+        for batches in site.images.epochs(site.protocol.local_epochs, number):
             model.train()
             for images, labels in batches:
                 optimizer.zero_grad()

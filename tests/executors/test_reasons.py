@@ -213,7 +213,7 @@ def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
 
     def with_skipped(self: SiteSession, *arguments: object) -> None:
         init(self, *arguments)  # type: ignore[arg-type]
-        self.data = self.data.__class__(**{**vars(self.data), "skipped": (f"dog/{SECRET}.png",)})
+        self.images.data = self.data.__class__(**{**vars(self.data), "skipped": (f"dog/{SECRET}.png",)})
 
     monkeypatch.setattr(SiteSession, "__init__", with_skipped)
     reply = counted(patient.site)

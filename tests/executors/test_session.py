@@ -23,7 +23,8 @@ from fdg_plugins.objectives import see
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import DevicePolicy
-from fdg_plugins.training.session import SiteSession, TrainResult
+from fdg_plugins.training.results import TrainResult
+from fdg_plugins.training.session import SiteSession
 
 SETTINGS: dict[str, Any] = {
     "model": "convnet",

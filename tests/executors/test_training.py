@@ -12,7 +12,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective
 from fdg_plugins.randomness import seeded, torch_generator
 from fdg_plugins.training.loop import DevicePolicy, LocalTraining, Score, Stopped, evaluate, train_locally
-from fdg_plugins.training.session import make_update
+from fdg_plugins.training.results import make_update
 
 CPU = torch.device("cpu")
 CLASSES = 3

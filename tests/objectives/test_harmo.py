@@ -22,7 +22,7 @@ from fdg_plugins.objectives.fedsam import FedSAMObjective
 from fdg_plugins.objectives.harmofl import HarmoFLObjective
 from fdg_plugins.training.global_model import GlobalModel
 from fdg_plugins.training.loop import DevicePolicy, evaluate
-from fdg_plugins.training.session import make_update
+from fdg_plugins.training.results import make_update
 
 AMPLITUDE = "normalization.amplitude"
 SHAPE = (3, 16, 16)

@@ -25,7 +25,7 @@ from fdg_plugins.objectives.mofedsam import (
     mean_descent,
     mix_gradients,
 )
-from fdg_plugins.training.session import make_update
+from fdg_plugins.training.results import make_update
 
 NAN, INF = math.nan, math.inf
 RATE = 0.25

@@ -22,7 +22,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained, make_objective
 from fdg_plugins.objectives.scaffold import ControlExchange, SCAFFOLDObjective, control_change
 from fdg_plugins.state.site_memory import read_memory, write_memory
-from fdg_plugins.training.session import make_update
+from fdg_plugins.training.results import make_update
 
 Tensors = dict[str, torch.Tensor]
 

@@ -30,7 +30,8 @@ from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
-from fdg_plugins.training.session import SiteSession, TrainResult
+from fdg_plugins.training.results import TrainResult
+from fdg_plugins.training.session import SiteSession
 
 SITE = SiteRound("photo", 3, seed=7)
 NAMES = {"mean", "raw_scale", "factor"}

@@ -25,7 +25,7 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS, ScoreKind, Sum, Task
 from fdg_plugins.tasks.task import Stratified
 from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
-from fdg_plugins.training.session import evaluation_of
+from fdg_plugins.training.results import evaluation_of
 
 CPU = DevicePolicy(torch.device("cpu"))
 SIZE, CLASSES = 6, 2

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one run at the server: its results, and the state with which another job can go on."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.controllers.channel import ReportChannel
+from fdg_plugins.errors import DataError
+from fdg_plugins.objectives import Exchange
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.state.folders import remove_state
+from fdg_plugins.storage import keep_file, write_bytes, write_json
+from fdg_plugins.training.global_model import GlobalModel
+
+STATE_FILE = "server_state.json"
+FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
+
+
+@dataclass
+class RunFiles:
+    """Writes a run's files, each atomically.
+
+    ``folder``: the job's results; ``state``: the run's folder for resuming, None if the server keeps no state.
+    """
+
+    folder: Path
+    state: Path | None
+    record: RunRecord
+    model: GlobalModel
+    aggregator: UpdateAggregator
+    channel: ReportChannel
+    seconds_before: float = 0.0  # of the jobs that this one goes on from
+    started: float = field(default_factory=time.perf_counter)
+
+    def save(self) -> None:
+        """Write the last model, the server's state and the record."""
+        after_round = len(self.record.rounds)
+        self.save_last()
+        state = {"after_round": after_round, "aggregator": self.aggregator.state()}
+        exchange = self.channel.save(self.folder, after_round)
+        write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
+        if self.state is not None:
+            self._checkpoint(self.channel.exchange).write(self.state / CHECKPOINT_FILE)
+        self.save_record()
+
+    def save_last(self) -> None:
+        """Write the model as it is now."""
+        self.model.save(self.folder / LAST_FILE, self.description(len(self.record.rounds)))
+
+    def save_record(self) -> None:
+        """Write ``results.json``."""
+        self.record.seconds = self.seconds_before + time.perf_counter() - self.started
+        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
+
+    def keep_selected(self, after_round: int) -> None:
+        """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here."""
+        if after_round == 0:
+            self.model.save(self.folder / LAST_FILE, self.description(after_round))
+        for folder in (self.folder, self.state):
+            if folder is not None:
+                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE, private=folder is self.state)
+
+    def restore_selected(self) -> None:
+        """Copy the selected model of the run that this job goes on from, if there is one, to the job's results."""
+        if self.state is not None and (self.state / SELECTED_FILE).exists():
+            keep_file(self.state / SELECTED_FILE, self.folder / SELECTED_FILE)
+
+    def remove_state(self) -> None:
+        """Remove the state for resuming; raise ``DataError`` if the disk does not allow it."""
+        if self.state is not None:
+            remove_state(self.state)
+
+    def description(self, after_round: int) -> dict[str, str]:
+        """Return what a model's file says about the model."""
+        protocol = self.record.protocol
+        return {
+            "model": protocol.model,
+            "classes": json.dumps(self.record.classes),
+            "image_size": str(protocol.image_size),
+            "dataset": self.record.data,
+            "target": protocol.target,
+            "after_round": str(after_round),
+            "initial_weights": self.record.initial_weights.label,
+        }
+
+    def checkpoint_file(self) -> Path:
+        """Return the file to go on from; raise ``DataError`` if the server keeps no state."""
+        if self.state is None:
+            raise DataError("the server keeps no state to go on from.")
+        return self.state / CHECKPOINT_FILE
+
+    def _checkpoint(self, exchange: Exchange | None) -> Checkpoint:
+        return Checkpoint(
+            self.record,
+            self.model.state,
+            self.aggregator.state(),
+            None if exchange is None else exchange.state(),
+            {} if exchange is None else exchange.tensors(),
+        )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a site's training and evaluation yield, ready to send or to keep."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import torch
+
+from fdg_plugins.messages import Evaluation, ScoreSum, TrainReport
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.objective import to_report
+from fdg_plugins.state.site_memory import Kept
+from fdg_plugins.tasks import Score
+
+
+class TrainResult(NamedTuple):
+    """The result of one round of local training.
+
+    ``update``: local - global, as dense contiguous CPU tensors. ``report``: the training report. ``tensors``: the
+    method's report. ``kept``: what the site keeps for its next round: the tensors of the method's memory, its own
+    parameters and buffers, and its momentum; the last two are empty if there are none or any is not finite.
+    """
+
+    update: dict[str, torch.Tensor]
+    report: TrainReport
+    tensors: dict[str, torch.Tensor]
+    kept: Kept
+
+
+def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -> Evaluation:
+    """Return a model's score on a split as a message."""
+    sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in score.sums.items()}
+    return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
+
+
+def personal_part(model: ExtractorClassifier, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers ``names`` of ``model``; none of them if any is not finite."""
+    state = model.state_dict()
+    own = to_report({name: state[name] for name in names})
+    usable = all(bool(value.isfinite().all()) for value in own.values())
+    return own if usable else {}
+
+
+def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return local - global for every key of ``received``, as dense contiguous CPU tensors, which FLARE requires."""
+    return {
+        name: (local[name].detach().cpu() - value.cpu()).contiguous(memory_format=torch.contiguous_format)
+        for name, value in received.items()
+    }

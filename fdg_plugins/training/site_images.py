@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One site's images under one protocol: its domain, opened once, and the batches for each purpose."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from fdg_plugins.data import (
+    DomainData,
+    Partition,
+    Sample,
+    SharedDomains,
+    check_images,
+    dataset_spec,
+    evaluation_batches,
+    find_data_root,
+    open_domain,
+    reported_batches,
+    shuffled_reported_batches,
+    training_epochs,
+    without_damaged,
+)
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.loop import Batches
+
+EVALUATION_BATCH = 64
+
+
+class SiteImages:
+    """A site's domain, and its batches on the site's device.
+
+    ``device``: where the batches are used. ``cache``: folder for stand-in data. ``left_out``: the images that the
+    census found damaged and left out; a new census searches for them again. ``shared``: the domains that other sites of
+    this process have opened.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        config: SiteConfig,
+        protocol: Protocol,
+        device: torch.device,
+        cache: Path | None,
+        left_out: frozenset[str],
+        shared: SharedDomains | None,
+    ) -> None:
+        self.site = site
+        self.config = config
+        self.protocol = protocol
+        self.device = device
+        root = find_data_root(protocol.dataset, config.data_root, cache)
+        self.stand_in = root.stand_in
+        by_name, part = dataset_spec(protocol.dataset).share_of(site)
+        self.domain = config.domain or by_name
+        self._part = config.part_of_domain() or (part if config.domain is None else None)
+        self._root = root.path
+        self.left_out = left_out
+        self._shared = shared
+        self.data: DomainData = self._open(left_out)
+
+    def look(self) -> None:
+        """Decode every image once; damaged ones raise ``DataError`` or are left out from now on, as the site chose."""
+        if self.left_out:
+            self.data, self.left_out = self._open(frozenset()), frozenset()
+        if self.config.damaged_images == "stop":
+            check_images(self.data, None if self._shared is None else self._shared.sound_images(self.data.images))
+        else:
+            self.data, damaged = without_damaged(self.data, self._open)
+            self.left_out = damaged.files
+
+    def unchanged(self, samples: Sequence[Sample]) -> Batches:
+        """Return the batches of ``samples`` in their order, not augmented."""
+        return evaluation_batches(
+            self.data,
+            samples,
+            image_size=self.protocol.image_size,
+            batch_size=EVALUATION_BATCH,
+            workers=self.config.workers,
+            device=self.device,
+        )
+
+    def reported(self, *, shuffled: bool = False) -> Batches:
+        """Return the batches of the training split, not augmented, as methods report on them.
+
+        They are in order, or ``shuffled`` alike in all rounds, for statistics that depend on the batches.
+        """
+        return (shuffled_reported_batches if shuffled else reported_batches)(
+            self.data,
+            image_size=self.protocol.image_size,
+            batch_size=EVALUATION_BATCH,
+            seed=self.protocol.seed,
+            scope=(self.site, "statistics") if shuffled else (self.site,),
+            workers=self.config.workers,
+            device=self.device,
+        )
+
+    def epochs(self, count: int, round_number: int, *purpose: str) -> Iterator[Batches]:
+        """Return the augmented training batches of each of ``count`` epochs, drawn for the round and the purpose."""
+        return training_epochs(
+            self.data,
+            image_size=self.protocol.image_size,
+            batch_size=self.protocol.batch_size,
+            seed=self.protocol.seed,
+            scope=(self.site, round_number, *purpose),
+            epochs=count,
+            workers=self.config.workers,
+            device=self.device,
+        )
+
+    def _open(self, left_out: frozenset[str]) -> DomainData:
+        return open_domain(
+            self._root,
+            self.protocol.dataset,
+            self.domain,
+            seed=self.protocol.seed,
+            max_samples=self.protocol.max_samples_per_domain,
+            part=self._part,
+            partition=Partition(self.protocol.partition, self.protocol.dirichlet_alpha, self.protocol.least_images),
+            image_memory=int(self.config.image_memory * 2**30),
+            max_pixels=self.config.max_image_pixels,
+            left_out=left_out,
+            preset=self.protocol.preset,
+            shared=self._shared,
+            dataset_file=self.config.dataset_file,
+        )
