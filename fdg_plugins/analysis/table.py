@@ -26,7 +26,7 @@ class Facts:
     """The facts that all runs of a table share and a reader needs; ``sources`` are the numbers of source sites.
 
     ``rounds`` and ``protocol`` are those of the federated runs, ``steps`` those of the centralised ones; None if there
-    are no such runs. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
+    are no such runs. ``trained``: as the protocol's. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
     """
 
     dataset: str
@@ -42,6 +42,7 @@ class Facts:
     seeds: tuple[int, ...]
     versions: tuple[str, ...]
     score: ScoreKind
+    trained: str = ""
     protocol: Protocol | None = field(default=None, compare=False)
 
 
@@ -168,6 +169,7 @@ def _facts(runs: Sequence[Run]) -> Facts:
         seeds=_distinct(run.seed for run in runs),
         versions=_distinct(run.record.versions.get("fdg-plugins", "unknown") for run in runs),
         score=record.score,
+        trained=record.protocol.trained,
         protocol=federated,
     )
 

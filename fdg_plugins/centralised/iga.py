@@ -76,5 +76,5 @@ class CentralisedIGA(Algorithm):
         risks = domain_risks(domain_logits(model, batches), batches, task)
         value = risks.mean()
         if self.strength:
-            value = value + self.strength * gradient_spread(risks, tuple(model.parameters()))
+            value = value + self.strength * gradient_spread(risks, [one for one in model.parameters() if one.requires_grad])
         return Loss(value, risks.detach(), state)
