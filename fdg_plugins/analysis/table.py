@@ -26,7 +26,8 @@ class Facts:
     """The facts that all runs of a table share and a reader needs; ``sources`` are the numbers of source sites.
 
     ``rounds`` and ``protocol`` are those of the federated runs, ``steps`` those of the centralised ones; None if there
-    are no such runs. ``trained``: as the protocol's. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
+    are no such runs. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
+    ``trained``: what the sites train, in words; empty for the whole network.
     """
 
     dataset: str

@@ -61,9 +61,10 @@ def adapter_names(model: nn.Module) -> tuple[str, ...]:
 
 def _adaptable(extractor: nn.Module) -> list[str]:
     """Return the names of the layers that can have an adapter; attention reads the weights of its layers itself."""
-    attention = tuple(f"{name}." for name, layer in extractor.named_modules() if isinstance(layer, nn.MultiheadAttention))
+    layers = dict(extractor.named_modules())
+    attention = tuple(f"{name}." for name, layer in layers.items() if isinstance(layer, nn.MultiheadAttention))
     return [
         name
-        for name, layer in extractor.named_modules()
+        for name, layer in layers.items()
         if name and isinstance(layer, _LAYERS) and getattr(layer, "groups", 1) == 1 and not name.startswith(attention)
     ]

@@ -39,7 +39,7 @@ def check_network(model: ExtractorClassifier, protocol: Protocol) -> None:
 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:
-    """Return the protocol's ``model``, adapted by the protocol's objective, and with adapters if the protocol says so."""
+    """Return the protocol's ``model``, adapted by the protocol's objective, and with the protocol's adapters."""
     adapted = make_objective(protocol.objective).adapt(model, image_shape(protocol), protocol.seed)
     if protocol.trainable == ADAPTERS:
         add_adapters(adapted, protocol.adapter_rank, seed=protocol.seed)

@@ -79,7 +79,7 @@ def _check_steps(protocol: Protocol, objective: Objective, aggregator: UpdateAgg
 
 
 def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
-    """Raise ``SettingsError`` if what travels does not fit the network or leaves out parameters that the method reads."""
+    """Raise ``SettingsError`` if what travels does not fit the network or lacks parameters that the method reads."""
     setting = _withholding(protocol)
     model = build_network(protocol, num_classes=2)  # any number will do, since only names matter
     rules = travel_rules(model, protocol)

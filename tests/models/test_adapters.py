@@ -86,7 +86,8 @@ def test_all_linear_layers_and_ungrouped_convolutions_outside_attention_have_one
     model = adapted(plain)
     having = {name.partition(".lora_")[0] for name in adapter_names(model)}
     for name, layer in plain.extractor.named_modules():
-        in_attention = any(isinstance(plain.extractor.get_submodule(part), nn.MultiheadAttention) for part in above(name))
+        around = [plain.extractor.get_submodule(part) for part in above(name)]
+        in_attention = any(isinstance(module, nn.MultiheadAttention) for module in around)
         can = isinstance(layer, nn.Linear | nn.Conv2d) and getattr(layer, "groups", 1) == 1
         assert (f"extractor.{name}" in having) == (can and not in_attention), name
 
