@@ -10,6 +10,7 @@ import torch
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
 from test_batch_norm_rules import RuleJob
+from test_methods_in_rounds import MethodJob
 from test_resume import ServerKilled, dying
 from tiny_networks import tiny_vit
 from torch import nn
@@ -117,6 +118,17 @@ def test_fedomgs_gram_matrix_is_over_what_travels(tmp_path: Path, trainable: str
     expected = match(gram_matrix(torch.stack(updates)), share, kappa=job.record.method.settings["kappa"])
     assert aggregation.objective == pytest.approx(expected.objective, rel=1e-5)
     assert [aggregation.gamma[site] for site in sites] == pytest.approx(expected.weights.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("objective", "aggregator"),
+    [("dim", "fedavg"), ("iir", "fedavg"), ("erm", "fedcsa"), ("erm", {"name": "fedavg", "weighting": {"name": "ga"}})],
+)
+def test_methods_that_read_the_head_go_with_a_fixed_extractor(
+    tmp_path: Path, objective: str, aggregator: str | dict[str, Any]
+) -> None:
+    job = MethodJob(tmp_path, objective, aggregator=aggregator, settings={"trainable": "head", "rounds": 1}).finished()
+    assert all(finished.aggregation is not None for finished in job.record.rounds)
 
 
 @pytest.mark.parametrize("model", ["convnet", "tiny_vit"])
