@@ -60,6 +60,9 @@ the held-out domain. The model goes down whole; updates hold what is shared. A s
 its state of the run, when the run has finished. FedDIM, FedIIR and FedCSA need the whole head to travel; SCAFFOLD,
 MoFedSAM and HarmoFL need everything to. A job that asks for something else ends before any site is asked.
 
+[`trainable`](trainable.md) says which of what `travels` names is trained at all: everything, the head, or head and
+adapters. What it leaves out is frozen.
+
 ## BatchNorm's running statistics
 
 A BatchNorm layer normalises by the batch while it trains and by its running statistics when it is judged. In a

@@ -21,6 +21,7 @@ from fdg_plugins.data.presets import Preset, preset_of
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models.monai_networks import monai_definition
+from fdg_plugins.settings.protocol import ADAPTERS
 from fdg_plugins.storage import write_json
 from fdg_plugins.tasks.segmentation import OVERLAP
 
@@ -55,6 +56,8 @@ def _spec(run: Run) -> SegmentationSpec:
         raise SettingsError(f"run {run.folder} has the task {protocol.task!r}, expected 'segmentation' for a bundle.")
     if protocol.head != "linear":
         raise SettingsError(f"run {run.folder} has the head {protocol.head!r}, expected 'linear' for a bundle.")
+    if protocol.trainable == ADAPTERS:
+        raise SettingsError(f"run {run.folder} has trained adapters, expected MONAI's network as it is for a bundle.")
     return spec
 
 

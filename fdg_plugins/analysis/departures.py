@@ -40,6 +40,7 @@ def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, 
         (has_resnet and facts.model != row.backbone, facts.model),
         (facts.image_size != published.get("image_size", facts.image_size), f"{facts.image_size} px"),
         (has_resnet and facts.initial_weights != "imagenet", facts.initial_weights),
+        (bool(facts.trained), facts.trained),
         (facts.max_samples is not None, f"at most {facts.max_samples} images per domain"),
     )
     of_training = () if method.is_reference else _of_training(facts, row.paper.key, method)

@@ -223,4 +223,5 @@ def _described(facts: Facts) -> list[str]:
         (facts.steps, f"centralised references of {facts.steps} steps"),
     )
     known = [text for value, text in optional if value is not None]
-    return [facts.data, weights, facts.model, f"{facts.image_size} px", *known]
+    trained = [facts.trained] if facts.trained else []
+    return [facts.data, weights, facts.model, *trained, f"{facts.image_size} px", *known]

@@ -27,6 +27,7 @@ class Facts:
 
     ``rounds`` and ``protocol`` are those of the federated runs, ``steps`` those of the centralised ones; None if there
     are no such runs. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
+    ``trained``: what the sites train, in words; empty for the whole network.
     """
 
     dataset: str
@@ -42,6 +43,7 @@ class Facts:
     seeds: tuple[int, ...]
     versions: tuple[str, ...]
     score: ScoreKind
+    trained: str = ""
     protocol: Protocol | None = field(default=None, compare=False)
 
 
@@ -168,6 +170,7 @@ def _facts(runs: Sequence[Run]) -> Facts:
         seeds=_distinct(run.seed for run in runs),
         versions=_distinct(run.record.versions.get("fdg-plugins", "unknown") for run in runs),
         score=record.score,
+        trained=record.protocol.trained,
         protocol=federated,
     )
 

@@ -76,5 +76,6 @@ class CentralisedIGA(Algorithm):
         risks = domain_risks(domain_logits(model, batches), batches, task)
         value = risks.mean()
         if self.strength:
-            value = value + self.strength * gradient_spread(risks, tuple(model.parameters()))
+            trained = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
+            value = value + self.strength * gradient_spread(risks, trained)
         return Loss(value, risks.detach(), state)

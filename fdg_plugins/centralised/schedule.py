@@ -16,7 +16,17 @@ OPTIMIZERS = (ADAM, "adamw", SGD)
 DOMAINBED_STEPS = 5001
 
 # The settings of a protocol that determine model and images are shared by both kinds of runs; the others are not.
-SHARED_SETTINGS = ("model", "head", "pretrained", "image_size", "max_samples_per_domain", "precision", "channels_last")
+SHARED_SETTINGS = (
+    "model",
+    "head",
+    "trainable",
+    "adapter_rank",
+    "pretrained",
+    "image_size",
+    "max_samples_per_domain",
+    "precision",
+    "channels_last",
+)
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,13 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
     if filters:
         yield _indented(f"filters: {', '.join(filters)}")
     yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
+    fields = {name: field.default for name, field in Protocol.model_fields.items()} | run.said.protocol
     yield _indented(
-        f"precision: {run.said.protocol.get('precision', Protocol.model_fields['precision'].default)}; with "
+        f"trainable: {fields['trainable']}; with FDG_TRAINABLE=head the head alone is trained and sent, with "
+        "FDG_TRAINABLE=adapters the head and low-rank adapters"
+    )
+    yield _indented(
+        f"precision: {fields['precision']}; with "
         "FDG_PRECISION=auto, bfloat16 with channels last at sites whose hardware is fast in it, as fdg doctor says"
     )
     allowed = " ".join(f"--method {record.key}" for record in composition.records)

@@ -110,6 +110,21 @@ def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str],
     return Rules(found)
 
 
+def with_fixed(rules: Rules, fixed: Collection[str], trainable: Collection[str], setting: str) -> Rules:
+    """Return ``rules`` with the entries ``fixed`` frozen; ``setting``, in words, is what fixes them.
+
+    ``trainable``: the names of the trainable parameters. Raises ``SettingsError`` if one that is fixed is personal, or
+    if none that is shared is left.
+    """
+    for name in rules.names(Rule.PERSONAL):
+        if name in fixed:
+            _refuse(f"makes {name!r} personal, which {setting} never trains, expected one of what it trains")
+    found = {name: Rule.FROZEN if name in fixed else rule for name, rule in rules.of.items()}
+    if not any(found[name] is Rule.SHARED for name in trainable):
+        _refuse(f"and {setting} leave no trainable parameter to share, expected at least one")
+    return Rules(found)
+
+
 def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, Rule]:
     found = dict.fromkeys(names, Rule.SHARED)
     for rule, pattern in ((Rule(rule), pattern) for rule, patterns in travels.items() for pattern in patterns):

@@ -4,12 +4,13 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from fdg_plugins.core.travel import Rule, Rules, rules_of
+from fdg_plugins.core.travel import ALL, Rule, Rules, rules_of, with_fixed
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.models.adapters import adapter_names, add_adapters
 from fdg_plugins.models.batch_norm import MEAN, batch_norm_buffers, batch_norm_layers
 from fdg_plugins.objectives.catalogue import make_objective
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import ADAPTERS, Protocol
 
 
 def build_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
@@ -38,8 +39,11 @@ def check_network(model: ExtractorClassifier, protocol: Protocol) -> None:
 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:
-    """Return the protocol's ``model``, adapted by the protocol's objective."""
-    return make_objective(protocol.objective).adapt(model, image_shape(protocol), protocol.seed)
+    """Return the protocol's ``model``, adapted by the protocol's objective, and with the protocol's adapters."""
+    adapted = make_objective(protocol.objective).adapt(model, image_shape(protocol), protocol.seed)
+    if protocol.trainable == ADAPTERS:
+        add_adapters(adapted, protocol.adapter_rank, seed=protocol.seed)
+    return adapted
 
 
 def image_shape(protocol: Protocol) -> tuple[int, ...]:
@@ -52,7 +56,17 @@ def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
     """Return the rule of every entry of the network; ``SettingsError`` if the protocol's rule does not fit it."""
     trainable = {name for name, _ in model.named_parameters()}
     rules = rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)
+    if fixed := fixed_names(model, protocol):
+        rules = with_fixed(rules, fixed, trainable, f"trainable {protocol.trainable!r}")
     return _with_frozen(rules, batch_norm_buffers(model)) if protocol.batch_norm == "frozen" else rules
+
+
+def fixed_names(model: ExtractorClassifier, protocol: Protocol) -> frozenset[str]:
+    """Return the entries of the network that no site trains, as the protocol's ``trainable`` says; none for ``all``."""
+    if protocol.trainable == ALL:
+        return frozenset()
+    trained = {*model.head_names, *(adapter_names(model) if protocol.trainable == ADAPTERS else ())}
+    return frozenset(model.state_dict()) - trained
 
 
 def _with_frozen(rules: Rules, names: Collection[str]) -> Rules:

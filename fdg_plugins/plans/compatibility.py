@@ -34,7 +34,7 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
     """Raise ``SettingsError``, with the reason, if parts of a method are incompatible."""
     objective = make_objective(protocol.objective)
     _check_steps(protocol, objective, aggregator)
-    if protocol.travels != ALL:
+    if protocol.travels != ALL or protocol.trainable != ALL:
         _check_travels(protocol, objective, aggregator)
     _check_optimizer(protocol, objective, aggregator)
     if protocol.keep_momentum:
@@ -79,8 +79,8 @@ def _check_steps(protocol: Protocol, objective: Objective, aggregator: UpdateAgg
 
 
 def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
-    """Raise ``SettingsError`` if ``travels`` does not fit the network or withholds parameters that the method reads."""
-    setting = f"travels (FDG_TRAVELS) is {shorten(protocol.travels)}:"
+    """Raise ``SettingsError`` if what travels does not fit the network or lacks parameters that the method reads."""
+    setting = _withholding(protocol)
     model = build_network(protocol, num_classes=2)  # any number will do, since only names matter
     rules = travel_rules(model, protocol)
     if objective.needs_shared == "everything":
@@ -88,6 +88,13 @@ def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateA
     if not all(rules.of[name] is Rule.SHARED for name in model.head_names):
         _check_without_head(setting, objective, aggregator)
     _check_local_models(setting, protocol, rules)
+
+
+def _withholding(protocol: Protocol) -> str:
+    """Return the setting by which something does not travel, as messages begin with it."""
+    if protocol.travels == ALL:
+        return f"trainable (FDG_TRAINABLE) is {protocol.trainable!r}:"
+    return f"travels (FDG_TRAVELS) is {shorten(protocol.travels)}:"
 
 
 def _check_without_head(setting: str, objective: Objective, aggregator: UpdateAggregator) -> None:

@@ -101,7 +101,9 @@ def final_table(record: RunRecord) -> str:
     head = ["model", *sources, "source mean", "worst source", f"target {target}"]
     rows = [row for choice in record.choices for row in _rows(record, evaluations[choice.after_round], choice, sources)]
     settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
-    title = f"{record.data}, {record.protocol.model}, {record.protocol.image_size} px, seed {record.protocol.seed}"
+    protocol = record.protocol
+    trained = f"{protocol.trained}, " if protocol.trained else ""
+    title = f"{record.data}, {protocol.model}, {trained}{protocol.image_size} px, seed {protocol.seed}"
     note = f" [{marks(record)}]" if marks(record) else ""
     return "\n".join(
         [

@@ -30,9 +30,11 @@ LONGEST_WAIT = 31_536_000  # a year, in seconds
 LARGEST_RATE = LARGEST  # of numbers that only multiply, as of every factor
 SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
+LARGEST_RANK = 1_024
 
 SGD = "sgd"
 AUTO = "auto"
+ADAPTERS = "adapters"
 MOST_PLUGINS = 100
 
 PluginName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
@@ -178,6 +180,14 @@ class Protocol(pydantic.BaseModel):
         'own head; `body`: the head is frozen; or `{"personal": [patterns], "frozen": [patterns]}` of names, others '
         "being shared",
     )
+    trainable: Literal["all", "head", "adapters"] = Field(
+        "all",
+        description="which parameters the sites train, and so which of those that `travels` names: `all`; `head`: the "
+        "classifier alone; `adapters`: the classifier and [low-rank adapters](trainable.md) on the extractor's layers",
+    )
+    adapter_rank: int = Field(
+        8, ge=1, le=LARGEST_RANK, description="rank of the adapters; without effect unless `trainable` is `adapters`"
+    )
     channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
     gap_split: Literal["validation", "train"] = Field(
         "validation", description="split on which the generalization gap is measured: `train` as in the GA paper's text"
@@ -274,6 +284,12 @@ class Protocol(pydantic.BaseModel):
     def keeps_personal(self) -> bool:
         """Whether a site may have parameters or buffers of its own."""
         return bool(self.travels != ALL) or self.batch_norm == "local"
+
+    @property
+    def trained(self) -> str:
+        """What the sites train, in words; empty for the whole network."""
+        by_setting = {"head": "head alone trained", ADAPTERS: f"head and adapters of rank {self.adapter_rank} trained"}
+        return by_setting.get(self.trainable, "")
 
     def learning_rate_at(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 0."""

@@ -11,6 +11,7 @@ import torch
 
 from fdg_plugins.core.steps import batches_per_epoch
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import fixed_names
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.objective import FineTuning
 from fdg_plugins.settings.protocol import Protocol
@@ -32,14 +33,19 @@ def fine_tune(
     should_stop: ShouldStop,
     num_train: int,
 ) -> None:
-    """Train the parameters that ``tuning`` names, in place, with the task's loss.
+    """Train those of the parameters that ``tuning`` names and the protocol's ``trainable`` does not fix, in place.
+
+    The loss is the task's.
 
     ``epochs``: returns that many passes over the training split. ``learning_rate``: of the round. ``num_train``: number
     of training samples.
     """
+    fixed = fixed_names(model, protocol)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name in tuning.parameters)
+        parameter.requires_grad_(name in tuning.parameters and name not in fixed)
     tuned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not tuned:
+        return
     if tuning.learning_rate is None:
         optimizer = make_optimizer(tuned, protocol, learning_rate, policy.device)
     else:

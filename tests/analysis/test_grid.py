@@ -194,6 +194,14 @@ def test_all_rules_are_set_against_one_printed_row() -> None:
     ]  # fmt: skip
 
 
+def test_runs_that_trained_a_part_of_the_network_say_so_and_are_not_compared() -> None:
+    protocol = {"image_size": 224, "trainable": "head"}
+    made = [run(target, FEDOMG, target, protocol=protocol) for target in DOMAINS]
+    written = grid(made, against="fedomg")
+    assert "resnet18, head alone trained, 224 px" in written.caption
+    assert "head alone trained" in texts(written.groups[0])[2][1]
+
+
 def test_runs_of_another_protocol_are_not_compared_but_told_why() -> None:
     """Guessing at 64 pixels from scratch is no difference between methods."""
     made = [

@@ -19,6 +19,7 @@ from fdg_plugins.centralised.run import run_centralised
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import open_domain
 from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import EvaluationRecord
 from fdg_plugins.settings.site_config import SiteConfig
@@ -101,6 +102,17 @@ def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> N
         assert {name for name, score in evaluation.sites.items() if score.split == "test"} == {TARGET}
         assert evaluation.sites[TARGET].count == record.census[TARGET].num_test == 20
     assert record.seconds > 0
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_every_reference_trains_the_head_alone_if_the_protocol_says_so(tmp_path: Path, algorithm: str) -> None:
+    record = carry_out(tmp_path / "run", algorithm, trainable="head", steps=1, checkpoint_every=1)
+    first = build_network(record.protocol, len(record.classes)).state_dict()
+    last = load_tensors(tmp_path / "run" / LAST_FILE)
+    assert {name for name in first if not torch.equal(first[name], last[name])} == {
+        "classifier.weight",
+        "classifier.bias",
+    }
 
 
 def test_the_splits_are_those_that_a_site_of_a_federated_run_has(folder: Path) -> None:

@@ -66,6 +66,11 @@ def test_every_setting_stands_beside_what_a_job_on_the_data_set_runs(name: str, 
         assert [line for line in lines if line.split()[: len(shown) + 1] == [*shown, default]], setting
 
 
+def test_a_page_says_how_to_train_and_send_a_part_of_the_network() -> None:
+    text = " ".join(run("fedomg").stdout.split())
+    assert "trainable: all; with FDG_TRAINABLE=head the head alone is trained and sent" in text
+
+
 def test_a_default_is_that_of_the_job_and_not_of_the_class() -> None:
     assert "server_lr (η)  0.05" in run("fedomg").stdout
     assert "server_lr (η)  1.0" in run("fedomg", "--dataset", "rotatedmnist").stdout

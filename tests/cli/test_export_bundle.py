@@ -209,6 +209,7 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
             "expected 'segmentation'",
         ),
         ({"head": "two_layer"}, "has the head 'two_layer', expected 'linear' for a bundle."),
+        ({"trainable": "adapters"}, "has trained adapters, expected MONAI's network as it is for a bundle."),
     ],
 )
 def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -136,6 +136,13 @@ def test_the_table_carries_the_marks_of_the_run() -> None:
     assert title.startswith("Accuracy of the global model [STAND-IN, from scratch]: STAND-IN for PACS, ")
 
 
+def test_the_table_says_what_was_trained_of_a_network_that_was_not_trained_whole() -> None:
+    record = finished_record()
+    record.protocol = record.protocol.model_copy(update={"trainable": "adapters", "adapter_rank": 4})
+    title = final_table(record).splitlines()[0]
+    assert title.endswith(": PACS, convnet, head and adapters of rank 4 trained, 224 px, seed 0")
+
+
 def test_the_table_calls_what_is_missing_missing() -> None:
     record = run_record()
     record.add_evaluation(0, {"cartoon": evaluation(0.5)})

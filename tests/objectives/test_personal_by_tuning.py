@@ -51,6 +51,18 @@ def test_fine_tuning_moves_the_part_that_it_names_also_if_it_was_frozen(
     assert moved == {"all": parameters, "head": head, "body": parameters - head}[part]
 
 
+@pytest.mark.parametrize(("part", "asked"), [("all", [2]), ("head", [2]), ("body", [])])
+def test_fine_tuning_leaves_what_no_site_trains(
+    model: ExtractorClassifier, batches: list[Batch], part: str, asked: list[int]
+) -> None:
+    before = copy_of(model)
+    own = make_objective({"name": "babu", "fine_tune": part, "fine_tune_epochs": 2}).personal(model, {}, SITE)
+    assert own.tuning is not None
+    assert tune(model, own.tuning, batches, trainable="head") == asked
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == (set(model.head_names) if asked else set())
+
+
 def test_no_epochs_leave_the_received_model(linear_model: ExtractorClassifier) -> None:
     own = make_objective({"name": "babu", "fine_tune_epochs": 0}).personal(linear_model, {}, SITE)
     assert own == (linear_model, None)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Low-rank adapters on networks of torchvision's classes: where they are, and what they leave as it is."""
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from tiny_networks import tiny_convnext, tiny_resnet, tiny_vit
+from torch import nn
+from torchvision.models import ResNet
+from torchvision.models.resnet import BasicBlock
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier, Network
+from fdg_plugins.models.adapters import adapter_names, add_adapters
+
+CLASSES, RANK, SIZE = 3, 2, 16
+
+
+def tiny_resnet_with_batchnorm() -> nn.Module:
+    return ResNet(BasicBlock, [1, 1, 1, 1], width_per_group=64)
+
+
+BUILT: dict[str, Callable[..., nn.Module]] = {
+    build.__name__: build for build in (tiny_resnet, tiny_resnet_with_batchnorm, tiny_vit, tiny_convnext)
+}
+
+
+@pytest.fixture(params=BUILT)
+def plain(request: pytest.FixtureRequest) -> ExtractorClassifier:
+    """A network with random parameters and without adapters, in evaluation mode."""
+    torch.manual_seed(3)
+    extractor, features = Network(name="tiny", build=BUILT[request.param]).extractor(CLASSES, image_size=SIZE)
+    return ExtractorClassifier(extractor, nn.Linear(features, CLASSES)).eval()
+
+
+def adapted(model: ExtractorClassifier, seed: int = 0) -> ExtractorClassifier:
+    pytest.importorskip("peft")
+    changed = copy.deepcopy(model)
+    add_adapters(changed, RANK, seed=seed)
+    return changed
+
+
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
+
+
+def test_new_adapters_change_no_logit_and_no_weight(plain: ExtractorClassifier) -> None:
+    model = adapted(plain)
+    with torch.no_grad():
+        assert torch.equal(model(images()), plain(images()))
+    own = {name.replace(".base_layer.", "."): value for name, value in model.state_dict().items()}
+    assert all(torch.equal(own[name], value) for name, value in plain.state_dict().items())
+    assert len(own) == len(plain.state_dict()) + len(adapter_names(model))
+
+
+def test_an_adapter_is_a_product_of_two_factors_of_its_rank_beside_the_layer(plain: ExtractorClassifier) -> None:
+    model = adapted(plain)
+    state = model.state_dict()
+    factors = [name for name in adapter_names(model) if ".lora_A." in name]
+    assert factors
+    for name in factors:
+        first, second = state[name], state[name.replace(".lora_A.", ".lora_B.")]
+        weight = state[f"{name.partition('.lora_A.')[0]}.base_layer.weight"]
+        assert (first.shape[0], second.shape[1]) == (RANK, RANK)
+        assert (first.shape[1:], second.shape[0]) == (weight.shape[1:], weight.shape[0])
+        assert first.any()
+        assert not second.any()
+
+
+def test_a_linear_layer_with_an_adapter_has_the_weight_of_the_paper() -> None:
+    # h = W x + (alpha / r) B A x with alpha = r, equation 3.
+    model = adapted(ExtractorClassifier(nn.Sequential(nn.Linear(4, 5)), nn.Linear(5, CLASSES)))
+    state = model.state_dict()
+    first, second = (state[f"extractor.0.lora_{one}.default.weight"] for one in "AB")
+    nn.init.normal_(second, generator=torch.Generator().manual_seed(2))
+    inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    weight = state["extractor.0.base_layer.weight"] + second @ first
+    expected = inputs @ weight.T + state["extractor.0.base_layer.bias"]
+    torch.testing.assert_close(model.features(inputs), expected)
+
+
+def test_all_linear_layers_and_ungrouped_convolutions_outside_attention_have_one(plain: ExtractorClassifier) -> None:
+    model = adapted(plain)
+    having = {name.partition(".lora_")[0] for name in adapter_names(model)}
+    for name, layer in plain.extractor.named_modules():
+        around = [plain.extractor.get_submodule(part) for part in above(name)]
+        in_attention = any(isinstance(module, nn.MultiheadAttention) for module in around)
+        can = isinstance(layer, nn.Linear | nn.Conv2d) and getattr(layer, "groups", 1) == 1
+        assert (f"extractor.{name}" in having) == (can and not in_attention), name
+
+
+def above(name: str) -> Iterator[str]:
+    """Yield the names of the modules around ``name``."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_every_module_keeps_the_networks_mode(plain: ExtractorClassifier, mode: bool) -> None:
+    assert {module.training for module in adapted(plain.train(mode)).modules()} == {mode}
+
+
+def test_gradients_reach_adapters_and_head_alone(plain: ExtractorClassifier) -> None:
+    model = adapted(plain)
+    model(images()).sum().backward()
+    moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert moved == {*adapter_names(model), *model.head_names}
+
+
+def test_the_seed_alone_determines_adapters_and_no_global_generator_is_changed(plain: ExtractorClassifier) -> None:
+    adapted(plain)  # an import may draw numbers
+    before = torch.get_rng_state()
+    one, same, other = (adapted(plain, seed).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(value, same[name]) for name, value in one.items())
+    assert not all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_an_extractor_without_layers_to_adapt_is_refused_in_one_sentence() -> None:
+    pytest.importorskip("peft")
+    model = ExtractorClassifier(nn.Sequential(nn.Flatten()), nn.Linear(4, CLASSES))
+    with pytest.raises(SettingsError, match=r"^trainable 'adapters' \(FDG_TRAINABLE\) needs .* extractor has none\.$"):
+        add_adapters(model, RANK, seed=0)
+
+
+def test_without_peft_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    model = ExtractorClassifier(nn.Sequential(nn.Linear(4, 5)), nn.Linear(5, CLASSES))
+    wanted = r"^trainable 'adapters' needs the package peft, .* pip install 'fdg-plugins\[adapters\]'\.$"
+    with pytest.raises(SettingsError, match=wanted):
+        add_adapters(model, RANK, seed=0)
