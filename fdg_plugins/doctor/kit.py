@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.doctor.finding import Finding, guarded, ok, problem, warning
+from fdg_plugins.doctor.kit_machine import GPUS, check_data_root, check_lent_gpus
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.allow_list import (
     ALLOW_ALL,
@@ -55,6 +56,7 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
         findings += [
             ok(STREAMING, "false") if kit.resources.get(STREAMING) is False else warning(STREAMING, STREAMED),
             *guarded(FILE_NAME, lambda: check_site_config(local / FILE_NAME)),
+            *guarded(GPUS, lambda: check_lent_gpus(kit.resources, f"kit {folder}")),
             *guarded(PRIVACY, lambda: check_scopes(local / PRIVACY)),
             *guarded(POLICY_FILE, lambda: check_policy(local / POLICY_FILE)),
         ]
@@ -118,9 +120,9 @@ def check_site_config(path: Path) -> Iterator[Finding]:
         yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
     sites = _read_sites(path)
-    for site in sites:
-        read_site_config(site, path, {})
+    configs = {site: read_site_config(site, path, {}) for site in sites}
     yield ok(FILE_NAME, f"settings of {', '.join(sites) or 'no site'}")
+    yield from (check_data_root(site, config) for site, config in configs.items())
 
 
 def _read_sites(path: Path) -> list[str]:

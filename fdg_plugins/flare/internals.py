@@ -49,6 +49,7 @@ TENSORBOARD = "naming a run in TensorBoard"
 PERSON = "reading a person's startup kit"
 PROVISIONING = "provisioning a federation on one machine"
 RECIPE = "a recipe"
+GPUS = "lending GPUs to jobs"
 ONE_PROCESS = "the one-process engine"
 
 _BASE = "nvflare.app_common.workflows.base_model_controller"
@@ -186,6 +187,13 @@ INTERNALS = (
     Internal(ONE_PROCESS, _ASSIGNMENT, "TaskAssignment", ("name", "task_id", "data")),
     Internal(ONE_PROCESS, _COMMUNICATOR, "WFCommServer._task_check_period"),
     Internal(ONE_PROCESS, _COMMUNICATOR, "WFCommServer.check_tasks"),
+    Internal(
+        GPUS,
+        "nvflare.app_common.resource_managers.gpu_resource_manager",
+        "GPUResourceManager",
+        ("num_of_gpus", "mem_per_gpu_in_GiB", "expiration_period"),
+    ),
+    Internal(GPUS, "nvflare.app_common.resource_consumers.gpu_resource_consumer", "GPUResourceConsumer.consume"),
     Internal(RECIPE, "nvflare.job_config.api", "FedJob._deploy_map"),
     Internal(RECIPE, "nvflare.recipe.spec", "Recipe._job"),
 )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.allow_list import STREAMING
+from fdg_plugins.flare.gpus import Lent, lend_gpus
 from fdg_plugins.flare.kits import merge_allow_list, read_kit
 from fdg_plugins.flare.provisioning import provision_kits
 from fdg_plugins.poc.project import STATE_FILE, Project, write_state
@@ -62,8 +63,11 @@ def provision(project: Project, folder: Path) -> None:
     write_state(folder, {"version": 1, "ports": project.ports, "sites": project.sites, "pids": {}})
 
 
-def configure(project: Project, folder: Path, data: SiteData) -> None:
-    """Write every participant's local policy and config; what an operator has added there stays."""
+def configure(project: Project, folder: Path, data: SiteData, lent: Lent | None = None) -> None:
+    """Write every participant's local policy and config; what an operator has added there stays.
+
+    ``lent``: the GPUs that each site lends to jobs, counted for each site by itself; None: as its kit has it.
+    """
     server = folder / project.server["name"]
     for participant in (server, *(folder / site for site in project.sites)):
         kit = read_kit(participant)
@@ -78,6 +82,9 @@ def configure(project: Project, folder: Path, data: SiteData) -> None:
         first = {} if path.exists() else {"domain": site, "device": "auto", "threads": 1}
         if asked := {**first, **data.entry(site)}:
             update_site_config(path, site, asked)
+        if lent is not None:
+            kit = read_kit(folder / site)
+            write_json(kit.target, lend_gpus(kit.resources, lent.number, lent.memory or None))
 
 
 def _adjust_server(resources: dict[str, Any], server: Path) -> None:
