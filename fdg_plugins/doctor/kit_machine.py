@@ -35,7 +35,7 @@ def check_data_root(site: str, config: SiteConfig) -> Finding:
 
 
 def _check_contents(root: Path, domain: str) -> Finding:
-    """Return which data sets of the catalogue a data root holds, by the names of folders, or the domain of one's own."""
+    """Return what a data root holds, by the names of folders: data sets of the catalogue, or a domain of one's own."""
     found = [spec for spec in DATASETS.all() if spec.needs_data_root and (root / spec.folder).is_dir()]
     if drawn := [spec.name for spec in found if is_stand_in(root, spec.folder)]:
         return warning(DATA_ROOT, f"{root} holds the STAND-IN of {', '.join(drawn)}, drawings")
