@@ -82,14 +82,17 @@ def configure(project: Project, folder: Path, data: SiteData, lent: Lent | None 
 
 def _adjust_server(resources: dict[str, Any], server: Path) -> None:
     resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
-    # FLARE's default is one folder under /tmp for all federations of the machine.
+    store_below(server, resources)
+
+
+def store_below(server: Path, resources: dict[str, Any]) -> None:
+    """Have a server with these resources keep its jobs in its own folder ``server``.
+
+    FLARE's default is one folder under ``/tmp`` for all federations of the machine.
+    """
     for component in [*resources["components"], resources["snapshot_persistor"]]:
-        _own_storage(component, server)
-
-
-def _own_storage(component: dict[str, Any], server: Path) -> None:
-    arguments = component.get("args", {})
-    if component.get("id") == "job_manager":
-        arguments["uri_root"] = str(server / "jobs-storage")
-    if "storage" in arguments:
-        arguments["storage"]["args"]["root_dir"] = str(server / "snapshot-storage")
+        arguments = component.get("args", {})
+        if component.get("id") == "job_manager":
+            arguments["uri_root"] = str(server / "jobs-storage")
+        if "storage" in arguments:
+            arguments["storage"]["args"]["root_dir"] = str(server / "snapshot-storage")
