@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.doctor.finding import Finding, guarded, ok, problem, warning
-from fdg_plugins.doctor.kit_machine import GPUS, check_data_root, check_lent_gpus
+from fdg_plugins.doctor.kit_machine import GPUS, STORAGE, check_data_root, check_lent_gpus, check_storage
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.allow_list import (
     ALLOW_ALL,
@@ -20,7 +20,7 @@ from fdg_plugins.flare.allow_list import (
     other_entries,
 )
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.kits import Kit, read_kit
+from fdg_plugins.flare.kits import ENDS, Kit, read_kit
 from fdg_plugins.messages import shorten
 from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, read_policy
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
@@ -32,6 +32,7 @@ ENFORCE = "enforce"
 NOT_ENFORCED = f"a class that is not on the list is built all the same, expected {ENFORCE!r}"
 STREAMED = "is not false: FLARE sends the site's logs, which name its files, to the server"
 AUTHORIZATION = "authorization.json"
+SIGNED = "require_signed_jobs"
 PRIVACY = "privacy.json"
 DP_FILTER = ".DifferentialPrivacyFilter"
 REMEDY = "fdg allow-list --kit writes the least list"
@@ -51,6 +52,7 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
         *guarded(CLASS_ALLOW_LIST, lambda: check_list(kit)),
         ok(MODE, ENFORCE) if mode == ENFORCE else problem(MODE, f"is {shorten(mode)}: {NOT_ENFORCED}"),
         *guarded(AUTHORIZATION, lambda: check_rights(local)),
+        *guarded(SIGNED, lambda: check_signed(folder / "startup", kit.end)),
     ]
     if kit.end == SITE:
         findings += [
@@ -60,6 +62,8 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
             *guarded(PRIVACY, lambda: check_scopes(local / PRIVACY)),
             *guarded(POLICY_FILE, lambda: check_policy(local / POLICY_FILE)),
         ]
+    else:
+        findings += guarded(STORAGE, lambda: check_storage(kit.resources))
     return (*findings, *guarded("files", lambda: check_modes(folder)))
 
 
@@ -112,6 +116,19 @@ def _read_permissions(local: Path) -> dict[str, Any]:
 def _has(rights: Any, right: str) -> bool:
     """Return whether a role's ``rights`` include ``right``; a text in place of rights is the value of all of them."""
     return bool((rights.get(right, "none") if isinstance(rights, dict) else rights) != "none")
+
+
+def check_signed(startup: Path, end: str) -> Iterator[Finding]:
+    """Yield whether the participant runs jobs that carry no signature of the person who submitted them."""
+    (file,) = (name for name, of in ENDS.items() if of == end)
+    content = read_json(startup / file)
+    value = content.get(SIGNED, True) if isinstance(content, dict) else None  # FLARE's default for a provisioned kit
+    if value is True:
+        yield ok(SIGNED, "true")
+    elif value is False:
+        yield problem(SIGNED, f"is false in startup/{file}: a job can be changed between the person and this machine")
+    else:
+        yield warning(SIGNED, f"is {shorten(value)} in startup/{file}, expected true, as which FLARE reads it")
 
 
 def check_site_config(path: Path) -> Iterator[Finding]:

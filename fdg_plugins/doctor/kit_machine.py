@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site's kit names on the machine where it lies: the site's data, and the GPUs that it lends to jobs."""
+"""What a kit names on the machine where it lies: a site's data, the GPUs that it lends to jobs, a server's storage."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,8 @@ from fdg_plugins.settings.site_config import SiteConfig
 
 DATA_ROOT = "data root"
 GPUS = "gpus"
+STORAGE = "job storage"
+SHARED = Path("/tmp")
 
 
 def check_data_root(site: str, config: SiteConfig) -> Finding:
@@ -71,3 +73,16 @@ def _check_use(lent: Lent) -> Finding:
     if cuda.is_available():
         return ok(GPUS, f"{lent} lent to jobs")
     return warning(GPUS, f"{lent} lent to jobs, but torch can use none: they compute on the CPU")
+
+
+def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield where a server keeps jobs and their results, if its kit says it."""
+    components = resources.get("components")
+    for one in components if isinstance(components, list) else ():
+        if isinstance(one, dict) and one.get("id") == "job_manager":
+            place = Path(str(one["args"]["uri_root"]))
+            if SHARED in place.parents:
+                text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
+                yield warning(STORAGE, f"{place}, {text}")
+            else:
+                yield ok(STORAGE, str(place))

@@ -7,8 +7,9 @@ In ``project.yml``, after FLARE's ``StaticFileBuilder``:
       - path: fdg_plugins.flare.cautious_kits.CautiousKits
 
 ``nvflare provision`` and, for a participant's own definition, ``nvflare package`` then write kits that let a job build
-the components that jobs of this package need, and no others; let no lead bring code; and do not send a site's logs to
-the server. Each operator can change this in ``local/`` of the kit, and ``fdg doctor --kit`` says what a kit permits.
+the components that jobs of this package need, and no others; let nobody bring code, nor a lead or a project admin run
+shell commands; and do not send a site's logs to the server. Each operator can change this in ``local/`` of the kit, and
+``fdg doctor --kit`` says what a kit permits.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from fdg_plugins.flare.kits import merge_allow_list, read_kit
 from fdg_plugins.storage import read_json, write_json
 
 AUTHORIZATION = "authorization.json"
+DANGEROUS = ("byoc", "shell_commands")
 RETURNING_SITES = "fdg_plugins.server.rejoin.ReturningSites"
 
 
@@ -33,13 +35,16 @@ class CautiousKits(Builder):
         """Write both files into every kit; FLARE calls this, after the builders that stand above in the project."""
         for participant in (project.get_server(), *project.get_clients()):
             if participant is not None:
-                harden(Path(ctx.get_ws_dir(participant)))
+                kit = Path(ctx.get_ws_dir(participant))
+                harden(kit)
+                _forbid_code_to_all(kit / "local" / AUTHORIZATION)
 
 
 def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambda resources: None) -> None:
-    """Write the policies into the kit in ``folder``; what an operator has written there stays, except a longer list.
+    """Write the policies into the kit in ``folder``, of which a project admin may still bring code.
 
-    ``adjust_server`` may change the resources of a server that has none of its own yet.
+    What an operator has written there stays, except a longer list. ``adjust_server`` may change the resources of a
+    server that has none of its own yet.
     """
     kit = read_kit(folder)
     if not kit.target.exists():
@@ -63,3 +68,12 @@ def _forbid_code(local: Path) -> None:
         content = read_json(local / f"{AUTHORIZATION}.default")
         content["permissions"]["lead"]["byoc"] = "none"
         write_json(policy, content)
+
+
+def _forbid_code_to_all(policy: Path) -> None:
+    """Give a project admin, whose "any" is every right, all rights of the policy but those that no job needs."""
+    content = read_json(policy)
+    permissions = content["permissions"]
+    permissions["project_admin"] = dict.fromkeys(permissions["lead"], "any") | dict.fromkeys(DANGEROUS, "none")
+    permissions["lead"] |= dict.fromkeys(DANGEROUS, "none")
+    write_json(policy, content)

@@ -202,6 +202,23 @@ def test_gpus_are_those_with_which_flares_manager_starts(tmp_path: Path, monkeyp
     assert findings(make_kit(tmp_path / "no-consumer", **lent), "gpus")[0][0] == "problem"
 
 
+@pytest.mark.parametrize(("value", "status"), [(True, "ok"), (None, "ok"), (False, "problem"), ("no", "warning")])
+def test_jobs_without_a_signature_are_a_problem(tmp_path: Path, value: Any, status: str) -> None:
+    for end, name in ((SITE, "fed_client.json"), (SERVER, "fed_server.json")):
+        kit = make_kit(tmp_path / end, end)
+        content = {} if value is None else {"require_signed_jobs": value}
+        (kit / "startup" / name).write_text(json.dumps(content), encoding="utf-8")
+        ((found, _),) = findings(kit, "require_signed_jobs")
+        assert found == status
+
+
+def test_a_server_whose_jobs_are_in_a_folder_for_all_is_warned(tmp_path: Path) -> None:
+    for number, (place, status) in enumerate((("/tmp/nvflare/jobs-storage", "warning"), ("/srv/jobs", "ok"))):
+        manager = {"id": "job_manager", "args": {"uri_root": place}}
+        ((found, text),) = findings(make_kit(tmp_path / str(number), SERVER, components=[manager]), "job storage")
+        assert (found, place in text) == (status, True)
+
+
 def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 2
