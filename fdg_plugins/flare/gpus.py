@@ -47,7 +47,8 @@ def lent_gpus(resources: Mapping[str, Any], owner: object) -> Lent:
         return Lent(0, 0.0)
     arguments = manager.get("args")
     arguments = arguments if isinstance(arguments, dict) else {}
-    number, memory = arguments.get(NUMBER), arguments.get(MEMORY)
+    number: Any = arguments.get(NUMBER)
+    memory: Any = arguments.get(MEMORY)
     if not (_is_count(number) and _is_memory(memory, least=0)):
         raise SettingsError(
             f"{owner}: {MANAGER_ID} has {NUMBER} {shorten(number)} and {MEMORY} {shorten(memory)}, expected a number "

@@ -40,8 +40,9 @@ class FDGRecipe(Recipe):
         plugins: plug-in files, ``NAME.py``, with methods, networks or data sets; the job carries a copy of each.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
         tracking: ``"mlflow"`` or ``"wandb"``: the server hands the run's metrics to this tracker too.
-        gpus, gpu_memory: GPUs that each site needs for the job, and GiB of each; 0: the job asks for none. FLARE starts
-            the job when every such site is connected and has them free. The simulator ignores both.
+        gpus: GPUs that each site needs for the job; 0: the job asks for none. FLARE starts the job when every such site
+            is connected and has them free. The simulator ignores it.
+        gpu_memory: GiB that the job needs of each GPU.
         without_gpu: sites that need none.
         settings: fields of the protocol (``target``, ``rounds``, ``local_epochs``, ``image_size`` in pixels, ``seed``
             and all others of :class:`~fdg_plugins.settings.protocol.Protocol`), and settings of the method's parts.
