@@ -13,7 +13,8 @@ from many_sites_loop import open_sites
 from plain_loop import accuracy, train
 
 from fdg_plugins.data import DomainData
-from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.network import plain_network
 from fdg_plugins.settings.protocol import Protocol
 
 Arrays = list[np.ndarray]
@@ -25,7 +26,7 @@ def opened(protocol: str, sites: str) -> tuple[Protocol, dict[str, DomainData], 
     read = Protocol.model_validate_json(Path(protocol).read_bytes())
     data = open_sites(read, json.loads(Path(sites).read_bytes()))
     classes = len(next(iter(data.values())).classes)
-    return read, data, build_model(read.model, classes, seed=read.seed)
+    return read, data, plain_network(read, classes)
 
 
 class Site(NumPyClient):

@@ -16,7 +16,7 @@ from plain_loop import IMAGE_MEMORY, accuracy, mean, train
 
 from fdg_plugins.controllers.rounds import draw_sites
 from fdg_plugins.data import DomainData, SharedDomains, find_data_root, open_domain
-from fdg_plugins.models import build_model
+from fdg_plugins.objectives.network import plain_network
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     sites = open_sites(protocol, json.loads(Path(arguments[1]).read_bytes()))
     sources = tuple(sorted(name for name, data in sites.items() if data.domain != protocol.target))
     target = next(data for data in sites.values() if data.domain == protocol.target)
-    model = build_model(protocol.model, len(target.classes), seed=protocol.seed)
+    model = plain_network(protocol, len(target.classes))
     for number in range(protocol.rounds):
         started = time.perf_counter()
         drawn = draw_sites(protocol, sources, number)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Federated averaging as a script: one process, one loop over the sites, no FLARE. The reference of ``whole_job``.
 
-    python benchmarks/plain_loop.py PROTOCOL.json CACHE
+    python benchmarks/plain_loop.py PROTOCOL.json CACHE [sites]
 
 It trains as the job does, on the same batches from the same weights, and judges as such a script does: after every
-round, on the sources' validation splits and on the target. Prints source and target accuracy of the last model.
+round, on the sources' validation splits and on the target. With ``sites`` it judges as the sites of the job do: the
+initial model and the models of the sites too. Prints source and target accuracy of the last model.
 """
 
 import os
@@ -34,20 +35,30 @@ IMAGE_MEMORY = 2**31  # too
 def main(arguments: list[str]) -> None:
     """Train and judge."""
     protocol, cache = Protocol.model_validate_json(Path(arguments[0]).read_bytes()), Path(arguments[1])
+    as_sites = arguments[2:] == ["sites"]
     domains = {name: open_data(protocol, name, cache) for name in dataset_spec(protocol.dataset).domains}
     sources = {name: data for name, data in domains.items() if name != protocol.target}
-    model = build_model(protocol.model, len(domains[protocol.target].classes), seed=protocol.seed)
+    held_out = domains[protocol.target]
+    model = build_model(protocol.model, len(held_out.classes), seed=protocol.seed)
+
+    def judge() -> tuple[float, float]:
+        validation = [accuracy(model, data, data.validation, protocol) for data in sources.values()]
+        return sum(validation) / len(validation), accuracy(model, held_out, held_out.test, protocol)
+
+    if as_sites:
+        judge()
     for number in range(protocol.rounds):
         state = {name: value.clone() for name, value in model.state_dict().items()}
         local = []
         for name, data in sources.items():
             model.load_state_dict(state)
             train(model, data, name, number, protocol)
+            if as_sites:
+                accuracy(model, data, data.validation, protocol)
             local.append({key: value.clone() for key, value in model.state_dict().items()})
         model.load_state_dict(mean(local))
-        validation = [accuracy(model, data, data.validation, protocol) for data in sources.values()]
-        target = accuracy(model, domains[protocol.target], domains[protocol.target].test, protocol)
-    print(sum(validation) / len(validation), target)  # noqa: T201
+        scores = judge()
+    print(*scores)  # noqa: T201
 
 
 def open_data(protocol: Protocol, domain: str, cache: Path) -> DomainData:

@@ -23,7 +23,7 @@ from fdg_plugins.storage import read_json
 
 PYTHON = "FLOWER_PYTHON"
 SITES = 100
-SETTINGS = {"local_epochs": 1, "image_size": 32, "rounds": 12, "max_samples_per_domain": 400}
+SETTINGS = {"model": "cnn", "local_epochs": 1, "image_size": 32, "rounds": 12, "max_samples_per_domain": 400}
 REPEATS = 3  # of each side, in turn
 GOALS = {1: Goal("ratio", 1 / 3.3, "3.3 times as many rounds"), 2: Goal("ratio", 1 / 4.5, "4.5 times as many rounds")}
 

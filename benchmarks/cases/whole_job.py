@@ -73,13 +73,16 @@ def export(folder: Path, settings: Mapping[str, Any]) -> Path:
     return folder / recipe.name
 
 
-def loop_command(folder: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return the command of the loop under the job's protocol, which it reads from a file in ``folder``."""
+def loop_command(folder: Path, settings: Mapping[str, Any], *judging: str) -> list[str]:
+    """Return the command of the loop under the job's protocol, which it reads from a file in ``folder``.
+
+    ``judging``: ``"sites"`` for a loop that judges as the sites do; nothing for one that judges as a script does.
+    """
     own = {name: value for name, value in settings.items() if name in Protocol.model_fields}
     protocol = Protocol.model_validate({**dataset_protocol(DATASET).protocol, "dataset": DATASET, **own})
     file = folder / "protocol.json"
     file.write_text(protocol.model_dump_json())
-    return [sys.executable, str(BENCHMARKS / "plain_loop.py"), str(file), str(folder / "cache")]
+    return [sys.executable, str(BENCHMARKS / "plain_loop.py"), str(file), str(folder / "cache"), *judging]
 
 
 def cores_each(threads: int) -> int:

@@ -4,6 +4,8 @@
 import inspect
 import json
 import re
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,13 @@ def record(request: pytest.FixtureRequest) -> Method:
     return RECORDS.get(request.param)
 
 
+@pytest.fixture(params=DATASETS.own())
+def dataset(request: pytest.FixtureRequest) -> str:
+    """Every data set; the methods are looped over, since each costs less than a test of its own."""
+    return str(request.param)
+
+
+@cache
 def is_refused(method: str, dataset: str) -> bool:
     """Return whether a method does not fit a data set's task, or the optimizer of its protocol."""
     parsed = parse_method(method)
@@ -46,20 +55,23 @@ def is_refused(method: str, dataset: str) -> bool:
     return reads_steps and protocol.get("optimizer", "sgd") != "sgd"
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dataset", DATASETS.own())
-def test_a_method_has_no_job_on_a_data_set_that_it_does_not_fit(method: str, dataset: str) -> None:
-    if is_refused(method, dataset):
-        with pytest.raises(SettingsError, match=r"needs one class per image|expected 'sgd'"):
-            job_settings(parse_method(method), dataset, {})
-    else:
-        assert job_settings(parse_method(method), dataset, {}).protocol["dataset"] == dataset
+def fitting(dataset: str, methods: Iterable[str] = METHODS) -> list[str]:
+    """Return those of ``methods`` that fit a data set."""
+    return [method for method in methods if not is_refused(method, dataset)]
 
 
+def test_a_method_has_no_job_on_a_data_set_that_it_does_not_fit(dataset: str) -> None:
+    for method in METHODS:
+        if is_refused(method, dataset):
+            with pytest.raises(SettingsError, match=r"needs one class per image|expected 'sgd'"):
+                job_settings(parse_method(method), dataset, {})
+        else:
+            assert job_settings(parse_method(method), dataset, {}).protocol["dataset"] == dataset, method
+
+
+@cache
 def runs(method: str, dataset: str) -> dict[str, Any]:
     """Return all that the job of a method runs on a data set, flat, also what it leaves to the classes."""
-    if is_refused(method, dataset):
-        pytest.skip(f"{method} does not fit {dataset}")
     made = job_settings(parse_method(method), dataset, {})
     aggregator = make_aggregator(made.aggregator_spec).settings()
     weighting = aggregator["weighting"] if isinstance(aggregator.get("weighting"), dict) else {}
@@ -93,26 +105,23 @@ def test_a_class_that_is_built_without_settings_has_what_the_record_says_for_any
                 assert {name: defaults[name] for name in said} == said
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dataset", DATASETS.own())
-def test_a_job_names_the_defaults_and_nothing_else(method: str, dataset: str) -> None:
-    if is_refused(method, dataset):
-        pytest.skip(f"{method} does not fit {dataset}")
-    parsed = parse_method(method)
-    made, said = job_settings(parsed, dataset, {}), method_defaults(parsed, dataset)
-    spec = made.protocol.get("objective", {"name": "erm"})
-    assert {name: value for name, value in spec.items() if name != "name"} == said.objective
-    assert said.protocol.items() <= made.protocol.items()
-    own = {name: value for name, value in made.aggregator_spec.items() if name != "name"}
-    if parsed.weighting is None:
-        assert own == said.server
-    else:
-        weighting = own.pop("weighting", {"name": parsed.weighting})
-        assert {**own, **weighting} == {
-            **{name: value for name, value in said.server.items() if name != "weighting"},
-            **said.weighting,
-            "name": parsed.weighting,
-        }
+def test_a_job_names_the_defaults_and_nothing_else(dataset: str) -> None:
+    for method in fitting(dataset):
+        parsed = parse_method(method)
+        made, said = job_settings(parsed, dataset, {}), method_defaults(parsed, dataset)
+        spec = made.protocol.get("objective", {"name": "erm"})
+        assert {name: value for name, value in spec.items() if name != "name"} == said.objective, method
+        assert said.protocol.items() <= made.protocol.items(), method
+        own = {name: value for name, value in made.aggregator_spec.items() if name != "name"}
+        if parsed.weighting is None:
+            assert own == said.server, method
+        else:
+            weighting = own.pop("weighting", {"name": parsed.weighting})
+            assert {**own, **weighting} == {
+                **{name: value for name, value in said.server.items() if name != "weighting"},
+                **said.weighting,
+                "name": parsed.weighting,
+            }, method
 
 
 @pytest.mark.parametrize(("dataset", "method"), JOBS)
@@ -124,39 +133,39 @@ def test_a_kept_job_runs_what_the_recipe_of_today_runs(dataset: str, method: str
     assert kept["aggregator"] == made.aggregator_spec
 
 
-@pytest.mark.parametrize("dataset", DATASETS.own())
-def test_fdg_explain_says_what_the_job_runs(record: Method, dataset: str) -> None:
-    wanted = runs(record.key, dataset)
-    said = settings_in(run_of(parse_method(record.key), dataset), record)
-    weighting = wanted.get("weighting")
-    wanted["weighting"] = weighting["name"] if isinstance(weighting, dict) else weighting
-    assert {source.name for source in record.settings} <= said.keys()
-    assert said == {name: wanted[name] for name in said}
+def test_fdg_explain_says_what_the_job_runs(dataset: str) -> None:
+    for key in fitting(dataset, RECORDS.own()):
+        record, wanted = RECORDS.get(key), dict(runs(key, dataset))
+        said = settings_in(run_of(parse_method(key), dataset), record)
+        weighting = wanted.get("weighting")
+        wanted["weighting"] = weighting["name"] if isinstance(weighting, dict) else weighting
+        assert {source.name for source in record.settings} <= said.keys(), key
+        assert said == {name: wanted[name] for name in said}, key
 
 
-@pytest.mark.parametrize("dataset", DATASETS.own())
-def test_the_page_of_a_method_says_what_its_job_runs(record: Method, dataset: str) -> None:
-    table = defaults_on_page(record.key)
-    wanted = runs(record.key, dataset)
-    said = {name: value_on(cell, dataset, ()) for name, cell in table.items()}
-    assert said == {name: text_of(wanted[name] if name != "target" else "insight") for name in table}
-    assert {one.name for one in record.settings} <= set(table)
+def test_the_page_of_a_method_says_what_its_job_runs(dataset: str) -> None:
+    for key in fitting(dataset, RECORDS.own()):
+        table, wanted = defaults_on_page(key), runs(key, dataset)
+        said = {name: value_on(cell, dataset, ()) for name, cell in table.items()}
+        assert said == {name: text_of(wanted[name] if name != "target" else "insight") for name in table}, key
+        assert {one.name for one in RECORDS.get(key).settings} <= set(table), key
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if "+" in name])
-@pytest.mark.parametrize("dataset", DATASETS.own())
-def test_the_pages_say_what_a_composition_runs_too(method: str, dataset: str) -> None:
-    parsed, wanted = parse_method(method), runs(method, dataset)
-    parts = [RECORDS.get(part) for part in (parsed.direction, parsed.weighting, parsed.objective) if RECORDS.find(part)]
-    for record in parts:
-        beside = [other.title for other in parts if other is not record]
-        cells = defaults_on_page(record.key)
-        names = constructor(record.objective or record.weighting or record.aggregator)
-        for name in names:
-            if name in cells and name not in ("weighting", "target"):
-                assert value_on(cells[name], dataset, beside) == text_of(wanted[name]), (record.key, name)
+def test_the_pages_say_what_a_composition_runs_too(dataset: str) -> None:
+    for method in fitting(dataset, [name for name in METHODS if "+" in name]):
+        parsed, wanted = parse_method(method), runs(method, dataset)
+        places = (parsed.direction, parsed.weighting, parsed.objective)
+        parts = [RECORDS.get(part) for part in places if RECORDS.find(part)]
+        for record in parts:
+            beside = [other.title for other in parts if other is not record]
+            cells = defaults_on_page(record.key)
+            names = constructor(record.objective or record.weighting or record.aggregator)
+            for name in names:
+                if name in cells and name not in ("weighting", "target"):
+                    assert value_on(cells[name], dataset, beside) == text_of(wanted[name]), (method, record.key, name)
 
 
+@cache
 def defaults_on_page(key: str) -> dict[str, str]:
     """Return the cells of the column ``default`` in the table of settings on a method's page, by setting."""
     page = (ROOT / "docs" / "methods" / f"{key}.md").read_text(encoding="utf-8")
