@@ -2,6 +2,7 @@
 """Kits of ``deploy/``, by FLARE's provisioning in one place and by its distributed one: what every one permits."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -83,8 +84,8 @@ def test_gpus_of_the_project_are_those_of_the_kits(kits: Path) -> None:
     assert lent["hospital-c"] == Lent(0, 0)
 
 
-def test_what_an_operator_has_changed_stays(tmp_path: Path) -> None:
-    kit = provision_kits(PROJECT, tmp_path) / "hospital-c"
+def test_what_an_operator_has_changed_stays(kits: Path, tmp_path: Path) -> None:
+    kit = Path(shutil.copytree(kits / "hospital-c", tmp_path / "kit"))
     resources, rights = read_json(kit / "local" / "resources.json"), read_json(kit / "local" / "authorization.json")
     resources["allow_log_streaming"] = True
     resources["class_allow_list"].append("my_hospital.filters.Guard")

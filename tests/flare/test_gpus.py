@@ -73,6 +73,20 @@ def test_what_flare_grants_is_what_the_sites_processes_see(monkeypatch: pytest.M
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
+def test_a_gpu_that_another_program_has_filled_fails_the_start_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "bin", [16384], free=[4096]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")
+    manager, context = manager_of(lend_gpus({}, 1, 16)), FLContext()
+    need = need_of("photo", 1, 8)
+    enough, token = manager.check_resources(need, context)
+    assert enough, "what is lent is counted, not measured"
+    with pytest.raises(RuntimeError, match="GPU free mem is not enough"):
+        GPUResourceConsumer().consume(manager.allocate_resources(need, token, context))
+
+
 def test_a_site_that_lends_none_starts_and_refuses_only_jobs_that_need_one() -> None:
     manager, context = manager_of(lend_gpus({}, 0, None)), FLContext()
     assert not manager.check_resources(need_of("photo", 1, 8), context)[0]
