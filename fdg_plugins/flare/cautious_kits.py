@@ -20,6 +20,7 @@ from nvflare.lighter.spec import Builder
 
 from fdg_plugins.flare.allow_list import STREAMING
 from fdg_plugins.flare.components import SITE
+from fdg_plugins.flare.internals import BUILDER, require
 from fdg_plugins.flare.kits import merge_allow_list, read_kit
 from fdg_plugins.storage import read_json, write_json
 
@@ -33,6 +34,7 @@ class CautiousKits(Builder):
 
     def build(self, project: Any, ctx: Any) -> None:
         """Write both files into every kit; FLARE calls this, after the builders that stand above in the project."""
+        require(BUILDER)
         for participant in (project.get_server(), *project.get_clients()):
             if participant is not None:
                 kit = Path(ctx.get_ws_dir(participant))

@@ -48,6 +48,7 @@ STATS = "answering `nvflare job stats`"
 TENSORBOARD = "naming a run in TensorBoard"
 PERSON = "reading a person's startup kit"
 PROVISIONING = "provisioning a federation on one machine"
+BUILDER = "writing policies into provisioned kits"
 RECIPE = "a recipe"
 GPUS = "lending GPUs to jobs"
 ONE_PROCESS = "the one-process engine"
@@ -149,6 +150,9 @@ INTERNALS = (
     Internal(PROVISIONING, f"{_LIGHTER}.constants", "CtxKey.CURRENT_PROD_DIR"),
     Internal(PROVISIONING, f"{_LIGHTER}.prov_utils", "prepare_builders", ("project_dict",)),
     Internal(PROVISIONING, f"{_LIGHTER}.provision", "prepare_project", ("project_dict",)),
+    Internal(BUILDER, f"{_LIGHTER}.ctx", "ProvisionContext.get_ws_dir", ("entity",)),
+    Internal(BUILDER, f"{_LIGHTER}.entity", "Project.get_server"),
+    Internal(BUILDER, f"{_LIGHTER}.entity", "Project.get_clients"),
     Internal(PROVISIONING, f"{_LIGHTER}.provisioner", "Provisioner", ("root_dir", "builders")),
     Internal(PROVISIONING, f"{_LIGHTER}.provisioner", "Provisioner.provision", ("project", "logger")),
     Internal(
