@@ -15,6 +15,7 @@ from nvflare.app_common.app_event_type import AppEventType
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.kept_results import keep_results
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
+from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
@@ -24,6 +25,7 @@ from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
 from fdg_plugins.flare.internals import ASKING, require
+from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
@@ -120,6 +122,7 @@ class FederationController(Messenger):
     def _run(self) -> None:
         require(ASKING)
         tracking = chosen_tracker(self.tracking, os.environ)
+        start_reporting()
         self._admit_plugins()
         aggregator = self._aggregator()
         plans = self._plans(aggregator)
@@ -234,6 +237,7 @@ class FederationController(Messenger):
             self.say(round_line(record, finished, evaluation))
             tracker.evaluation(evaluation, self.fl_ctx)
             tracker.round(finished, self.fl_ctx)
+            publish_round(record, finished, evaluation)
             if number == first:
                 self._warn_of_updates_in_memory(record, finished)
             _check_progress(record, finished)
@@ -242,6 +246,7 @@ class FederationController(Messenger):
         rounds.end()
         self.say(evaluation_line(record, last))
         tracker.evaluation(last, self.fl_ctx)
+        publish_evaluation(record, last)
         self.say(f"finished\n{final_table(record)}")
         self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
 

@@ -30,6 +30,7 @@ from fdg_plugins.filters.disclosure import DXO_KEY, RefusedError, Update, refuse
 from fdg_plugins.filters.ledger import LEDGER_FILE, LEDGER_FOLDER, BudgetSpentError, Ledger, Limits, Policy
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.flare.filter_chain import class_path
+from fdg_plugins.flare.metrics import Metric, publish_at_site
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
@@ -81,6 +82,9 @@ def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limi
         f"site {site} | round {round_number + 1} | released with noise: epsilon is now {cost:.4g} of "
         f"{limits.max_epsilon:g} at delta {limits.delta:g}"
     )
+    budget = {"fdg_epsilon_spent": cost, "fdg_epsilon_left": limits.max_epsilon - cost}
+    metrics = (Metric(name, "gauge", value) for name, value in budget.items())
+    publish_at_site(metrics, {"site": site, "run": str(fl_ctx.get_job_id())})
     return answer
 
 

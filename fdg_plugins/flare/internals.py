@@ -41,6 +41,7 @@ FILTERS = "reading the filters of a result"
 SCOPES = "reading a site's privacy scopes"
 OFFLOAD = "keeping updates in files"
 UPLOADS = "surviving an upload that breaks off"
+MONITORING = "publishing metrics"
 REJOIN = "rejoining a running job"
 WELCOME = "welcoming a returned site"
 SIMULATOR = "recognising the simulator"
@@ -106,6 +107,13 @@ INTERNALS = (
     Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.file_path"),
     Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.key"),
     Internal(OFFLOAD, "nvflare.app_opt.pt.lazy_tensor_dict", "_LazyRef.materialize", ("self",)),
+    Internal(
+        MONITORING,
+        "nvflare.metrics.metrics_publisher",
+        "publish_app_metrics",
+        ("metrics", "metric_name", "tags", "data_bus"),
+    ),
+    Internal(MONITORING, "nvflare.fuel.data_event.data_bus", "DataBus"),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.items_key"),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.process_datum", ("datum", "manager")),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.recompose", ("data", "manager")),

@@ -58,6 +58,7 @@ OTHER_VARIABLES = {
     "FDG_PRETRAINED_FILE": "file with pretrained weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
     "FDG_TRACKING": "`mlflow` or `wandb`: the server hands the metrics of a run to it too; `none`: to no tracker",
+    "FDG_STATSD": "`HOST:PORT`: server and sites send [metrics](monitoring.md) to StatsD there",
 }
 
 

@@ -45,7 +45,8 @@ PACKAGE = Path(fdg_plugins.__file__).parent
 # What FLARE documents for those who write components, recipes and tools.
 PUBLIC = (
     *("nvflare.apis", "nvflare.app_common", "nvflare.app_opt", "nvflare.recipe", "nvflare.job_config"),
-    *("nvflare.fuel.utils", "nvflare.fuel.flare_api", "nvflare.client", "nvflare.lighter.spec"),
+    *("nvflare.fuel.utils", "nvflare.fuel.flare_api", "nvflare.fuel_opt.statsd", "nvflare.client"),
+    "nvflare.lighter.spec",
 )
 
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics for the operators of a federation, through FLARE's metrics collection, and by StatsD where they ask for it.
+
+Every metric is published on FLARE's data bus, where any reporter of FLARE's that an operator has set up finds it. The
+operator's environment can ask for one: ``FDG_STATSD=HOST:PORT`` starts FLARE's ``StatsDReporter``, for which the extra
+``monitoring`` is needed. A job says nothing about it, so no job can make a server or a site talk to anyone.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal, NamedTuple
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.flare.internals import MONITORING, fetch, problems_of
+from fdg_plugins.messages import shorten
+
+VARIABLE = "FDG_STATSD"
+PACKAGE = "datadog"
+MOST_PORT = 65535
+
+_logger = logging.getLogger(__name__)
+
+
+class Metric(NamedTuple):
+    """One value of a metric; ``tags`` become labels. A counter's values are added up, a gauge has the last one."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    value: float
+    tags: Mapping[str, str] = {}
+
+
+class Address(NamedTuple):
+    """Where StatsD listens, by UDP."""
+
+    host: str
+    port: int
+
+
+def statsd_address(environment: Mapping[str, str]) -> Address | None:
+    """Return the address in the operator's environment; None without one.
+
+    Raises ``SettingsError`` for text that is no address, and if the package that sends is not installed.
+    """
+    text = environment.get(VARIABLE, "").strip()
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= MOST_PORT:
+        raise SettingsError(f"{VARIABLE} is {shorten(text)}, expected HOST:PORT, as in localhost:9125.")
+    if find_spec(PACKAGE) is None:
+        raise SettingsError(
+            f"{VARIABLE} needs the package {PACKAGE}, which is not installed: pip install 'fdg-plugins[monitoring]'."
+        )
+    return Address(host.strip("[]"), int(port))
+
+
+def start_reporting() -> None:
+    """Start the reporter that this process's environment asks for, unless it runs already.
+
+    Raises as :func:`statsd_address` does.
+    """
+    if (address := statsd_address(os.environ)) is not None:
+        _start_reporter(address)
+
+
+def publish(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
+    """Publish metrics, each with ``tags`` and its own; it never fails, as no run may depend on being watched."""
+    if problems_of(MONITORING):
+        return
+    try:
+        send, bus = fetch(MONITORING, "publish_app_metrics"), fetch(MONITORING, "DataBus")()
+        for name, kind, value, own in metrics:
+            send({"type": kind, name: value}, "", {**tags, **own}, bus)
+    except Exception as error:  # noqa: BLE001 - a reporter may be anyone's
+        _logger.warning(f"metrics were not published: {type(error).__name__}: {error}")
+
+
+def publish_at_site(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
+    """Publish a site's metrics, and start the reporter that its operator asks for; never fail, as :func:`publish`."""
+    try:
+        start_reporting()
+    except SettingsError as error:
+        _logger.warning(str(error))
+    publish(metrics, tags)
+
+
+@cache
+def _start_reporter(address: Address) -> object:
+    """Return FLARE's reporter for an address; it subscribes to the data bus, so a process has one for each."""
+    from nvflare.fuel_opt.statsd.statsd_reporter import StatsDReporter  # imports the package, which is optional
+
+    reporter: object = StatsDReporter(host=address.host, port=address.port)
+    _logger.info(f"metrics go to StatsD at {address.host}:{address.port}")
+    return reporter
