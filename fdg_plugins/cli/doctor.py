@@ -45,7 +45,8 @@ def doctor(
     lines say how to start the simulator here, and why. Nothing is changed, downloaded or sent.
 
     With --kit, check a participant's startup kit: which classes its list lets a job build, who may bring code, what
-    leaves with its logs, its privacy policy, and which of its files other users of the machine can read.
+    leaves with its logs, its privacy policy, its data root, the GPUs that it lends to jobs, and which of its files
+    other users of the machine can read.
 
     Exit codes: 0 no problem, 1 at least one.
 

@@ -40,6 +40,16 @@ def export_job(
             show_default=False,
         ),
     ] = None,
+    gpus: Annotated[
+        int,
+        typer.Option(help="GPUs that each site needs for a job that is made; fdg site-config lends them."),
+    ] = 0,
+    gpu_memory: Annotated[
+        float | None, typer.Option(metavar="GIB", help="GiB that the job needs of each GPU.", show_default=False)
+    ] = None,
+    without_gpu: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Sites that need no GPU.", show_default=False)
+    ] = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Write a config-only copy of a job, without custom/ folders; or, with --method, the job of a method by name.
@@ -62,17 +72,26 @@ def export_job(
       fdg export-job --method fedomg --model my_net.py:build --to /tmp/jobs
 
       fdg export-job --method fedomg --sites site-1,site-2,site-3,site-4 --to /tmp/jobs
+
+      fdg export-job --method fedomg --gpus 1 --gpu-memory 8 --without-gpu sketch --to /tmp/jobs
     """
     if (job is None) == (method is None):
         raise SettingsError("fdg export-job needs either a job folder or --method, expected one of them.")
     if job is None:
         load_plugins(plugin)
-        named = {} if sites is None else {"sites": [site.strip() for site in sites.split(",")]}
+        named: dict[str, Any] = {"gpus": gpus, "gpu_memory": gpu_memory, "without_gpu": _names(without_gpu)}
+        named |= {} if sites is None else {"sites": _names(sites)}
         with chosen_model(model) as own:
             files, settings = [*(plugin or []), *own.files], own.added_to(named)
             say(_made(str(method), choose_data(data, dataset, None).dataset, to, name, files, settings))
     else:
-        say(_copied(job, dataset or data or model or sites, to, name, plugin))
+        made = dataset or data or model or sites or gpu_memory or without_gpu or gpus
+        say(_copied(job, bool(made), to, name, plugin))
+
+
+def _names(text: str | None) -> list[str]:
+    """Return the names in a text of names with commas between them."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def _made(
@@ -91,12 +110,13 @@ def _made(
     return f"{target}: written; it brings {brings}"
 
 
-def _copied(job: Path, made: str | Path | None, to: Path, name: str | None, plugins: list[Path] | None) -> str:
+def _copied(job: Path, made: bool, to: Path, name: str | None, plugins: list[Path] | None) -> str:
     """Write a copy of a job folder, and return a description; refuse options of a job that is made."""
     from fdg_plugins.cli.jobs import export
 
     if plugins or made:
         raise SettingsError(
-            "--plugin, --dataset, --data, --model and --sites are for a job that is made, expected --method with them."
+            "--plugin, --dataset, --data, --model, --sites and those of GPUs are for a job that is made, expected "
+            "--method with them."
         )
     return f"{export(job, to, name)}: written; it brings no code"

@@ -21,7 +21,7 @@ from fdg_plugins.storage import read_json, write_json
 META = "meta.json"
 CUSTOM = "custom"
 CONFIG_FILES = ("config_fed_server.json", "config_fed_client.json")
-SAFE_KEY = re.compile(r"[A-Za-z0-9_]+")
+SAFE_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -125,7 +125,7 @@ def _check_keys(whose: str, path: Path, inside: str) -> None:
     if distorted := [key for key in _keys(read_json(path)) if not SAFE_KEY.fullmatch(key)]:
         raise SettingsError(
             f"{whose}: key {distorted[0]!r} in {inside} would be distorted by nvflare job submit, expected letters, "
-            "digits and '_' only."
+            "digits, '_' and '-' only."
         )
 
 

@@ -89,11 +89,19 @@ def start(
         list[str] | None,
         typer.Option(metavar="SITE=DIR", help="Data root of one site. May be repeated.", show_default=False),
     ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs of this machine that each site lends to jobs.", show_default=False)
+    ] = None,
+    gpu_memory: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", help="GiB of each GPU, for each site by itself.", show_default=False),
+    ] = None,
 ) -> None:
     """Provision into the folder unless that was done, start server and sites, and wait until all are ready.
 
     The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
     """
+    from fdg_plugins.flare.gpus import checked_gpus
     from fdg_plugins.poc.kits import check_folder, configure, provision
     from fdg_plugins.poc.processes import check_port, end_all, launch, processes, wait_until_ready
     from fdg_plugins.poc.project import STATE_FILE, known_project, read_project
@@ -104,6 +112,7 @@ def start(
         raise DataError(f"folder {folder}: its federation runs already, {len(running)} processes; stop it first.")
     provisioned = (folder / STATE_FILE).exists()
     chosen = choose_site_data(data, dataset, data_root, site_data or [])
+    lent = None if gpus is None and gpu_memory is None else checked_gpus(gpus or 0, gpu_memory)
     sites = tuple(chosen.domains) or None
     project = known_project(folder, port, admin_port, sites) if provisioned else read_project(port, admin_port, sites)
     for number in project.ports:
@@ -111,7 +120,7 @@ def start(
     if not provisioned:
         say(f"provisioning {project.content['name']} into {folder}")
         provision(project, folder)
-    configure(project, folder, chosen)
+    configure(project, folder, chosen, lent)
     try:
         launch(project, folder)
         wait_until_ready(project, folder)

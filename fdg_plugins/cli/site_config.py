@@ -2,12 +2,15 @@
 """``fdg site-config``: write which domain a site holds, and where its images are, into its own config."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from fdg_plugins.flare.kits import Kit
 
 
 def site_config(
@@ -30,26 +33,43 @@ def site_config(
     device: Annotated[
         str | None, typer.Option(help="Where the site computes: auto, cpu, cuda or cuda:0.", show_default=False)
     ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(help="GPUs that the site lends to jobs; 0: none. FLARE counts them.", show_default=False),
+    ] = None,
+    gpu_memory: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", help="GiB of each GPU for all jobs together.", show_default=False),
+    ] = None,
 ) -> None:
     """Write a site's own config, local/fdg_site.json of its kit; what it says already stays.
 
     No job can change this file, and it does not leave the site. The site reads it at the start of every task: no
     restart is needed. Its other settings (docs/security.md) are added by hand.
 
+    --gpus and --gpu-memory are written into local/resources.json instead, for FLARE's resource manager, which reads
+    them when the site starts (docs/gpus.md).
+
     Examples:
 
       fdg site-config --kit /srv/flare/site-1 --domain photo --data-root /data
+
+      fdg site-config --kit /srv/flare/site-1 --gpus 1 --gpu-memory 16
     """
     from fdg_plugins.flare.components import SITE
+    from fdg_plugins.flare.gpus import lent_gpus
     from fdg_plugins.flare.kits import read_kit, site_of_kit
     from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
+    from fdg_plugins.storage import write_json
 
-    if read_kit(kit).end != SITE:
+    found = read_kit(kit)
+    if found.end != SITE:
         raise SettingsError(f"kit {kit} is a server's, expected that of a site.")
     paths = {"data_root": data_root, "dataset_file": dataset_file}
     for option, path in paths.items():
         if path is not None and not path.exists():
             raise DataError(f"--{option.replace('_', '-')} {path} is not there.")
+    resources = _lending(found, gpus, gpu_memory)
     texts = {"domain": domain, "part": part, "role": role, "device": device}
     given = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
     given |= {name: text for name, text in texts.items() if text is not None}
@@ -58,3 +78,17 @@ def site_config(
     say(f"{file}: site {site}")
     for name, value in entry.items():
         say(f"  {name}: {value}")
+    if resources is not None:
+        write_json(found.target, resources)
+        say(f"{found.target}: lends {lent_gpus(resources, kit)} to jobs from the site's next start")
+
+
+def _lending(kit: "Kit", gpus: int | None, memory: float | None) -> dict[str, Any] | None:
+    """Return the resources of a kit that lends GPUs as the options say; None if they say nothing."""
+    from fdg_plugins.flare.gpus import lend_gpus
+
+    if gpus is None and memory is None:
+        return None
+    if gpus is None:
+        raise SettingsError("--gpu-memory needs --gpus, expected the number of GPUs with it.")
+    return lend_gpus(kit.resources, gpus, memory)

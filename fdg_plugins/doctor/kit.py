@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.doctor.finding import Finding, guarded, ok, problem, warning
+from fdg_plugins.doctor.kit_machine import GPUS, STORAGE, check_data_root, check_lent_gpus, check_storage
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.allow_list import (
     ALLOW_ALL,
@@ -19,7 +20,7 @@ from fdg_plugins.flare.allow_list import (
     other_entries,
 )
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.kits import Kit, read_kit
+from fdg_plugins.flare.kits import ENDS, Kit, read_kit
 from fdg_plugins.messages import shorten
 from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, read_policy
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
@@ -31,6 +32,7 @@ ENFORCE = "enforce"
 NOT_ENFORCED = f"a class that is not on the list is built all the same, expected {ENFORCE!r}"
 STREAMED = "is not false: FLARE sends the site's logs, which name its files, to the server"
 AUTHORIZATION = "authorization.json"
+SIGNED = "require_signed_jobs"
 PRIVACY = "privacy.json"
 DP_FILTER = ".DifferentialPrivacyFilter"
 REMEDY = "fdg allow-list --kit writes the least list"
@@ -50,14 +52,18 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
         *guarded(CLASS_ALLOW_LIST, lambda: check_list(kit)),
         ok(MODE, ENFORCE) if mode == ENFORCE else problem(MODE, f"is {shorten(mode)}: {NOT_ENFORCED}"),
         *guarded(AUTHORIZATION, lambda: check_rights(local)),
+        *guarded(SIGNED, lambda: check_signed(folder / "startup", kit.end)),
     ]
     if kit.end == SITE:
         findings += [
             ok(STREAMING, "false") if kit.resources.get(STREAMING) is False else warning(STREAMING, STREAMED),
             *guarded(FILE_NAME, lambda: check_site_config(local / FILE_NAME)),
+            *guarded(GPUS, lambda: check_lent_gpus(kit.resources, f"kit {folder}")),
             *guarded(PRIVACY, lambda: check_scopes(local / PRIVACY)),
             *guarded(POLICY_FILE, lambda: check_policy(local / POLICY_FILE)),
         ]
+    else:
+        findings += guarded(STORAGE, lambda: check_storage(kit.resources))
     return (*findings, *guarded("files", lambda: check_modes(folder)))
 
 
@@ -112,15 +118,28 @@ def _has(rights: Any, right: str) -> bool:
     return bool((rights.get(right, "none") if isinstance(rights, dict) else rights) != "none")
 
 
+def check_signed(startup: Path, end: str) -> Iterator[Finding]:
+    """Yield whether the participant runs jobs that carry no signature of the person who submitted them."""
+    (file,) = (name for name, of in ENDS.items() if of == end)
+    content = read_json(startup / file)
+    value = content.get(SIGNED, True) if isinstance(content, dict) else None  # FLARE's default for a provisioned kit
+    if value is True:
+        yield ok(SIGNED, "true")
+    elif value is False:
+        yield problem(SIGNED, f"is false in startup/{file}: a job can be changed between the person and this machine")
+    else:
+        yield warning(SIGNED, f"is {shorten(value)} in startup/{file}, expected true, as which FLARE reads it")
+
+
 def check_site_config(path: Path) -> Iterator[Finding]:
     """Yield whether the site's own config can be read."""
     if not path.exists():
         yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
     sites = _read_sites(path)
-    for site in sites:
-        read_site_config(site, path, {})
+    configs = {site: read_site_config(site, path, {}) for site in sites}
     yield ok(FILE_NAME, f"settings of {', '.join(sites) or 'no site'}")
+    yield from (check_data_root(site, config) for site, config in configs.items())
 
 
 def _read_sites(path: Path) -> list[str]:

@@ -49,7 +49,9 @@ STATS = "answering `nvflare job stats`"
 TENSORBOARD = "naming a run in TensorBoard"
 PERSON = "reading a person's startup kit"
 PROVISIONING = "provisioning a federation on one machine"
+BUILDER = "writing policies into provisioned kits"
 RECIPE = "a recipe"
+GPUS = "lending GPUs to jobs"
 ONE_PROCESS = "the one-process engine"
 
 _BASE = "nvflare.app_common.workflows.base_model_controller"
@@ -156,6 +158,9 @@ INTERNALS = (
     Internal(PROVISIONING, f"{_LIGHTER}.constants", "CtxKey.CURRENT_PROD_DIR"),
     Internal(PROVISIONING, f"{_LIGHTER}.prov_utils", "prepare_builders", ("project_dict",)),
     Internal(PROVISIONING, f"{_LIGHTER}.provision", "prepare_project", ("project_dict",)),
+    Internal(BUILDER, f"{_LIGHTER}.ctx", "ProvisionContext.get_ws_dir", ("entity",)),
+    Internal(BUILDER, f"{_LIGHTER}.entity", "Project.get_server"),
+    Internal(BUILDER, f"{_LIGHTER}.entity", "Project.get_clients"),
     Internal(PROVISIONING, f"{_LIGHTER}.provisioner", "Provisioner", ("root_dir", "builders")),
     Internal(PROVISIONING, f"{_LIGHTER}.provisioner", "Provisioner.provision", ("project", "logger")),
     Internal(
@@ -194,6 +199,13 @@ INTERNALS = (
     Internal(ONE_PROCESS, _ASSIGNMENT, "TaskAssignment", ("name", "task_id", "data")),
     Internal(ONE_PROCESS, _COMMUNICATOR, "WFCommServer._task_check_period"),
     Internal(ONE_PROCESS, _COMMUNICATOR, "WFCommServer.check_tasks"),
+    Internal(
+        GPUS,
+        "nvflare.app_common.resource_managers.gpu_resource_manager",
+        "GPUResourceManager",
+        ("num_of_gpus", "mem_per_gpu_in_GiB", "expiration_period"),
+    ),
+    Internal(GPUS, "nvflare.app_common.resource_consumers.gpu_resource_consumer", "GPUResourceConsumer.consume"),
     Internal(RECIPE, "nvflare.job_config.api", "FedJob._deploy_map"),
     Internal(RECIPE, "nvflare.recipe.spec", "Recipe._job"),
 )

@@ -3,22 +3,22 @@
 
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.flare.allow_list import STREAMING
-from fdg_plugins.flare.kits import merge_allow_list, read_kit
+from fdg_plugins.flare.cautious_kits import harden
+from fdg_plugins.flare.gpus import Lent, lend_gpus
+from fdg_plugins.flare.kits import read_kit
 from fdg_plugins.flare.provisioning import provision_kits
 from fdg_plugins.poc.project import STATE_FILE, Project, write_state
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import write_json
 
-AUTHORIZATION = "authorization.json"
 PROVISION = "provision"
 
 HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed after ten minutes
-RETURNING_SITES = "fdg_plugins.server.rejoin.ReturningSites"
 
 
 class SiteData(NamedTuple):
@@ -62,50 +62,37 @@ def provision(project: Project, folder: Path) -> None:
     write_state(folder, {"version": 1, "ports": project.ports, "sites": project.sites, "pids": {}})
 
 
-def configure(project: Project, folder: Path, data: SiteData) -> None:
-    """Write every participant's local policy and config; what an operator has added there stays."""
+def configure(project: Project, folder: Path, data: SiteData, lent: Lent | None = None) -> None:
+    """Write every participant's local policy and config; what an operator has added there stays.
+
+    ``lent``: the GPUs that each site lends to jobs, counted for each site by itself; None: as its kit has it.
+    """
     server = folder / project.server["name"]
-    for participant in (server, *(folder / site for site in project.sites)):
-        kit = read_kit(participant)
-        if not kit.target.exists():
-            adjust = _adjust_server if participant == server else _adjust_site
-            adjust(kit.resources, participant)
-            write_json(kit.target, kit.resources)
-        merge_allow_list(read_kit(participant)).write()
-        _forbid_code(participant / "local")
+    harden(server, partial(_adjust_server, server=server))
     for site in project.sites:
+        harden(folder / site)
         path = folder / site / "local" / FILE_NAME
         first = {} if path.exists() else {"domain": site, "device": "auto", "threads": 1}
         if asked := {**first, **data.entry(site)}:
             update_site_config(path, site, asked)
+        if lent is not None:
+            kit = read_kit(folder / site)
+            write_json(kit.target, lend_gpus(kit.resources, lent.number, lent.memory or None))
 
 
 def _adjust_server(resources: dict[str, Any], server: Path) -> None:
     resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
-    # FLARE's default is one folder under /tmp for all federations of the machine.
+    store_below(server, resources)
+
+
+def store_below(server: Path, resources: dict[str, Any]) -> None:
+    """Have a server with these resources keep its jobs in its own folder ``server``.
+
+    FLARE's default is one folder under ``/tmp`` for all federations of the machine.
+    """
     for component in [*resources["components"], resources["snapshot_persistor"]]:
-        _own_storage(component, server)
-    # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
-    resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
-
-
-def _adjust_site(resources: dict[str, Any], site: Path) -> None:
-    # A log names files. FLARE sends it to the server by default; its provisioning overlooks "false" in project.yml.
-    resources[STREAMING] = False
-
-
-def _forbid_code(local: Path) -> None:
-    """Write the participant's own authorization policy: FLARE's, with no right for leads to bring code of their own."""
-    policy = local / AUTHORIZATION
-    if not policy.exists():
-        content = read_json(local / f"{AUTHORIZATION}.default")
-        content["permissions"]["lead"]["byoc"] = "none"
-        write_json(policy, content)
-
-
-def _own_storage(component: dict[str, Any], server: Path) -> None:
-    arguments = component.get("args", {})
-    if component.get("id") == "job_manager":
-        arguments["uri_root"] = str(server / "jobs-storage")
-    if "storage" in arguments:
-        arguments["storage"]["args"]["root_dir"] = str(server / "snapshot-storage")
+        arguments = component.get("args", {})
+        if component.get("id") == "job_manager":
+            arguments["uri_root"] = str(server / "jobs-storage")
+        if "storage" in arguments:
+            arguments["storage"]["args"]["root_dir"] = str(server / "snapshot-storage")

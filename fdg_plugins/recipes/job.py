@@ -27,6 +27,7 @@ from fdg_plugins.filters import (
     RoundedUpdateReceiveFilter,
     RoundedUpdateSendFilter,
 )
+from fdg_plugins.flare.gpus import resource_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, shorten
 from fdg_plugins.objectives import Objective
 
@@ -86,6 +87,17 @@ class FederationJob(FedJob):
         names = list(self.sites if clients is None else clients)
         self._check_clients(names)
         return super().simulator_run(workspace, clients=names, **options)
+
+    def ask_for_gpus(self, gpus: int, memory: float | None, without: Sequence[str]) -> None:
+        """Have FLARE start the job only when all sites but ``without`` have ``gpus`` GPUs, ``memory`` GiB free of each.
+
+        Raises ``SettingsError`` as :func:`~fdg_plugins.flare.gpus.resource_spec` does.
+        """
+        spec = resource_spec(self.sites, gpus, memory, without)
+        for site, need in spec.items():
+            self.job.add_resource_spec(site, need)
+        # Otherwise FLARE would start the job without a site that lacks a GPU, if enough others have one.
+        self.job.mandatory_clients = list(spec)
 
     def _check_clients(self, names: Sequence[str]) -> None:
         for name in names:

@@ -40,6 +40,10 @@ class FDGRecipe(Recipe):
         plugins: plug-in files, ``NAME.py``, with methods, networks or data sets; the job carries a copy of each.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
         tracking: ``"mlflow"`` or ``"wandb"``: the server hands the run's metrics to this tracker too.
+        gpus: GPUs that each site needs for the job; 0: the job asks for none. FLARE starts the job when every such site
+            is connected and has them free. The simulator ignores it.
+        gpu_memory: GiB that the job needs of each GPU.
+        without_gpu: sites that need none.
         settings: fields of the protocol (``target``, ``rounds``, ``local_epochs``, ``image_size`` in pixels, ``seed``
             and all others of :class:`~fdg_plugins.settings.protocol.Protocol`), and settings of the method's parts.
             ``weighting`` and ``objective`` accept a name or ``{"name": ..., <its settings>}``, and compose.
@@ -58,6 +62,9 @@ class FDGRecipe(Recipe):
         plugins: Sequence[str | Path] = (),
         name: str | None = None,
         tracking: str | None = None,
+        gpus: int = 0,
+        gpu_memory: float | None = None,
+        without_gpu: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         check_tracker(tracking)
@@ -88,6 +95,7 @@ class FDGRecipe(Recipe):
         )
         self._job: FederationJob
         self._job.plugin_files = tuple(files.values())
+        self._job.ask_for_gpus(gpus, gpu_memory, without_gpu)
 
     @property
     def sites(self) -> list[str]:

@@ -26,6 +26,7 @@ from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.values import first_problem, is_utf8, shorten
 
 FILE_NAME = "fdg_site.json"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # set by an operator, or by FLARE for a job that asks for GPUs; numbered from 0
 
 FROM_ENVIRONMENT = (
     "data_root",
@@ -145,11 +146,10 @@ class SiteConfig(pydantic.BaseModel):
                 f"device is {self.device!r}, but this machine has no CUDA device that torch can use.", public=True
             )
         _, _, number = self.device.partition(":")
-        if number and int(number) >= torch.cuda.device_count():
-            raise SettingsError(
-                f"device is {self.device!r}, but this machine has {torch.cuda.device_count()} CUDA devices.",
-                public=True,
-            )
+        count = torch.cuda.device_count()
+        if number and int(number) >= count:
+            owner = "CUDA_VISIBLE_DEVICES shows the site" if VISIBLE_GPUS in os.environ else "this machine has"
+            raise SettingsError(f"device is {self.device!r}, but {owner} {count} CUDA devices.", public=True)
 
 
 def read_site_config(site: str, path: Path | None, environment: Mapping[str, str]) -> SiteConfig:

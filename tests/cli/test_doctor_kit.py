@@ -11,6 +11,8 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.gpus import lend_gpus
+from tests.fake_gpus import fake_nvidia_smi
 
 RIGHTS = {"permissions": {"project_admin": {"view": "any", "byoc": "none"}, "lead": {"submit_job": "any"}}}
 DP = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": {}}
@@ -25,7 +27,9 @@ def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
     write(folder, "resources.json", {key: value for key, value in content.items() if value is not None})
     write(folder, "authorization.json", RIGHTS)
     if end == SITE:
-        write(folder, "fdg_site.json", {"photo": {"domain": "photo"}})
+        data = folder.parent / "data"
+        (data / "pacs" / "photo").mkdir(parents=True, exist_ok=True)
+        write(folder, "fdg_site.json", {"photo": {"domain": "photo", "data_root": str(data)}})
     return folder
 
 
@@ -157,6 +161,62 @@ def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) ->
     assert f"chmod -R go= {kit / 'fdg_state'}" in found[0][1]
     key.chmod(0o640)
     assert findings(kit, "files")[0][0] == "problem"
+
+
+def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
+    kit, data = make_kit(tmp_path / "kit"), tmp_path / "data"
+    assert findings(kit, "data root") == [("ok", f"{data} holds pacs")]
+    write(kit, "fdg_site.json", {"photo": {}})
+    assert "STAND-IN" in findings(kit, "data root")[0][1]
+    write(kit, "fdg_site.json", {"photo": {"data_root": str(tmp_path / "nothing")}})
+    assert findings(kit, "data root") == [("problem", f"{tmp_path / 'nothing'} is no folder")]
+    own = tmp_path / "own"
+    (own / "ward").mkdir(parents=True)
+    write(kit, "fdg_site.json", {"ward-2of3": {"data_root": str(own)}})
+    assert findings(kit, "data root") == [("ok", f"{own} holds images of your own of domain ward")]
+    write(kit, "fdg_site.json", {"photo": {"data_root": str(own)}})
+    assert findings(kit, "data root")[0] == (
+        "problem",
+        f"{own} holds neither a data set of the catalogue nor a folder photo",
+    )
+    write(kit, "fdg_site.json", {"ward": {"data_root": str(own), "dataset_file": str(own / "none.toml")}})
+    assert findings(kit, "data root") == [("problem", f"dataset_file {own / 'none.toml'} is no file")]
+
+
+def test_gpus_are_those_with_which_flares_manager_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "bin", [16384]))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    cases: list[tuple[int, float | None, bool, str, str]] = [
+        (0, None, False, "ok", "none is lent"),
+        (1, 16, True, "ok", "1 x 16 GiB lent to jobs"),
+        (1, 16, False, "warning", "torch can use none"),
+        (2, 16, True, "problem", "num_of_gpus specified (2) exceeds available GPUs: 1"),
+        (1, 17, True, "problem", "exceeds available GPU memory"),
+    ]
+    for number, (gpus, memory, usable, status, text) in enumerate(cases):
+        monkeypatch.setattr("torch.cuda.is_available", lambda usable=usable: usable)
+        ((found, said),) = findings(make_kit(tmp_path / str(number), **lend_gpus({}, gpus, memory)), "gpus")
+        assert (found, text in said) == (status, True), said
+    lent = lend_gpus({}, 1, 16)
+    lent["components"] = [one for one in lent["components"] if one["id"] != "resource_consumer"]
+    assert findings(make_kit(tmp_path / "no-consumer", **lent), "gpus")[0][0] == "problem"
+
+
+@pytest.mark.parametrize(("value", "status"), [(True, "ok"), (None, "ok"), (False, "problem"), ("no", "warning")])
+def test_jobs_without_a_signature_are_a_problem(tmp_path: Path, value: Any, status: str) -> None:
+    for end, name in ((SITE, "fed_client.json"), (SERVER, "fed_server.json")):
+        kit = make_kit(tmp_path / end, end)
+        content = {} if value is None else {"require_signed_jobs": value}
+        (kit / "startup" / name).write_text(json.dumps(content), encoding="utf-8")
+        ((found, _),) = findings(kit, "require_signed_jobs")
+        assert found == status
+
+
+def test_a_server_whose_jobs_are_in_a_folder_for_all_is_warned(tmp_path: Path) -> None:
+    for number, (place, status) in enumerate((("/tmp/nvflare/jobs-storage", "warning"), ("/srv/jobs", "ok"))):
+        manager = {"id": "job_manager", "args": {"uri_root": place}}
+        ((found, text),) = findings(make_kit(tmp_path / str(number), SERVER, components=[manager]), "job storage")
+        assert (found, place in text) == (status, True)
 
 
 def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:

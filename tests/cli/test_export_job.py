@@ -72,6 +72,24 @@ def test_a_custom_folder_that_holds_code_is_refused(job: Path, tmp_path: Path, f
     assert not (tmp_path / "out").exists()
 
 
+def test_a_job_says_which_gpus_it_needs_and_its_copy_says_the_same(tmp_path: Path) -> None:
+    options = ("--gpus", 1, "--gpu-memory", 8, "--without-gpu", "site-4", "--sites", "site-1,site-2,site-3,site-4")
+    assert run("--method", "fedavg", *options, "--to", tmp_path, "--name", "made").exit_code == 0
+    meta = json.loads((tmp_path / "made" / "meta.json").read_text(encoding="utf-8"))
+    asked = ["site-1", "site-2", "site-3"]
+    assert meta["resource_spec"] == {site: {"num_of_gpus": 1, "mem_per_gpu_in_GiB": 8.0} for site in asked}
+    assert meta["mandatory_clients"] == asked, "FLARE would start it without a site that has no GPU free"
+    result = run(tmp_path / "made", "--to", tmp_path, "--name", "copy")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "copy" / "meta.json").read_text(encoding="utf-8")) == {**meta, "name": "copy"}
+
+
+def test_gpus_are_for_a_job_that_is_made(job: Path, tmp_path: Path) -> None:
+    check_refusal(run(job, "--to", tmp_path / "out", "--gpus", 1, "--gpu-memory", 8), "expected --method with them")
+    refused = run("--method", "fedavg", "--to", tmp_path / "out", "--gpus", 1)
+    check_refusal(refused, "gpus is 1 without gpu_memory, expected the GiB of each GPU.")
+
+
 @pytest.mark.parametrize("key", ["@default", "layer1.weight", "two words", "a:b", "$HOME", "x[0]", ""])
 def test_a_key_that_flares_submission_distorts_is_refused(job: Path, tmp_path: Path, key: str) -> None:
     path = job / "app_site" / "config" / "config_fed_client.json"

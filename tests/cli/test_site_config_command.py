@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.flare.gpus import lent_gpus
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
 
 
@@ -59,6 +60,40 @@ def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: l
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
     assert not (kit / "local" / FILE_NAME).exists()
+
+
+def test_gpus_are_written_for_flares_manager_and_nothing_else_changes(kit: Path) -> None:
+    resources = kit / "local" / "resources.json"
+    resources.rename(default := kit / "local" / "resources.json.default")
+    default.write_text('{"allow_log_streaming": false}')
+    result = run(kit, "--gpus", 2, "--gpu-memory", 16)
+    assert result.exit_code == 0, result.output
+    assert "lends 2 x 16 GiB to jobs from the site's next start" in " ".join(result.stdout.split())
+    content = json.loads(resources.read_text())
+    assert lent_gpus(content, kit) == (2, 16.0)
+    assert content["allow_log_streaming"] is False
+    assert default.read_text() == '{"allow_log_streaming": false}', "FLARE's own file stays"
+    assert run(kit, "--gpus", 0).exit_code == 0
+    assert lent_gpus(json.loads(resources.read_text()), kit) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--gpus", "1"], "gpus is 1 without gpu_memory"),
+        (["--gpu-memory", "8"], "--gpu-memory needs --gpus"),
+        (["--gpus", "-1"], "gpus is -1, expected an integer"),
+        (["--gpus", "1", "--gpu-memory", "nan"], "gpu_memory is nan"),
+    ],
+)
+def test_gpus_that_flare_could_not_count_are_refused_and_nothing_is_written(
+    kit: Path, arguments: list[str], told: str
+) -> None:
+    result = run(kit, "--domain", "photo", *arguments)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+    assert not (kit / "local" / FILE_NAME).exists()
+    assert (kit / "local" / "resources.json").read_text() == "{}"
 
 
 def test_only_the_kit_of_a_site_has_one(kit: Path) -> None:

@@ -120,7 +120,11 @@ def test_auto_is_cuda_where_there_is_one_and_a_name_is_taken_as_it_is(monkeypatc
     assert SiteConfig().torch_device() == torch.device("cuda")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert SiteConfig(device="cuda:1").torch_device() == torch.device("cuda:1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(SettingsError, match="device is 'cuda:2', but this machine has 2 CUDA devices"):
+        SiteConfig(device="cuda:2").torch_device()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    with pytest.raises(SettingsError, match="but CUDA_VISIBLE_DEVICES shows the site 2 CUDA devices"):
         SiteConfig(device="cuda:2").torch_device()
     assert SiteConfig(device="cpu").torch_device() == torch.device("cpu")
 

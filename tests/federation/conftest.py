@@ -99,11 +99,11 @@ class Federation:
         words = [str(Path(sys.executable).with_name("fdg")), "poc", command, "--folder", str(self.folder)]
         return self._run([*words, *map(str, arguments)], self.folder.parent)
 
-    def start(self) -> Done:
+    def start(self, *options: object) -> Done:
         """Start it, on its ports and with its data."""
         ports = ["--port", self.ports[0], "--admin-port", self.ports[1]]
         dataset = [] if self.dataset is None else ["--dataset", self.dataset]
-        return self.control("start", *ports, *dataset, "--data-root", self.data_root)
+        return self.control("start", *ports, *dataset, "--data-root", self.data_root, *options)
 
     def nvflare(self, person: str, *arguments: str) -> Done:
         """Run ``nvflare job ...`` as ``person`` does, with the kit that was provisioned for them."""

@@ -46,6 +46,7 @@ PACKAGE = Path(fdg_plugins.__file__).parent
 PUBLIC = (
     *("nvflare.apis", "nvflare.app_common", "nvflare.app_opt", "nvflare.recipe", "nvflare.job_config"),
     *("nvflare.fuel.utils", "nvflare.fuel.flare_api", "nvflare.fuel_opt.statsd", "nvflare.client"),
+    "nvflare.lighter.spec",
 )
 
 

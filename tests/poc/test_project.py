@@ -57,3 +57,16 @@ def test_a_folder_that_flares_scripts_would_split_is_refused_before_anything_is_
     assert result.exit_code == 2
     assert "expected a path without blanks" in " ".join(result.stderr.split())
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(["--gpus", "1"], "gpus is 1 without gpu_memory"), (["--gpu-memory", "8"], "gpu_memory is 8.0, but gpus is 0")],
+)
+def test_gpus_that_flare_could_not_count_are_refused_before_anything_is_written(
+    tmp_path: Path, options: list[str], told: str
+) -> None:
+    result = CliRunner().invoke(app, ["poc", "start", "--folder", str(tmp_path / "poc"), *options])
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+    assert not (tmp_path / "poc").exists()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kit names on the machine where it lies: a site's data, the GPUs that it lends to jobs, a server's storage."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
+
+from fdg_plugins.data import DATASETS
+from fdg_plugins.data.site_names import split_site
+from fdg_plugins.data.stand_in import is_stand_in
+from fdg_plugins.doctor.finding import Finding, ok, problem, warning
+from fdg_plugins.flare.gpus import CONSUMER_ID, MANAGER_ID, Lent, lent_gpus
+from fdg_plugins.settings.site_config import SiteConfig
+
+DATA_ROOT = "data root"
+GPUS = "gpus"
+STORAGE = "job storage"
+SHARED = Path("/tmp")
+
+
+def check_data_root(site: str, config: SiteConfig) -> Finding:
+    """Return whether the data root that a site's config names is there, and what it holds; no image is read."""
+    root, file = config.data_root, config.dataset_file
+    if root is None:
+        text = "none is named: the site draws a STAND-IN, unless the environment of its process has FDG_DATA_ROOT"
+        return warning(DATA_ROOT, text)
+    if not root.is_dir():
+        return problem(DATA_ROOT, f"{root} is no folder")
+    if not os.access(root, os.R_OK | os.X_OK):
+        return problem(DATA_ROOT, f"{root} cannot be read by this user; does the site run as another?")
+    if file is not None and not file.is_file():
+        return problem(DATA_ROOT, f"dataset_file {file} is no file")
+    return _check_contents(root, config.domain or split_site(site)[0])
+
+
+def _check_contents(root: Path, domain: str) -> Finding:
+    """Return what a data root holds, by the names of folders: data sets of the catalogue, or a domain of one's own."""
+    found = [spec for spec in DATASETS.all() if spec.needs_data_root and (root / spec.folder).is_dir()]
+    if drawn := [spec.name for spec in found if is_stand_in(root, spec.folder)]:
+        return warning(DATA_ROOT, f"{root} holds the STAND-IN of {', '.join(drawn)}, drawings")
+    if found:
+        return ok(DATA_ROOT, f"{root} holds {', '.join(dict.fromkeys(spec.folder for spec in found))}")
+    if (root / domain).is_dir():
+        return ok(DATA_ROOT, f"{root} holds images of your own of domain {domain}")
+    return problem(DATA_ROOT, f"{root} holds neither a data set of the catalogue nor a folder {domain}")
+
+
+def check_lent_gpus(resources: Mapping[str, Any], owner: object) -> Iterator[Finding]:
+    """Yield what GPUs a site lends to jobs, and whether FLARE's resource manager would start with them here."""
+    lent = lent_gpus(resources, owner)
+    if not lent.number:
+        yield ok(GPUS, "none is lent: jobs that ask for one are not started at this site")
+        return
+    components = {one.get("id"): one for one in resources["components"] if isinstance(one, dict)}
+    try:
+        GPUResourceManager(**components[MANAGER_ID]["args"])
+    except (ValueError, TypeError, RuntimeError) as error:
+        yield problem(GPUS, f"{lent} lent, with which FLARE does not start on this machine: {str(error).rstrip('.')}")
+        return
+    if CONSUMER_ID not in components:
+        yield problem(GPUS, f"{lent} lent, but no {CONSUMER_ID} tells the jobs: fdg site-config --gpus writes it")
+        return
+    yield _check_use(lent)
+
+
+def _check_use(lent: Lent) -> Finding:
+    """Return whether the jobs of a site can use what it lends."""
+    from torch import cuda
+
+    if cuda.is_available():
+        return ok(GPUS, f"{lent} lent to jobs")
+    return warning(GPUS, f"{lent} lent to jobs, but torch can use none: they compute on the CPU")
+
+
+def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield where a server keeps jobs and their results, if its kit says it."""
+    components = resources.get("components")
+    for one in components if isinstance(components, list) else ():
+        if isinstance(one, dict) and one.get("id") == "job_manager":
+            place = Path(str(one["args"]["uri_root"]))
+            if SHARED in place.parents:
+                text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
+                yield warning(STORAGE, f"{place}, {text}")
+            else:
+                yield ok(STORAGE, str(place))

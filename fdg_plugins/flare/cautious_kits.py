@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Startup kits with the policies of a cautious operator, as FLARE's provisioning makes them with this builder.
+
+In ``project.yml``, after FLARE's ``StaticFileBuilder``:
+
+    builders:
+      - path: fdg_plugins.flare.cautious_kits.CautiousKits
+
+``nvflare provision`` and, for a participant's own definition, ``nvflare package`` then write kits that let a job build
+the components that jobs of this package need, and no others; let nobody bring code, nor a lead or a project admin run
+shell commands; and do not send a site's logs to the server. Each operator can change this in ``local/`` of the kit, and
+``fdg doctor --kit`` says what a kit permits.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nvflare.lighter.spec import Builder
+
+from fdg_plugins.flare.allow_list import STREAMING
+from fdg_plugins.flare.components import SITE
+from fdg_plugins.flare.internals import BUILDER, require
+from fdg_plugins.flare.kits import merge_allow_list, read_kit
+from fdg_plugins.storage import read_json, write_json
+
+AUTHORIZATION = "authorization.json"
+DANGEROUS = ("byoc", "shell_commands")
+RETURNING_SITES = "fdg_plugins.server.rejoin.ReturningSites"
+
+
+class CautiousKits(Builder):
+    """Writes ``local/resources.json`` and ``local/authorization.json`` into the kits of the server and the sites."""
+
+    def build(self, project: Any, ctx: Any) -> None:
+        """Write both files into every kit; FLARE calls this, after the builders that stand above in the project."""
+        require(BUILDER)
+        for participant in (project.get_server(), *project.get_clients()):
+            if participant is not None:
+                kit = Path(ctx.get_ws_dir(participant))
+                harden(kit)
+                _forbid_code_to_all(kit / "local" / AUTHORIZATION)
+
+
+def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambda resources: None) -> None:
+    """Write the policies into the kit in ``folder``, of which a project admin may still bring code.
+
+    What an operator has written there stays, except a longer list. ``adjust_server`` may change the resources of a
+    server that has none of its own yet.
+    """
+    kit = read_kit(folder)
+    if not kit.target.exists():
+        if kit.end == SITE:
+            # A log names files. FLARE sends it to the server unless this is false; its provisioning overlooks "false"
+            # in project.yml.
+            kit.resources[STREAMING] = False
+        else:
+            # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
+            kit.resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
+            adjust_server(kit.resources)
+        write_json(kit.target, kit.resources)
+    merge_allow_list(read_kit(folder)).write()
+    _forbid_code(folder / "local")
+
+
+def _forbid_code(local: Path) -> None:
+    """Write the participant's own authorization policy: FLARE's, with no right for leads to bring code of their own."""
+    policy = local / AUTHORIZATION
+    if not policy.exists():
+        content = read_json(local / f"{AUTHORIZATION}.default")
+        content["permissions"]["lead"]["byoc"] = "none"
+        write_json(policy, content)
+
+
+def _forbid_code_to_all(policy: Path) -> None:
+    """Give a project admin, whose "any" is every right, all rights of the policy but those that no job needs."""
+    content = read_json(policy)
+    permissions = content["permissions"]
+    permissions["project_admin"] = dict.fromkeys(permissions["lead"], "any") | dict.fromkeys(DANGEROUS, "none")
+    permissions["lead"] |= dict.fromkeys(DANGEROUS, "none")
+    write_json(policy, content)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs of a provisioned site: how many its kit lends to jobs, and how many a job asks of each site.
+
+FLARE's resource manager at a site counts GPUs and their memory. A job states in ``resource_spec`` of its ``meta.json``
+what it needs at each site, and is not started before every such site has it free. FLARE then sets
+``CUDA_VISIBLE_DEVICES`` for the site's job process. It does not measure what a job takes: memory is a promise.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.flare.internals import GPUS, require
+from fdg_plugins.values import shorten
+
+NUMBER = "num_of_gpus"
+MEMORY = "mem_per_gpu_in_GiB"
+MANAGER_ID = "resource_manager"
+MANAGER = "nvflare.app_common.resource_managers.gpu_resource_manager.GPUResourceManager"
+CONSUMER_ID = "resource_consumer"
+CONSUMER = "nvflare.app_common.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"
+# Seconds for which FLARE keeps what was free when a job was scheduled, until it starts; as in FLARE's kits.
+EXPIRATION_S = 300
+MOST_GPUS = 1024
+MOST_MEMORY = 4096.0  # GiB
+UNSAFE = frozenset(".@$:*[]")  # nvflare job submit distorts keys that have one of them
+
+
+class Lent(NamedTuple):
+    """What a site lends to jobs: a number of GPUs, and of each as much memory, in GiB, to all jobs together."""
+
+    number: int
+    memory: float
+
+    def __str__(self) -> str:
+        return f"{self.number} x {self.memory:g} GiB" if self.number else "no GPU"
+
+
+def lent_gpus(resources: Mapping[str, Any], owner: object) -> Lent:
+    """Return what the resources of a site's kit lend, no GPU if they declare no manager of GPUs.
+
+    Raises ``SettingsError``, naming ``owner``, if FLARE would not start with the manager's arguments.
+    """
+    manager = _component(resources, MANAGER_ID)
+    if manager is None or manager.get("path") != MANAGER:
+        return Lent(0, 0.0)
+    arguments = manager.get("args")
+    arguments = arguments if isinstance(arguments, dict) else {}
+    number: Any = arguments.get(NUMBER)
+    memory: Any = arguments.get(MEMORY)
+    if not (_is_count(number) and _is_memory(memory, least=0)):
+        raise SettingsError(
+            f"{owner}: {MANAGER_ID} has {NUMBER} {shorten(number)} and {MEMORY} {shorten(memory)}, expected a number "
+            "of GPUs and GiB."
+        )
+    return Lent(int(number), float(memory))
+
+
+def lend_gpus(resources: Mapping[str, Any], number: int, memory: float | None) -> dict[str, Any]:
+    """Return the resources of a site's kit with FLARE's manager and consumer of GPUs, which lend ``number`` GPUs.
+
+    ``memory``: GiB of each GPU for all jobs together; not needed for 0 GPUs. All else stays. Raises ``SettingsError``
+    for a wrong value, and ``InternalsError`` if this FLARE has another manager.
+    """
+    require(GPUS)
+    asked = checked_gpus(number, memory)
+    taken = {MANAGER_ID, CONSUMER_ID}
+    arguments = {NUMBER: asked.number, MEMORY: asked.memory, "expiration_period": EXPIRATION_S}
+    kept = (_component(resources, MANAGER_ID) or {}).get("args")
+    others = {key: value for key, value in kept.items() if key not in arguments} if isinstance(kept, dict) else {}
+    own = [
+        {"id": MANAGER_ID, "path": MANAGER, "args": {**others, **arguments}},
+        {"id": CONSUMER_ID, "path": CONSUMER, "args": {}},
+    ]
+    return {**resources, "components": [*own, *(one for one in _components(resources) if one.get("id") not in taken)]}
+
+
+def resource_spec(
+    sites: Sequence[str], gpus: int, memory: float | None, without: Sequence[str] = ()
+) -> dict[str, dict[str, float]]:
+    """Return a job's ``resource_spec``: ``gpus`` GPUs with ``memory`` GiB free of each, at every site but ``without``.
+
+    Empty for 0 GPUs. Raises ``SettingsError`` for a wrong value, a site that the job does not have, or a name that
+    FLARE's command line would distort.
+    """
+    asked = checked_gpus(gpus, memory)
+    _check_sites(sites, asked, without)
+    if not asked.number:
+        return {}
+    return {site: {NUMBER: asked.number, MEMORY: asked.memory} for site in sites if site not in without}
+
+
+def _check_sites(sites: Sequence[str], asked: Lent, without: Sequence[str]) -> None:
+    if isinstance(without, str) or not isinstance(without, Sequence):
+        raise SettingsError(f"without_gpu is {shorten(without)}, expected a list of sites.")
+    if without and not asked.number:
+        raise SettingsError(f"without_gpu has {shorten(without[0])}, but gpus is 0, expected GPUs for the other sites.")
+    for site in without:
+        if site not in sites:
+            raise SettingsError(f"without_gpu has {shorten(site)}, expected sites of the job: {', '.join(sites)}.")
+    for site in sites if asked.number else ():
+        if not UNSAFE.isdisjoint(site):
+            raise SettingsError(
+                f"gpus cannot be asked of site {site!r}: nvflare job submit distorts such a name in resource_spec, "
+                "expected letters, digits, '_' and '-'."
+            )
+
+
+def checked_gpus(number: Any, memory: Any) -> Lent:
+    """Return a number of GPUs and the GiB of each, of a kit or of a job; raise ``SettingsError`` for a wrong value.
+
+    ``memory`` is None exactly for 0 GPUs.
+    """
+    if not _is_count(number):
+        raise SettingsError(f"gpus is {shorten(number)}, expected an integer from 0 to {MOST_GPUS}.")
+    if number == 0:
+        if memory is not None:
+            raise SettingsError(f"gpu_memory is {shorten(memory)}, but gpus is 0, expected at least one GPU with it.")
+        return Lent(0, 0.0)
+    if memory is None:
+        # FLARE counts memory alone: without it, a GPU is free however many jobs it has.
+        raise SettingsError(f"gpus is {number} without gpu_memory, expected the GiB of each GPU.")
+    if not _is_memory(memory):
+        raise SettingsError(f"gpu_memory is {shorten(memory)}, expected GiB, above 0 and at most {MOST_MEMORY:g}.")
+    return Lent(int(number), float(memory))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_GPUS
+
+
+def _is_memory(value: Any, least: float = math.ulp(0.0)) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and least <= value <= MOST_MEMORY  # False for NaN
+
+
+def _component(resources: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    return next((one for one in _components(resources) if one.get("id") == name), None)
+
+
+def _components(resources: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the components that resources declare, without entries that are no objects, which FLARE refuses."""
+    declared = resources.get("components")
+    return [one for one in declared if isinstance(one, dict)] if isinstance(declared, list) else []

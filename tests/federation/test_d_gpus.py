@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sites that lend a GPU to jobs, in a federation of real processes with FLARE's resource manager; the GPU is listed
+by an ``nvidia-smi`` of the test's."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fdg_plugins.recipes import make_recipe
+from tests.fake_gpus import fake_nvidia_smi
+
+from .conftest import JOB_TIMEOUT_S, PROTOCOL, Federation, free_ports
+
+WORKER = "fdg_plugins.executors.worker"
+
+
+@pytest.fixture(scope="module")
+def gpu_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
+    """A federation whose sites share a GPU of 16 GiB, of which each lends 12."""
+    folder = tmp_path_factory.mktemp("gpus")
+    found = Federation(folder / "federation", free_ports(), data_root)
+    found.plugins["PATH"] = fake_nvidia_smi(folder / "bin", [16384])
+    try:
+        started = found.start("--gpus", 1, "--gpu-memory", 12)
+        assert started.returncode == 0, started.output
+        yield found
+    finally:
+        found.close()
+        assert found.control("stop").returncode == 0
+
+
+def submit(federation: Federation, folder: Path, **need: object) -> str:
+    recipe = make_recipe("fedomg", "pacs", **{**PROTOCOL, **need})
+    recipe.export_for_submission(folder)
+    return federation.session("lead").submit_job(str(folder / recipe.name))
+
+
+def visible_to_workers(federation: Federation) -> dict[str, str | None]:
+    """Return ``CUDA_VISIBLE_DEVICES`` of each site's training process."""
+    found: dict[str, str | None] = {}
+    for process in federation.processes():
+        try:
+            words = process.cmdline()
+            if WORKER in words:
+                (site,) = {name for name in federation.sites if str(federation.folder / name) in " ".join(words)}
+                found[site] = process.environ().get("CUDA_VISIBLE_DEVICES")
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_two_jobs_share_the_gpu_one_after_the_other_and_training_processes_see_what_flare_grants(
+    gpu_federation: Federation, tmp_path: Path
+) -> None:
+    first = submit(gpu_federation, tmp_path / "first", gpus=1, gpu_memory=8)
+    gpu_federation.wait_until_running(first, "round")
+    second = submit(gpu_federation, tmp_path / "second", gpus=1, gpu_memory=8)
+    seen: dict[str, str | None] = {}
+    waited = False
+    deadline = time.monotonic() + JOB_TIMEOUT_S
+    while not gpu_federation.meta(first)["status"].startswith("FINISHED"):
+        seen |= visible_to_workers(gpu_federation)
+        history = " ".join(gpu_federation.meta(second).get("schedule_history", []))
+        waited = waited or "not enough sites have enough resources" in history
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert gpu_federation.wait_for(first).status == "FINISHED:COMPLETED"
+    assert seen == dict.fromkeys(gpu_federation.sites, "0")
+    assert waited, "8 and 8 of 12 GiB: the second job waits for the first"
+    assert gpu_federation.wait_for(second).status == "FINISHED:COMPLETED"
+
+
+def test_a_job_waits_for_a_site_that_lends_too_little_though_enough_others_could_start(
+    gpu_federation: Federation, tmp_path: Path
+) -> None:
+    others = [site for site in gpu_federation.sites if site != "photo"]
+    job = submit(gpu_federation, tmp_path, gpus=1, gpu_memory=13, without_gpu=others)
+    deadline = time.monotonic() + JOB_TIMEOUT_S
+    while not (history := gpu_federation.meta(job).get("schedule_history", [])):
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    assert gpu_federation.meta(job)["status"] == "SUBMITTED"
+    assert "required sites: ['photo'] don't have enough resources" in " ".join(history)
+    gpu_federation.session("lead").abort_job(job)

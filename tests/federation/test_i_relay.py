@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``deploy/project.yml`` in real processes on one machine: two sites reach the server through a relay, and jobs must be
+signed. Its hospitals are called as the domains of PACS here, and their hosts are this machine."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from nvflare.fuel.hci.client import file_transfer
+
+from fdg_plugins.poc.kits import SiteData, configure, provision, store_below
+from fdg_plugins.poc.processes import end_all, launch, participant_environment, processes, wait_until_ready
+from fdg_plugins.poc.project import Project
+from fdg_plugins.recipes import make_recipe
+from fdg_plugins.storage import load_tensors
+
+from .conftest import JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, edit_json, free_ports
+
+RELAY = "relay-north"
+DOMAINS = {"hospital-a": "photo", "hospital-b": "art_painting", "hospital-d": "cartoon", "hospital-e": "sketch"}
+BEHIND = ("cartoon", "sketch")
+
+
+def local_project(ports: tuple[int, int], relay_port: int) -> Project:
+    """Return the project of ``deploy/project.yml`` with all hosts here, and its hospitals called as domains of PACS."""
+    content = yaml.safe_load((ROOT / "deploy" / "project.yml").read_text(encoding="utf-8"))
+    kept = []
+    for one in content["participants"]:
+        if one["type"] == "server":
+            here = {"default_host": "localhost", "host_names": ["localhost", "127.0.0.1"]}
+            one |= {"name": "server", "fed_learn_port": ports[0], "admin_port": ports[1], **here}
+        elif one["type"] == "relay":
+            one["listening_host"] |= {"default_host": "localhost", "host_names": ["localhost"], "port": relay_port}
+        elif one["type"] == "client":
+            one.pop("capacity", None)
+            one["name"] = DOMAINS.get(one["name"], "")
+        if one["name"]:
+            kept.append(one)
+    content["participants"] = kept
+    names = {kind: tuple(one["name"] for one in kept if one["type"] == kind) for kind in ("client", "admin")}
+    return Project(content, kept[0], names["client"], names["admin"])
+
+
+@pytest.fixture(scope="module")
+def relayed(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterator[Federation]:
+    """The federation of the project, whose relay was started first."""
+    folder = tmp_path_factory.mktemp("deploy") / "federation"
+    ports, (relay_port, _) = free_ports(), free_ports()
+    project = local_project(ports, relay_port)
+    provision(project, folder)
+    configure(project, folder, SiteData(root=data_root))
+    server = folder / "server"
+    edit_json(server / "local" / "resources.json", partial(store_below, server))
+    for site in project.sites:
+        edit_json(
+            folder / site / "local" / "fdg_site.json", lambda config, site=site: config[site].update(isolate=False)
+        )
+    found = Federation(folder, ports, data_root)
+    try:
+        start_relay(folder)
+        launch(project, folder)
+        wait_until_ready(project, folder)
+        yield found
+    finally:
+        found.close()
+        end_all(folder)
+
+
+def start_relay(folder: Path) -> None:
+    with (folder / RELAY / "console.log").open("wb") as log:
+        subprocess.run(
+            ["bash", str(folder / RELAY / "startup" / "start.sh")],
+            cwd=folder / RELAY,
+            env=participant_environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            check=True,
+        )
+
+
+def in_one_process(folder: Path, data_root: Path, **settings: Any) -> Path:
+    """Run FedOMG by the one-process engine; return the folder with what it leaves."""
+    recipe = make_recipe("fedomg", "pacs", **settings)
+    recipe.export(str(folder))
+    subprocess.run(
+        [sys.executable, "-m", "fdg_plugins.engine.one_process", str(folder / recipe.name), str(folder / "workspace")],
+        env={**participant_environment(folder), "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1"},
+        timeout=JOB_TIMEOUT_S,
+        check=True,
+    )
+    return folder / "workspace"
+
+
+def tensors_in(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = folder.rglob("global_model.safetensors")
+    return load_tensors(file)
+
+
+def test_sites_behind_a_relay_train_the_same_bits(relayed: Federation, tmp_path: Path) -> None:
+    recipe = make_recipe("fedomg", "pacs", **PROTOCOL)
+    recipe.export_for_submission(tmp_path)
+    job = relayed.session("lead").submit_job(str(tmp_path / recipe.name))
+    record = relayed.record_of(job, tmp_path / "results")
+    assert [len(done.sites) for done in record.rounds] == [3, 3]
+    found = tensors_in(tmp_path / "results")
+    expected = tensors_in(in_one_process(tmp_path / "reference", relayed.data_root, **PROTOCOL))
+    assert found.keys() == expected.keys()
+    assert [name for name in found if not torch.equal(found[name], expected[name])] == []
+
+
+def test_only_the_sites_behind_the_relay_are_connected_through_it(relayed: Federation) -> None:
+    relays = [one for one in processes(relayed.folder) if str(relayed.folder / RELAY) in " ".join(one.cmdline())]
+    assert relays
+    info = relayed.session("lead").get_system_info()
+    assert {one.name for one in info.client_info} == set(DOMAINS.values())
+    for site in relayed.sites:
+        routed = (relayed.folder / site / "local" / "relay__resources.json").exists()
+        assert routed == (site in BEHIND)
+
+
+def test_a_job_that_is_not_signed_is_not_run(
+    relayed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = make_recipe("fedavg", "pacs", **PROTOCOL)
+    recipe.export_for_submission(tmp_path)
+    monkeypatch.setattr(file_transfer, "sign_folders", lambda *_: None)
+    job = relayed.session("lead").submit_job(str(tmp_path / recipe.name))
+    ended = relayed.wait_for(job)
+    assert ended.status != "FINISHED:COMPLETED"
+    assert "unsigned job rejected" in relayed.log()

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kits of ``deploy/``, by FLARE's provisioning in one place and by its distributed one: what every one permits."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+
+from fdg_plugins.flare.cautious_kits import harden
+from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.gpus import Lent, lent_gpus
+from fdg_plugins.flare.provisioning import provision_kits
+from fdg_plugins.storage import read_json, write_json
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PROJECT: dict[str, Any] = yaml.safe_load((DEPLOY / "project.yml").read_text(encoding="utf-8"))
+BEHIND = ("hospital-d", "hospital-e")
+
+
+def members(kind: str) -> list[dict[str, Any]]:
+    return [one for one in PROJECT["participants"] if one["type"] == kind]
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kits of the project's participants, not to be written to."""
+    return provision_kits(PROJECT, tmp_path_factory.mktemp("deploy"))
+
+
+def check_policies(kit: Path, end: str) -> None:
+    """Assert what a cautious operator's kit permits."""
+    resources = read_json(kit / "local" / "resources.json")
+    assert sorted(resources["class_allow_list"]) == sorted(class_paths(end))
+    rights = read_json(kit / "local" / "authorization.json")["permissions"]
+    assert {role: of["byoc"] for role, of in rights.items() if "byoc" in of} == dict.fromkeys(
+        ("project_admin", "org_admin", "lead"), "none"
+    )
+    assert (rights["project_admin"]["submit_job"], rights["lead"]["submit_job"]) == ("any", "any")
+    assert (rights["lead"]["shell_commands"], rights["org_admin"]["shell_commands"]) == ("none", "o:site")
+    config = read_json(kit / "startup" / f"fed_{'server' if end == SERVER else 'client'}.json")
+    assert config["require_signed_jobs"] is True
+    if end == SITE:
+        assert resources["allow_log_streaming"] is False
+        assert config["client"]["connection_security"] == "mtls"
+    else:
+        assert "returning_sites" in [one["id"] for one in resources["components"]]
+
+
+def test_every_kit_has_the_policies_of_a_cautious_operator(kits: Path) -> None:
+    (server,) = members("server")
+    check_policies(kits / server["name"], SERVER)
+    assert len(members("client")) == 5
+    for site in members("client"):
+        check_policies(kits / site["name"], SITE)
+
+
+def test_every_connection_of_the_relay_is_authenticated_at_both_ends(kits: Path) -> None:
+    (relay,) = members("relay")
+    assert read_json(kits / relay["name"] / "startup" / "fed_relay.json")["connect_to"]["connection_security"] == "mtls"
+    for site in BEHIND:
+        own = read_json(kits / site / "local" / "relay__resources.json")["relay_config"]
+        assert (own["identity"], own["connection_security"]) == (relay["name"], "mtls")
+
+
+def test_each_organisation_with_a_machine_has_one_administrator_and_the_lead_operates_none() -> None:
+    admins = [one["org"] for one in members("admin") if one["role"] == "org_admin"]
+    machines = [one["org"] for one in (*members("client"), *members("relay"))]
+    assert sorted(admins) == sorted(machines)
+    assert not {one["org"] for one in members("admin") if one["role"] == "lead"} & set(machines)
+
+
+def test_gpus_of_the_project_are_those_of_the_kits(kits: Path) -> None:
+    lent = {
+        one["name"]: lent_gpus(read_json(kits / one["name"] / "local" / "resources.json"), "kit")
+        for one in members("client")
+    }
+    assert lent["hospital-a"] == Lent(1, 16)
+    assert lent["hospital-c"] == Lent(0, 0)
+
+
+def test_what_an_operator_has_changed_stays(kits: Path, tmp_path: Path) -> None:
+    kit = Path(shutil.copytree(kits / "hospital-c", tmp_path / "kit"))
+    resources, rights = read_json(kit / "local" / "resources.json"), read_json(kit / "local" / "authorization.json")
+    resources["allow_log_streaming"] = True
+    resources["class_allow_list"].append("my_hospital.filters.Guard")
+    rights["permissions"]["lead"]["byoc"] = "any"
+    write_json(kit / "local" / "resources.json", resources)
+    write_json(kit / "local" / "authorization.json", rights)
+    harden(kit)
+    after = read_json(kit / "local" / "resources.json")
+    assert after["allow_log_streaming"] is True
+    assert "my_hospital.filters.Guard" in after["class_allow_list"]
+    assert read_json(kit / "local" / "authorization.json") == rights
+
+
+def nvflare(folder: Path, *arguments: object) -> str:
+    """Run FLARE's command in ``folder``, with a home there; return what it printed, once it has succeeded."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("nvflare")), *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "end"), [("hospital.yml", SITE), ("server.yml", SERVER)])
+def test_a_kit_that_its_owner_packages_has_the_same_policies_and_a_key_that_never_left(
+    tmp_path: Path, file: str, end: str
+) -> None:
+    coordinator, owner = tmp_path / "coordinator", tmp_path / "owner"
+    for folder in (coordinator, owner):
+        folder.mkdir()
+    nvflare(coordinator, "cert", "init", "--profile", DEPLOY / "profile.yml", "-o", "ca")
+    nvflare(owner, "cert", "request", "-p", DEPLOY / file, "--out", "request")
+    (request,) = (owner / "request").glob("*.request.zip")
+    signed = owner / "kit.signed.zip"
+    profile = ("--profile", DEPLOY / "profile.yml")
+    nvflare(coordinator, "cert", "approve", request, "-c", "ca", *profile, "--out", signed)
+    (key,) = (owner / "request").glob("*.key")
+    assert key.read_bytes() not in request.read_bytes() + signed.read_bytes()
+    fingerprint = read_json(coordinator / "ca" / "ca.json")["rootCA_fingerprint"]
+    nvflare(owner, "package", signed, "--request-dir", "request", "--fingerprint", fingerprint)
+    (kit,) = (owner / "workspace" / "fdg" / "prod_00").iterdir()
+    check_policies(kit, end)
+    (private,) = (kit / "startup").glob("*.key")
+    assert private.read_bytes() == key.read_bytes()
+    assert private.stat().st_mode & 0o077 == 0
+    (own,) = (certificate(path) for path in (kit / "startup").glob("*.crt"))
+    own.verify_directly_issued_by(certificate(kit / "startup" / "rootCA.pem"))  # not so after cert init --org
+
+
+def certificate(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
