@@ -18,7 +18,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest test-newest test-wheel \
-	test-trackers coverage lint docs-tables export-jobs docs bench dist sbom clean
+	test-trackers coverage lint docs-tables export-jobs docs bench dist rehearse-images sbom clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
@@ -39,6 +39,7 @@ help:
 	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
 	@echo "make lint             install, then ruff and mypy"
 	@echo "make dist             install, then build wheel and source archive, and check what an index would show of them"
+	@echo "make rehearse-images execute what the Dockerfiles in docker/ install, without Docker"
 	@echo "make sbom             install, then list what is installed with the package, and under which licences, in build/"
 	@echo "make clean            remove the virtual environments, the simulator's workspace and what was built"
 
@@ -145,6 +146,9 @@ dist: $(VENV)/.installed-release
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
+
+rehearse-images: dist
+	$(BIN)/python docker/rehearse.py docker/Dockerfile.site docker/Dockerfile.server
 
 sbom: $(VENV)/.installed-release
 	$(BIN)/python docs/make_sbom.py --to build

@@ -15,6 +15,7 @@ from fdg_plugins.cli.doctor import doctor
 from fdg_plugins.cli.explain import explain
 from fdg_plugins.cli.export_bundle import export_bundle
 from fdg_plugins.cli.export_job import export_job
+from fdg_plugins.cli.harden import harden
 from fdg_plugins.cli.plot import plot
 from fdg_plugins.cli.poc import poc_app
 from fdg_plugins.cli.privacy import privacy
@@ -78,6 +79,7 @@ app.command("plot", rich_help_panel=EXPERIMENTS)(plot)
 app.command("export-bundle", rich_help_panel=EXPERIMENTS)(export_bundle)
 app.add_typer(poc_app, name="poc", rich_help_panel=FEDERATION)
 app.command("allow-list", rich_help_panel=FEDERATION)(allow_list)
+app.command("harden", rich_help_panel=FEDERATION)(harden)
 app.command("site-config", rich_help_panel=FEDERATION)(site_config)
 app.command("audit", rich_help_panel=FEDERATION)(audit)
 app.command("export-job", rich_help_panel=FEDERATION)(export_job)
