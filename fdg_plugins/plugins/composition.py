@@ -52,6 +52,8 @@ class Composition:
 
     @property
     def _joined_name(self) -> str:
+        if self.weighting == self.objective:  # of one method, which is named once
+            return f"{self.direction}+{self.objective}"
         if self.weighting is not None and self._ends_in_weighting:
             return f"{replace(self, weighting=None).name}+{self.weighting}"
         return self.direction if self.objective == PLAIN else f"{replace(self, objective=PLAIN).name}+{self.objective}"
