@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAS: sites draw the received extractor to their own class means first, and weigh by the Fisher trace of their models.
+"""FedAS: sites first draw the received extractor to their own class means, and weigh by their models' Fisher trace.
 
 Choose it if each site needs a model of its own, few sites train in a round, and a site that has been away long, or has
 trained little, should disturb the common extractor less.
@@ -17,13 +17,14 @@ Equation: first ``sum_k mean |z - mu_k|^2 / D`` over the extractor, mu_k being t
 that it trained last, then CE over the model with the site's own head. With ``T_u = sum_b |grad L_b|^2`` of the trained
 model, site u has the weight ``T_u / sum_v T_v``.
 
-Settings: `align_epochs` 0 leaves a personal head and the weights. `fisher_batch` is part of what T means: it squares the
-mean gradient of so many images.
+Settings: `align_epochs` 0 leaves a personal head and the weights. `fisher_batch` is part of what T means: the number of
+images whose mean gradient is squared.
 
-Degenerate cases: equal T weigh all sites alike, and T of zero everywhere weighs by samples. One site has all the weight.
+Degenerate cases: equal T weigh all sites alike; if T is zero everywhere, sites weigh by samples. One site has all the
+weight.
 
-What to watch: T grows with the number of batches, and with the loss. A site whose labels are wrong, or which lies, has a
-high T and takes the round; the guard refuses what is more than `outlier_ratio` squared times the usual T.
+What to watch: T grows with the number of batches and with the loss. A site whose labels are wrong, or which lies, has a
+high T and most of the weight; the guard refuses what is more than `outlier_ratio` squared times the usual T.
 
 Paper or code: the authors' code is followed in loss, rate and T. There the sites of a round align one object in turn;
 here each its own copy.
@@ -48,7 +49,7 @@ METHOD = Method(
     part="as",
     part_title="AS",
     rank=21,
-    line="the received extractor is drawn to the site's own class means first; sites weigh by their models' Fisher trace",
+    line="the received extractor is first drawn to a site's own class means; sites weigh by their models' Fisher trace",
     reference=Reference(
         authors="Yang, Huang, Ye",
         title="FedAS: Bridging Inconsistency in Personalized Federated Learning",
@@ -59,8 +60,8 @@ METHOD = Method(
     weighting="fdg_plugins.aggregators.fedas:FisherWeighting",
     objective="fdg_plugins.objectives.fedas:FedASObjective",
     in_composition=(
-        "The sites align before they train, and the weights by T, which sum to one, are the p of the direction; it sees "
-        "updates from the received model."
+        "The sites align before they train; the weights by T, which sum to one, are the p of the direction, which sees "
+        "the updates of the received model."
     ),
     letters=(
         "z features [D]; μ_k mean features of class k at the site, by the extractor that it trained last; B_k the "

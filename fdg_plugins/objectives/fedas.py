@@ -47,6 +47,7 @@ from fdg_plugins.objectives.exchange import (
     Tensors,
     WeightReports,
 )
+from fdg_plugins.objectives.fedpac import load_head
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FeatureBatch,
@@ -111,9 +112,11 @@ class FedASObjective(Objective):
         Raises ``SettingsError`` if anything was received, or if the site's state does not fit the model.
         """
         PayloadValidator("sent for objective 'as'", SettingsError).fields(received, ())
-        kept = read_kept(model, site)
-        notes = _Notes(means=None if kept is None else kept.means.to(device_of(model)))
-        return LocalAlignment(self, {} if kept is None else kept.model, notes, task=site.task)
+        kept, device = read_kept(model, site), device_of(model)
+        if kept is None:
+            return LocalAlignment(self, {}, _Notes(), task=site.task)
+        head = {name: kept.model[name].to(device) for name in model.head_names if name in kept.model}
+        return LocalAlignment(self, head, _Notes(means=kept.means.to(device)), task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         """Return the model that the site trained last; the received one before it has trained."""
@@ -158,12 +161,12 @@ class LocalAlignment(LocalRisk):
 
     Args:
         settings: epochs and rate of the alignment, batch of the Fisher trace.
-        kept: the floating-point entries of the model that the site trained last, by name; empty before that.
+        head: that the site trained last, by name in the state dict, on the model's device; empty before that.
         notes: what the round notes.
     """
 
     settings: FedASObjective
-    kept: Tensors
+    head: Tensors
     notes: _Notes
 
     def observe_received(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
@@ -176,9 +179,7 @@ class LocalAlignment(LocalRisk):
 
     def begin(self, model: ExtractorClassifier) -> None:
         """Start from the head that the site kept."""
-        if self.kept:
-            own = {name: self.kept[name] for name in model.head_names if name in self.kept}
-            model.load_state_dict({**model.state_dict(), **own})
+        load_head(model, self.head)
 
     def prepare(self, model: ExtractorClassifier) -> None:
         """Count the epoch, which decides the phase."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that follow from the objective's reports (FedAS), in whole runs: who is refused, drawn, resumed, torn down."""
+"""Weights that follow from the objective's reports (FedAS), in whole runs: refusals, sites drawn, resume."""
 
 from collections.abc import Callable
 from pathlib import Path
