@@ -27,7 +27,7 @@ makes no difference. A table has the compositions under one direction.
   name the source. The others are offered here and reported in no paper.
 - *refused*: the parts contradict each other; the number gives the reason, with which a job ends before any site is
   asked.
-- –: the method has both a weighting and an objective, and is a part with both.
+- `-`: the method has both a weighting and an objective, and is a part with both.
 
 A test runs two rounds of every composition that is not refused, in one process, on small images
 (`tests/controllers/test_compositions.py`): it shows that the parts fit, not that they help. A composition adds up what
@@ -73,7 +73,7 @@ def _table_of(direction: str, reasons: dict[str, int]) -> str:
 def _cell(made: Composition | None, reasons: dict[str, int]) -> str:
     """Return what the table says of a composition; None: it has no name."""
     if made is None:
-        return "–"
+        return "-"
     try:
         make_recipe(made.name)
     except SettingsError as error:
