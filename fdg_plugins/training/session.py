@@ -256,11 +256,10 @@ class SiteSession:
             reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
         after, more = self._judge(model, should_stop, objective.report_trained)
         local_objective.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
-        tensors.update(more)
         report = self._report(before, after, training, learning_rate, own_score)
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
-        tensors.update(local_objective.report(done))
+        tensors |= more | local_objective.report(done)
         own = personal_part(model, kept_names(model, self.protocol))
         momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
         return TrainResult(update, report, tensors, Kept(local_objective.memory(done), own, momentum))
