@@ -127,6 +127,7 @@ docs-tables: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_tables.py
 	$(BIN)/python docs/make_data_flow.py
 	$(BIN)/python docs/make_method_pages.py
+	$(BIN)/python docs/make_compositions.py
 
 export-jobs: $(VENV)/.installed
 	$(BIN)/python -c 'from fdg_plugins.recipes import export_jobs; export_jobs("jobs")'

@@ -13,6 +13,7 @@ import pytest
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.plans.plans import make_plans
 
@@ -105,7 +106,7 @@ def test_its_filters_are_those_that_its_method_needs_at_both_ends(job: Path) -> 
     controller = build(server["workflows"][0])
     aggregator = make_aggregator(controller.aggregator)
     objective = make_objective(controller.protocol.get("objective", "erm"))
-    gap = aggregator.needs_reports
+    gap = aggregator.shares == REPORT_GAP
     exchanges = objective.report is not None
     probe, train, down = (
         ("task_result_filters", "probe"),
@@ -151,5 +152,5 @@ def test_a_job_differs_from_its_neighbour_only_in_what_names_the_method() -> Non
             assert arguments["protocol"].pop("batch_norm") == ("frozen" if held else "reestimate")
         common = {name: value for name, value in server.items() if "filters" not in name}
         groups.setdefault(job.name.partition("_")[0], []).append(common)
-    assert {name: len(group) for name, group in groups.items()} == {"pacs": 40, "rotatedmnist": 4, "vessels": 6}
+    assert {name: len(group) for name, group in groups.items()} == {"pacs": 41, "rotatedmnist": 4, "vessels": 6}
     assert all(common == group[0] for group in groups.values() for common in group)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of a weighting: from the contributions of a round to reference weights p on the simplex.
 
-A weighting may learn from round to round. What it has learned is its *state*, a JSON value that it returns and takes
-back; the server saves it after every round.
+A weighting may use the reports of the round alone, or learn from round to round. What it has learned is its *state*, a
+JSON value that it returns and takes back; the server saves it after every round.
 
 Shapes: p ``[U]``, float64, for updates ``[U, P]`` in the sorted order of their sites. All-zero weights are allowed and
 leave the parameters as they are.
@@ -33,16 +33,21 @@ ONLY_ROUND = RoundOf()  # for callers that do not count rounds
 class Weighting(ABC):
     """A rule for p, called once per round with the contributions in the sorted order of their sites.
 
-    ``learns``: the weights depend on the sites' reports, which makes the rule a method. ``shares``: the name of the
-    report that it needs, by which a site's administrator allows or forbids it. ``needs_reports``: it reads reports that
-    the server's filters have checked. ``needs_training_loss``: it reads the loss of the received model on the training
-    split.
+    ``learns``: the weights depend on the sites' reports, which makes the rule a method; whether it keeps a state is
+    another question. ``shares``: the name of the report that it needs, by which a site's administrator allows or
+    forbids it. ``needs_reports``: it reads reports that the server's filters have checked: the gap, or the report of
+    the objective. ``needs_training_loss``: it reads the loss of the received model on the training split.
     """
 
     learns: ClassVar[bool] = False
     shares: ClassVar[str | None] = None
     needs_reports: ClassVar[bool] = False
     needs_training_loss: ClassVar[bool] = False
+
+    # Declaration for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    example_reports: ClassVar[tuple[Any, ...]] = ()
+    """Three different checked values of the report ``shares``, for a rule that reads one which the suite does not know.
+    """
 
     @abstractmethod
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:

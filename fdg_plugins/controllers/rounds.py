@@ -20,6 +20,7 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import (
     META_REPORT,
     META_REQUEST,
+    REPORT_GAP,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_STATISTICS,
@@ -300,9 +301,10 @@ class Rounds:
         Raises ``SettingsError`` if an update came without the checked reports that determine the weights.
         """
         if answers.unchecked is not None:
+            needed = "GapCheckFilter" if self.aggregator.shares == REPORT_GAP else "ExchangeCheckFilter"
             raise SettingsError(
                 f"the update of site {answers.unchecked} came without checked reports, from which the weights follow: "
-                f"the job's server config needs GapCheckFilter for the task {TASK_TRAIN!r}."
+                f"the job's server config needs {needed} for the task {TASK_TRAIN!r}."
             )
         self._refuse_updates(answers)
         self._refuse_reports(answers)
@@ -325,12 +327,18 @@ class Rounds:
             del answers.local[site]
 
     def _refuse_reports(self, answers: Answers) -> None:
-        """Exclude outlying method reports from the round."""
+        """Exclude outlying method reports from the round; an update goes with the report that gives its weight."""
         exchange, reports = self.channel.exchange, self.channel.reports
-        for site, reason in (self.guard.reports(exchange, reports) if exchange is not None else {}).items():
+        if exchange is None:
+            return
+        for site, reason in self.guard.reports(exchange, reports).items():
             self.messenger.warning(f"site {site}: report refused: {reason}")
             self.channel.drop(site)
             answers.refused_reports[site] = reason
+            if self.aggregator.shares == exchange.report:
+                self.aggregator.drop(site)
+                answers.refused_updates[site] = f"its weight follows from its report, which was refused: {reason}"
+                answers.local.pop(site, None)
 
     def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""

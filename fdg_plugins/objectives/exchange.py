@@ -303,6 +303,26 @@ class Exchange(ABC):
                 validator.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
 
 
+class WeightReports(Exchange):
+    """An exchange that learns and sends nothing: the checked reports of a round serve the weighting of that round.
+
+    The reports come with the updates that they weigh. What :meth:`read_report` returns is in the
+    contribution's ``reports``, under the name of the ``report``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("train")
+
+    def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return no tensors."""
+        return {}
+
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return no tensors; refuse any."""
+        validator.fields(tensors, ())
+        return {}
+
+
 def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the trainable parameters, by their names in the state dict."""
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}

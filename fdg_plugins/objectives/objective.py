@@ -107,6 +107,20 @@ class LocalObjective(ABC):
         """Return the method's own parameters, on the model's device. They are trained with the model and never sent."""
         return ()
 
+    def observe_received(  # noqa: B027 - most objectives need nothing of the received model's features
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
+    ) -> None:
+        """Note what the training needs of the model as received; called once, before :meth:`begin`.
+
+        What is noted stays at the site. Parameters and modes of the model are not changed.
+
+        Args:
+            model: the network as received.
+            seen: the whole training split without augmentation, in an order that mixes the classes and is the same in
+                all rounds; features are computed on reading, which is possible once. Unread, it costs nothing.
+            num_classes: Y.
+        """
+
     def begin(self, model: ExtractorClassifier) -> None:  # noqa: B027 - most objectives train the model as received
         """Change the model before its first step; called once, after the received model was judged and reported on."""
 
@@ -131,6 +145,14 @@ class LocalObjective(ABC):
         loss = compute_gradients()
         optimizer.step()
         return loss
+
+    def observe_trained(  # noqa: B027 - most objectives need nothing of the trained model's features
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
+    ) -> None:
+        """Note what :meth:`report` and :meth:`memory` need of the trained model; called once, before both.
+
+        Arguments and side effects are those of :meth:`observe_received`.
+        """
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
         """Return what the site reports about its training, sent with its update; empty for most methods."""
@@ -159,6 +181,7 @@ class Objective(ABC):
     changes_effective_steps: ClassVar[bool] = False  # whether steps are shorter than the effective steps say
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
     personalises: ClassVar[bool] = False  # whether each site has a model of its own, which it judges too
+    reports_weight: ClassVar[bool] = False  # whether its report serves a weighting alone, and the server learns nothing
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None

@@ -10,7 +10,7 @@ from fdg_plugins.core.travel import ALL, Rule, Rules
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
-from fdg_plugins.messages import REPORT_LOCAL_MODEL
+from fdg_plugins.messages import REPORT_GAP, REPORT_LOCAL_MODEL
 from fdg_plugins.objectives import Objective, build_network, make_objective, travel_rules
 from fdg_plugins.plans.plans import Plans
 from fdg_plugins.settings.protocol import SGD, Protocol
@@ -43,6 +43,16 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
     if protocol.enable_tensor_disk_offload:
         _check_offload(objective, aggregator)
     _check_gap_split(protocol, aggregator)
+    _check_weights(objective, aggregator)
+
+
+def _check_weights(objective: Objective, aggregator: UpdateAggregator) -> None:
+    """Raise ``SettingsError`` if the weights follow from a report that no part of the method sends."""
+    if aggregator.needs_reports and aggregator.shares not in (REPORT_GAP, objective.report):
+        raise SettingsError(
+            f"objective is {objective.name!r}, which does not send the report {aggregator.shares!r} from which the "
+            "weights follow: expected the objective of the same method."
+        )
 
 
 def _check_task(protocol: Protocol, objective: Objective) -> None:

@@ -13,6 +13,7 @@ records of :data:`fdg_plugins.plugins.methods.METHODS`, including those of plug-
 'FedOMG + GA'
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -52,6 +53,8 @@ class Composition:
 
     @property
     def _joined_name(self) -> str:
+        if self.weighting == self.objective:  # of one method, which is named once
+            return f"{self.direction}+{self.objective}"
         if self.weighting is not None and self._ends_in_weighting:
             return f"{replace(self, weighting=None).name}+{self.weighting}"
         return self.direction if self.objective == PLAIN else f"{replace(self, objective=PLAIN).name}+{self.objective}"
@@ -122,6 +125,23 @@ def weighting_parts() -> tuple[str, ...]:
 def objective_parts() -> tuple[str, ...]:
     """Return the names of all objectives that make a method."""
     return tuple(places["objective"] for places in map(places_of, METHODS.all()) if "objective" in places)
+
+
+def compositions() -> list[Composition]:
+    """Return every composition that has a name, by direction, weighting and objective in the order of tables.
+
+    A method with both a weighting and an objective is a part with both or not at all. Parts may still contradict each
+    other, which :mod:`fdg_plugins.plans.compatibility` refuses with the reason.
+    """
+    directions = dict.fromkeys(made.direction for made in published().values())
+    every = itertools.product(directions, (None, *weighting_parts()), (PLAIN, *objective_parts()))
+    pairs = [places for places in map(places_of, METHODS.all()) if {"weighting", "objective"} <= places.keys()]
+    return [made for one in every if _has_whole_methods(made := Composition(*one), pairs)]
+
+
+def _has_whole_methods(made: Composition, pairs: list[dict[Place, str]]) -> bool:
+    """Return whether ``made`` has both or neither place of each method in ``pairs``."""
+    return all((made.weighting == pair["weighting"]) is (made.objective == pair["objective"]) for pair in pairs)
 
 
 def parse_method(text: Any) -> Composition:

@@ -6,6 +6,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
 from fdg_plugins.filters import GapReportFilter
+from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.plugins.method import Method, SettingSource
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -72,7 +73,7 @@ def own_settings(record: Method) -> dict[str, Any]:
     kinds: dict[str, Any] = {}
     for class_ in classes:
         kinds |= _annotations(class_) | kinds  # a name that several share belongs to the first
-    if any(getattr(class_, "needs_reports", False) is True for class_ in classes):
+    if any(getattr(class_, "shares", None) == REPORT_GAP for class_ in classes):
         kinds |= _annotations(GapReportFilter)
     return {name: kind for name, kind in kinds.items() if name not in _TAKEN}
 

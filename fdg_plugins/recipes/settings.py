@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
@@ -79,7 +80,7 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
 
 
 def _needs_gaps(method: Composition) -> bool:
-    return method.weighting is not None and WEIGHTINGS[method.weighting].needs_reports
+    return method.weighting is not None and WEIGHTINGS[method.weighting].shares == REPORT_GAP
 
 
 def _named(what: str, spec: Any) -> _Named:

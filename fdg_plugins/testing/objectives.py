@@ -52,6 +52,7 @@ def train(
     before = {name: value.clone() for name, value in model.state_dict().items()}
     own = [*model.parameters(), *local.parameters()]
     optimizer = torch.optim.SGD(own, lr=RATE, momentum=momentum, weight_decay=5e-4)
+    local.observe_received(model, see(model, batches), CLASSES)
     local.begin(model)
     for images, labels in _epochs(model, local, batches):
 
@@ -62,6 +63,7 @@ def train(
             return loss.detach()
 
         local.step(model, compute_gradients, optimizer)
+    local.observe_trained(model, see(model, batches), CLASSES)
     update = {name: value.detach() - before[name] for name, value in model.state_dict().items()}
     steps = EPOCHS * len(batches)
     return Trained(update, steps, effective_steps(steps, momentum))
@@ -167,25 +169,43 @@ def what_is_not_neutral_is_not_fedavg(class_: ObjectiveClass) -> None:
 
 
 def the_loss_is_a_finite_scalar_that_trains(class_: ObjectiveClass) -> None:
-    """The loss is a scalar, leaves no gradient behind, and has one for every parameter, even under autocast."""
+    """The loss is a scalar, leaves no gradient behind, and has one for every parameter, even under autocast.
+
+    Of an objective with epochs of its own (``more_epochs``), every parameter has a gradient in one of its phases.
+    """
     objective = class_()
     sent = received_by(objective)
     for dtype in (torch.float32, torch.bfloat16):
         model = network(objective)
-        images, labels = make_batches(channels_of(model))[0]
+        batches = make_batches(channels_of(model))
         local = objective.local(sent, model, site_round())
-        local.prepare(model)
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
-            loss = local.loss(model, images, labels)
-        assert loss.shape == ()
-        assert loss.dtype == torch.float32
-        assert all(parameter.grad is None for parameter in model.parameters())
-        loss.backward()
-        assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+        local.observe_received(model, see(model, batches), CLASSES)
+        missing = set(dict(model.named_parameters()))
+        for _ in range(1 + objective.more_epochs):
+            local.prepare(model)
+            missing -= _with_gradient(model, local, batches[0], dtype)
+        assert not missing
+
+
+def _with_gradient(model: ExtractorClassifier, local: LocalObjective, batch: Batch, dtype: torch.dtype) -> set[str]:
+    """Return the names of the parameters for which the loss of a batch has a gradient; all are finite."""
+    model.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
+        loss = local.loss(model, *batch)
+    assert loss.shape == ()
+    assert loss.dtype == torch.float32
+    assert all(parameter.grad is None for parameter in model.parameters())
+    loss.backward()
+    found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert all(bool(gradient.isfinite().all()) for gradient in found.values())
+    return set(found)
 
 
 def reports_change_nothing_and_are_plain_tensors(class_: ObjectiveClass) -> None:
-    """A report changes no parameter, buffer, mode or gradient; it is dense, and the same under autocast."""
+    """A report or a look at the features changes no parameter, buffer, mode or gradient; reports are dense tensors.
+
+    They are the same under autocast.
+    """
     objective = class_()
     model = network(objective)
     batches = make_batches(channels_of(model))
@@ -199,6 +219,9 @@ def reports_change_nothing_and_are_plain_tensors(class_: ObjectiveClass) -> None
             reports.append(
                 objective.report_received(model, seen[0], CLASSES) | objective.report_trained(model, seen[1], CLASSES)
             )
+            local = objective.local({}, model, site_round())
+            local.observe_received(model, see(model, batches), CLASSES)
+            local.observe_trained(model, see(model, batches), CLASSES)
     assert same_bits(*reports)
     assert same_bits(model.state_dict(), before)
     assert [module.training for module in model.modules()] == modes
@@ -259,7 +282,10 @@ def a_broken_report_is_refused_by_its_site(class_: ObjectiveClass) -> None:
 
 
 def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
-    """The server learns the same for any order of reports; a report that was read but not used leaves no trace."""
+    """The server learns the same for any order of reports; a report that was read but not used leaves no trace.
+
+    It learns nothing exactly if the reports serve a weighting alone (``reports_weight``).
+    """
     objective = class_()
     found = []
     reports = {f"site-{seed}": report_of(objective, {}, seed) for seed in (7, 8, 9)}
@@ -269,9 +295,10 @@ def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
             return
         read = {site: exchange.read(site, *reports[site]) for site in order}
         exchange.finish({site: report for site, report in read.items() if site != "site-9"})
-        found.append(exchange.broadcast())
-    assert found[0]
-    assert same_bits(*found)
+        found.append((exchange.broadcast(), exchange.state()))
+    assert bool(found[0][0]) is not class_.reports_weight
+    assert same_bits(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
 
 
 def a_state_that_was_saved_goes_on_as_if_unbroken(class_: ObjectiveClass) -> None:

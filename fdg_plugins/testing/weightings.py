@@ -2,13 +2,13 @@
 """The contract of every weighting. Each function takes a class and raises ``AssertionError`` on a violation."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
 import torch
 
-from fdg_plugins.aggregators import RoundOf, Weighting
+from fdg_plugins.aggregators import Contribution, RoundOf, Weighting
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.testing.inputs import ROUNDS, SITES, contributions, refusal_of
 
@@ -19,7 +19,7 @@ def weights_lie_on_the_simplex(class_: WeightingClass) -> None:
     """Weights are float64 ``[U]``, non-negative, and sum to one, in every round and for any subset of the sites."""
     weigh = class_()
     for number, sites in enumerate((list(SITES), ["photo"], ["art", "sketch"], list(SITES))):
-        weights = weigh(contributions(sites, number), round_of(number))
+        weights = weigh(of_round(class_, sites, number), round_of(number))
         assert weights.dtype == torch.float64
         assert weights.shape == (len(sites),)
         assert bool((weights >= 0).all())
@@ -28,12 +28,12 @@ def weights_lie_on_the_simplex(class_: WeightingClass) -> None:
 
 def one_site_has_all_the_weight(class_: WeightingClass) -> None:
     """A single site has exactly the weight one."""
-    assert class_()(contributions(["photo"]), RoundOf(0, ROUNDS, ("photo",))).tolist() == [1.0]
+    assert class_()(of_round(class_, ["photo"]), RoundOf(0, ROUNDS, ("photo",))).tolist() == [1.0]
 
 
 def sites_that_say_the_same_weigh_the_same(class_: WeightingClass) -> None:
     """Equal contributions have equal weights."""
-    first = contributions()[0]
+    first = of_round(class_)[0]
     alike = [replace(first, site=site) for site in sorted(SITES)]
     weights = class_()(alike, round_of(0))
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / len(SITES)), rtol=1e-9, atol=1e-9)
@@ -41,34 +41,37 @@ def sites_that_say_the_same_weigh_the_same(class_: WeightingClass) -> None:
 
 def permuted_sites_permute_the_weights(class_: WeightingClass) -> None:
     """Permuting the contributions permutes the weights."""
-    of_round = contributions()
-    weights, turned = class_()(of_round, round_of(0)), class_()(of_round[::-1], round_of(0))
+    told = of_round(class_)
+    weights, turned = class_()(told, round_of(0)), class_()(told[::-1], round_of(0))
     torch.testing.assert_close(turned, weights.flip(0), rtol=1e-9, atol=1e-12)
 
 
 def contributions_stay_as_they_were(class_: WeightingClass) -> None:
     """A weighting does not modify its inputs."""
-    of_round = contributions()
-    before = [(one.num_samples, dict(one.reports), one.training) for one in of_round]
-    class_()(of_round, round_of(0))
-    assert [(one.num_samples, dict(one.reports), one.training) for one in of_round] == before
+    told = of_round(class_)
+    before = [(one.num_samples, dict(one.reports), one.training) for one in told]
+    class_()(told, round_of(0))
+    assert [(one.num_samples, dict(one.reports), one.training) for one in told] == before
 
 
 def a_state_that_was_saved_goes_on_as_if_unbroken(class_: WeightingClass) -> None:
-    """A new weighting, restored from JSON after a round, returns the weights of an uninterrupted run."""
+    """A new weighting, restored from JSON after a round, returns the weights of an uninterrupted run.
+
+    A weighting without a state therefore depends on the contributions of the round alone.
+    """
     unbroken = class_()
     for number in range(3):
         state = json.loads(json.dumps(unbroken.state(), allow_nan=False))
         taken_up = class_()
         taken_up.restore(state)
-        expected = unbroken(contributions(number=number), round_of(number))
-        assert torch.equal(taken_up(contributions(number=number), round_of(number)), expected)
-    assert not class_.learns or unbroken.state()
+        told = of_round(class_, number=number)
+        expected = unbroken(told, round_of(number))
+        assert torch.equal(taken_up(told, round_of(number)), expected)
 
 
 def what_cannot_be_weighed_is_refused_by_its_site(class_: WeightingClass) -> None:
     """A contribution without metadata raises an error with the site's name on arrival, or can be weighted."""
-    bare = replace(contributions(["photo"])[0], num_samples=None, training=None, reports={})
+    bare = replace(of_round(class_, ["photo"])[0], num_samples=None, training=None, reports={})
     weigh = class_()
     refused = refusal_of(partial(weigh.check, bare), ContributionError)
     if refused:
@@ -82,6 +85,25 @@ def what_it_learns_from_is_declared(class_: WeightingClass) -> None:
     if class_.needs_reports or class_.needs_training_loss:
         assert class_.learns
         assert class_.shares
+
+
+def what_it_reads_changes_its_weights(class_: WeightingClass) -> None:
+    """Other reports of the sites give other weights, where the rule names examples of what it reads."""
+    if not class_.example_reports:
+        return
+    assert class_.needs_reports
+    weights = [class_()(of_round(class_, number=number), round_of(0)) for number in range(2)]
+    assert not torch.equal(*weights)
+
+
+def of_round(class_: WeightingClass, sites: Iterable[str] = SITES, number: int = 0) -> list[Contribution]:
+    """Return the contributions of sites, with the reports that the rule reads; those of other rounds differ."""
+    told = contributions(sites, number)
+    if not class_.example_reports or class_.shares is None:
+        return told
+    examples = class_.example_reports
+    values = {site: examples[(place + number) % len(examples)] for place, site in enumerate(sorted(SITES))}
+    return [replace(one, reports={**one.reports, class_.shares: values[one.site]}) for one in told]
 
 
 def round_of(number: int) -> RoundOf:
@@ -98,5 +120,6 @@ WEIGHTING_CONTRACT: tuple[Callable[[WeightingClass], None], ...] = (
     a_state_that_was_saved_goes_on_as_if_unbroken,
     what_cannot_be_weighed_is_refused_by_its_site,
     what_it_learns_from_is_declared,
+    what_it_reads_changes_its_weights,
 )
 """The complete contract of a weighting."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: its data, and each task on the received model."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import (
+    FeatureBatch,
     SiteRound,
     Trained,
     build_network,
@@ -244,6 +245,7 @@ class SiteSession:
         site_round = self._site_round(round_number, kept.memory)
         local_objective = objective.local(received or {}, model, site_round)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
+        local_objective.observe_received(model, *self._seen(model, should_stop, shuffled=True))
         trained = {**dict(model.named_parameters()), **_named(local_objective.parameters())}
         optimizer = make_optimizer(trained.values(), self.protocol, learning_rate, self.policy.device)
         restore_momentum(optimizer, trained, kept.momentum if self.protocol.keep_momentum else {})
@@ -253,11 +255,11 @@ class SiteSession:
         if layers := reestimated_layers(model, self.protocol):  # as for the model received
             reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
         after, more = self._judge(model, should_stop, objective.report_trained)
-        tensors.update(more)
+        local_objective.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
         report = self._report(before, after, training, learning_rate, own_score)
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
-        tensors.update(local_objective.report(done))
+        tensors |= more | local_objective.report(done)
         own = personal_part(model, kept_names(model, self.protocol))
         momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
         return TrainResult(update, report, tensors, Kept(local_objective.memory(done), own, momentum))
@@ -304,8 +306,14 @@ class SiteSession:
     def _report_of(
         self, report: Report, model: ExtractorClassifier, should_stop: ShouldStop
     ) -> dict[str, torch.Tensor]:
-        seen = see(model, self._training_images(should_stop), self.task, self.protocol.image_size)
-        return report(model, seen, len(self.data.classes))
+        return report(model, *self._seen(model, should_stop))
+
+    def _seen(
+        self, model: ExtractorClassifier, should_stop: ShouldStop, *, shuffled: bool = False
+    ) -> tuple[Iterator[FeatureBatch], int]:
+        """Return the features of the training split, computed on reading, and the number of classes."""
+        images = self._training_images(should_stop, shuffled=shuffled)
+        return see(model, images, self.task, self.protocol.image_size), len(self.data.classes)
 
     def _training_images(self, should_stop: ShouldStop, *, shuffled: bool = False) -> Batches:
         """Return the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""

@@ -198,6 +198,10 @@ def test_it_is_made_by_name_and_does_not_go_with_the_proximal_term() -> None:
     assert isinstance(aggregator, FedNovaAggregator)
     assert aggregator.settings() == {"weighting": "uniform", "server_lr": 1.0}
     assert aggregator.reads_effective_steps
-    assert [name for name, objective in OBJECTIVES.items() if objective.changes_effective_steps] == ["prox", "pac"]
+    assert [name for name, objective in OBJECTIVES.items() if objective.changes_effective_steps] == [
+        "prox",
+        "pac",
+        "as",
+    ]
     with pytest.raises(SettingsError, match="has no setting 'gmf'"):
         make_aggregator({"name": "fednova", "gmf": 0.9})

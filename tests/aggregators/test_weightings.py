@@ -42,7 +42,7 @@ def test_a_weighting_is_named_in_a_mapping_too() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("median", "weighting is 'median', expected one of arfl, ga, samples, uniform"),
+        ("median", "weighting is 'median', expected one of arfl, as, ga, samples, uniform"),
         ("", "weighting is '', expected one of"),
         ({}, "weighting is None, expected one of"),
         ({"name": "median"}, "weighting is 'median', expected one of"),

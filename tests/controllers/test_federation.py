@@ -424,7 +424,7 @@ def test_settings_that_are_no_object_end_the_job_before_any_site_is_asked(
     [
         ("foo", "aggregator is 'foo', expected one of fedavg, fedcsa, fedga, fednova, fedomg."),
         ({"name": "fedomg", "kappa": -0.5}, "kappa is -0.5, expected a finite number of at least 0.0."),
-        ({"name": "fedomg", "weighting": "foo"}, "weighting is 'foo', expected one of arfl, ga, samples, uniform."),
+        ({"name": "fedomg", "weighting": "foo"}, "weighting is 'foo', expected one of arfl, as, ga, samples, uniform."),
         ({"name": "fedavg", "kappa": 1}, "aggregator 'fedavg' has no setting 'kappa'; it has weighting, server_lr."),
         ({"kappa": 1}, "aggregator is None, expected one of fedavg, fedcsa, fedga, fednova, fedomg."),
         (["fedavg"], "aggregator is ['fedavg'], expected a name or a mapping with a name."),

@@ -14,9 +14,15 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.plugins.composition import compositions
 from fdg_plugins.plugins.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
+REFUSED = {
+    *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac")),
+    *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
+    "fednova+as",
+}
 PAGES = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*.md")), ROOT / "custom" / "README.md"]
 
 
@@ -65,6 +71,15 @@ def test_the_picture_of_what_leaves_a_site_follows_from_the_records_of_the_metho
 def test_what_pages_say_of_methods_is_in_step_with_the_records(of_methods: ModuleType) -> None:
     stale = [path.name for path, text in of_methods.pages().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run: make docs-tables"
+
+
+def test_the_table_of_compositions_follows_from_the_records_and_the_checks() -> None:
+    of_compositions = script("make_compositions")
+    written = of_compositions.FILE.read_text(encoding="utf-8")
+    assert written == of_compositions.page(), "run: make docs-tables"
+    named = re.findall(r"\| \**`([a-z+]+)`", written)
+    assert sorted(named) == sorted({one.name for one in compositions()} - REFUSED)
+    assert {"fedomg+iir", "fedga", "fedprox+ga"} <= set(re.findall(r"\*\*`([a-z+]+)`\*\*", written))
 
 
 @pytest.mark.parametrize("method", METHODS.own())

@@ -77,7 +77,7 @@ def test_a_site_with_an_unreadable_image_is_named_and_the_file_in_its_own_log(
         (
             '"weighting": "uniform"',
             '"weighting": "foo"',
-            "weighting is 'foo', expected one of arfl, ga, samples, uniform.",
+            "weighting is 'foo', expected one of arfl, as, ga, samples, uniform.",
         ),
         (
             '"name": "fedomg"',
@@ -90,7 +90,7 @@ def test_a_site_with_an_unreadable_image_is_named_and_the_file_in_its_own_log(
         (
             '"dataset": "pacs",',
             '"dataset": "pacs", "objective": "foo",',
-            "objective is 'foo', expected one of adg, am, babu, dim, erm",
+            "objective is 'foo', expected one of adg, am, as, babu, dim, erm",
         ),
     ],
 )

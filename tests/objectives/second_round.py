@@ -88,7 +88,9 @@ def train(
     before = copy_of(model)
     local = objective.local(sent.received, model, site_round(objective, sent, number, task))
     batches = batches_of(model, task, seed=seed)
+    local.observe_received(model, see(model, batches, task), CLASSES)
     done = train_steps(model, local, [batches, batches], lr=RATE, momentum=momentum_of(objective))
+    local.observe_trained(model, see(model, batches, task), CLASSES)
     update = {name: value - before[name] for name, value in copy_of(model).items()}
     return Trained(update, done.steps, float(done.steps)), local
 

@@ -13,6 +13,7 @@ from fdg_plugins.plugins import composition
 from fdg_plugins.plugins.composition import (
     PLAIN,
     Composition,
+    compositions,
     objective_parts,
     parse_method,
     published,
@@ -22,13 +23,7 @@ from fdg_plugins.plugins.composition import (
 from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.recipes import METHODS
 
-DIRECTIONS = sorted({made.direction for made in published().values()})
-EVERY_METHOD = [
-    Composition(direction, weighting, objective)
-    for direction in DIRECTIONS
-    for weighting in (None, *weighting_parts())
-    for objective in (PLAIN, *objective_parts())
-]
+EVERY_METHOD = compositions()
 
 
 def test_the_module_page_is_true() -> None:
@@ -40,6 +35,21 @@ def test_the_name_of_a_composition_names_it_and_no_other() -> None:
     names = [made.name for made in EVERY_METHOD]
     assert len(set(names)) == len(names)
     assert set(METHODS) <= set(names)
+
+
+def test_every_weighting_goes_with_every_objective_unless_one_method_has_both() -> None:
+    pairs = {(made.weighting, made.objective) for made in EVERY_METHOD if made.direction == "fedavg"}
+    every = set(itertools.product((None, *weighting_parts()), (PLAIN, *objective_parts())))
+    apart = {("as", name) for name in (PLAIN, *objective_parts()) if name != "as"}
+    apart |= {(name, "as") for name in (None, *weighting_parts()) if name != "as"}
+    assert pairs == every - apart
+
+
+def test_a_method_with_a_weighting_and_an_objective_is_named_once() -> None:
+    assert parse_method("as") == Composition("fedavg", "as", "as")
+    assert parse_method("as+omg").name == "fedomg+as"
+    assert title_of("fedomg+as") == "FedOMG + AS"
+    assert [record.key for record in parse_method("fedomg+as").records] == ["fedomg", "fedas"]
 
 
 @pytest.mark.parametrize("base", published())

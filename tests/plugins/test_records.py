@@ -64,13 +64,13 @@ def test_every_path_in_a_record_is_that_of_its_class(record: Method) -> None:
 
 def acts_of(record: Method) -> set[str]:
     """Return where the code of a method acts: what it has of its own, or changes of FedAvg."""
-    if record.weighting is not None:
-        return {"weighting"}
+    acts = {"weighting"} if record.weighting is not None else set()
     if record.objective is None:
-        return {"direction"}
+        return acts or {"direction"}
     objective = load_target(record.objective)
     local = _own_halves(objective)
-    acts = {"network"} if objective.adapt is not Objective.adapt else set()
+    if objective.adapt is not Objective.adapt:
+        acts.add("network")
     if any(_steps_by_itself(one) for one in local):
         acts.add("step")
     if any(_has_a_loss(one) for one in local):

@@ -202,7 +202,7 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
         ({"dataset": "rotatedmnist", "model": "resnet18"}, "which takes 3 channels"),
         ({"kappa": -1}, "kappa is -1, expected a finite number of at least 0"),
         ({"kappa": "much"}, "kappa is 'much', expected a number"),
-        ({"weighting": "foo"}, "weighting is 'foo', expected one of arfl, ga, samples, uniform"),
+        ({"weighting": "foo"}, "weighting is 'foo', expected one of arfl, as, ga, samples, uniform"),
         ({"weighting": 3}, "weighting is 3, expected a name or a mapping with a name"),
         (
             {"weighting": {"step_size": 0.1}},
@@ -214,7 +214,7 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
         ),
         ({"weighting": {"name": "uniform", "x": 1}}, "weighting 'uniform' has no setting 'x'; it has none"),
         ({"weighting": {"name": "ga", "step_size": "x"}}, "step_size is 'x', expected a finite number"),
-        ({"objective": "foo"}, "objective is 'foo', expected one of adg, am, babu, dim, erm, harmo, iir, "),
+        ({"objective": "foo"}, "objective is 'foo', expected one of adg, am, as, babu, dim, erm, harmo, iir, "),
         ({"objective": {"name": "dim", "x": 1}}, "objective 'dim' has no setting 'x'"),
         ({"objective": {"name": "dim", "strength": -1}}, "strength is -1, expected a finite number"),
         ({"name": "../up"}, "name is '../up', expected letters"),

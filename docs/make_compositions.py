@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes ``compositions.md``: which weighting and objective go under which direction, from the records of the methods.
+
+Run it after adding a method, or a check that refuses a composition.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.composition import OWN_IDEA, PLAIN, Composition, compositions, find_method
+from fdg_plugins.plugins.method import Method
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.recipes import make_recipe
+
+FILE = Path(__file__).parent / "compositions.md"
+
+PAGE = """# Compositions
+
+<!-- Made by docs/make_compositions.py from the records of the methods. -->
+
+A method has up to three parts: the direction of the server's step, the weights of the sites, and what the sites
+minimise. Each cell is a name that commands, recipes and sweeps take, `fdg run fedomg+ga+dim`; the order of its parts
+makes no difference. A table has the compositions under one direction.
+
+- **Bold**: a published method, or parts that a paper or its authors' code has combined, each pair of them. Their pages
+  name the source. The others are offered here and reported in no paper.
+- *refused*: the parts contradict each other; the number gives the reason, with which a job ends before any site is
+  asked.
+- `-`: the method has both a weighting and an objective, and is a part with both.
+
+A test runs two rounds of every composition that is not refused, in one process, on small images
+(`tests/controllers/test_compositions.py`): it shows that the parts fit, not that they help. A composition adds up what
+leaves a site: `fdg explain fedomg+ga+dim`.
+
+{tables}
+
+## Why some are refused
+
+{reasons}
+"""
+
+
+def page() -> str:
+    """Return the page as it must be written."""
+    reasons: dict[str, int] = {}
+    tables = "\n\n".join(_table_of(direction, reasons) for direction in _directions())
+    told = "\n".join(f"{number}. {reason}" for reason, number in reasons.items())
+    return PAGE.format(tables=tables, reasons=told)
+
+
+def _directions() -> list[str]:
+    return list(dict.fromkeys(made.direction for made in compositions()))
+
+
+def _table_of(direction: str, reasons: dict[str, int]) -> str:
+    """Return the table of one direction; new reasons for a refusal are numbered in ``reasons``."""
+    cells = {(made.weighting, made.objective): made for made in compositions() if made.direction == direction}
+    weightings = list(dict.fromkeys(weighting for weighting, _ in cells))
+    objectives = list(dict.fromkeys(objective for _, objective in cells))
+    record = METHODS.get(direction)
+    head = ("objective", *("its own weights" if one is None else f"weights of {_link(one)}" for one in weightings))
+    rows = [
+        (
+            "the task's loss" if objective == PLAIN else _link(objective),
+            *(_cell(cells.get((weighting, objective)), reasons) for weighting in weightings),
+        )
+        for objective in objectives
+    ]
+    return f"## Under {record.title}'s direction\n\n{_markdown(head, rows)}"
+
+
+def _cell(made: Composition | None, reasons: dict[str, int]) -> str:
+    """Return what the table says of a composition; None: it has no name."""
+    if made is None:
+        return "-"
+    try:
+        make_recipe(made.name)
+    except SettingsError as error:
+        return f"*refused* ({reasons.setdefault(str(error), len(reasons) + 1)})"
+    return f"**`{made.name}`**" if _is_published(made) else f"`{made.name}`"
+
+
+def _is_published(made: Composition) -> bool:
+    """Return whether someone has combined each pair of the parts; one method alone always is."""
+    return all(source != OWN_IDEA for *_, source in made.together())
+
+
+def _link(part: str) -> str:
+    record = find_method(part)
+    assert isinstance(record, Method)
+    return f"[{record.title}](methods/{record.key}.md)"
+
+
+def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    FILE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedAS's weights: from checked reports alone, under any direction, and refusals by the site's name."""
+
+from typing import Any
+
+import pytest
+import torch
+from nvflare.app_common.abstract.fl_model import FLModel
+from trained_sites import aggregate, contribution, report_of
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator, make_weighting
+from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.messages import META_CHECKED_REPORTS
+from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
+
+SAMPLES = {"art": 100, "cartoon": 300, "photo": 600}
+UPDATES = {
+    "art": {"w": torch.tensor([1.0, 0.0]), "bn.running_mean": torch.tensor([4.0])},
+    "cartoon": {"w": torch.tensor([0.0, 1.0]), "bn.running_mean": torch.tensor([-2.0])},
+    "photo": {"w": torch.tensor([1.0, 1.0]), "bn.running_mean": torch.tensor([0.5])},
+}
+LAYOUT = ModelLayout.of(UPDATES["art"])
+TRACES = {"art": 1.0, "cartoon": 5.0, "photo": 2.0}
+
+
+def told(site: str, trace: Any) -> FLModel:
+    """A contribution whose report the server's filter has checked; without one if ``trace`` is None."""
+    model = contribution(site, UPDATES[site], SAMPLES[site])
+    model.meta[META_CHECKED_REPORTS] = {} if trace is None else {REPORT_FISHER_TRACE: trace}
+    return model
+
+
+def run_round(aggregator: UpdateAggregator, traces: dict[str, float]) -> FLModel:
+    aggregator.begin_round(LAYOUT, UPDATES, 0, 10)
+    return aggregate(aggregator, [told(site, trace) for site, trace in traces.items()])
+
+
+def test_the_step_is_the_mean_by_traces_with_the_buffers() -> None:
+    result = run_round(FedAvgAggregator(weighting="as"), TRACES)
+    assert report_of(result)["weights"] == [0.125, 0.625, 0.25]
+    torch.testing.assert_close(result.params["w"], torch.tensor([0.125 + 0.25, 0.625 + 0.25]))
+    torch.testing.assert_close(result.params["bn.running_mean"], torch.tensor([0.5 - 1.25 + 0.125]))
+
+
+def test_the_order_of_arrival_changes_no_bit() -> None:
+    first = run_round(FedAvgAggregator(weighting="as"), TRACES)
+    turned = run_round(FedAvgAggregator(weighting="as"), dict(reversed(TRACES.items())))
+    assert all(torch.equal(value, turned.params[name]) for name, value in first.params.items())
+    assert report_of(first) == report_of(turned)
+
+
+@pytest.mark.parametrize(("traces", "plain"), [((2.0, 2.0, 2.0), "uniform"), ((0.0, 0.0, 0.0), "samples")])
+def test_equal_traces_are_the_uniform_mean_and_none_that_by_samples(traces: tuple[float, ...], plain: str) -> None:
+    of_sites = dict(zip(TRACES, traces, strict=True))
+    for class_ in (FedAvgAggregator, FedOMGAggregator):
+        found, expected = (run_round(class_(weighting=one), of_sites) for one in ("as", plain))
+        assert all(torch.equal(value, expected.params[name]) for name, value in found.params.items())
+
+
+def test_one_site_and_one_with_the_only_trace_have_all_the_weight() -> None:
+    assert report_of(run_round(FedAvgAggregator(weighting="as"), {"photo": 0.0}))["weights"] == [1.0]
+    last = run_round(FedAvgAggregator(weighting="as"), {"art": 0.0, "cartoon": 1e-30, "photo": 0.0})
+    assert report_of(last)["weights"] == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("trace", [None, "1.0", 1, True, -1.0, float("nan"), float("inf"), torch.tensor(1.0)])
+def test_an_update_without_a_checked_trace_is_refused_and_the_round_goes_on(trace: Any) -> None:
+    aggregator = FedAvgAggregator(weighting="as")
+    aggregator.begin_round(LAYOUT, UPDATES, 0, 10)
+    with pytest.raises(ContributionError, match=r"^site art: there is no usable Fisher trace of its model, from which"):
+        aggregator.accept_model(told("art", trace))
+    aggregator.accept_model(told("photo", 3.0))
+    assert report_of(aggregate(aggregator, []))["sites"] == ["photo"]
+
+
+def test_an_update_without_a_number_of_samples_is_refused() -> None:
+    aggregator = FedAvgAggregator(weighting="as")
+    model = contribution("art", UPDATES["art"], samples=None)
+    model.meta[META_CHECKED_REPORTS] = {REPORT_FISHER_TRACE: 1.0}
+    with pytest.raises(
+        ContributionError, match=r"^site art: did not say its number of samples, which gives its weight"
+    ):
+        aggregator.accept_model(model)
+
+
+def test_the_weighting_has_no_settings_and_no_state_and_names_its_report() -> None:
+    weighting = make_weighting("as")
+    assert (weighting.learns, weighting.needs_reports, weighting.shares) == (True, True, REPORT_FISHER_TRACE)
+    assert weighting.state() == {}
+    with pytest.raises(SettingsError, match="weighting 'as' has no setting 'q'"):
+        make_weighting({"name": "as", "q": 1})
