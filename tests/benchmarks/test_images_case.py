@@ -26,6 +26,7 @@ def test_both_sides_give_every_training_image_once_in_the_same_batches(root: Pat
     assert sum(found[0]) == len(data.train)
 
 
+@pytest.mark.slow
 def test_both_sides_augment_to_the_same_mean_and_deviation(root: Path) -> None:
     data = opened(root)
     torch.manual_seed(0)

@@ -164,6 +164,7 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, reestimated: RuleJ
     assert_same(again, reestimated)
 
 
+@pytest.mark.slow
 def test_a_network_without_batch_norm_is_asked_for_no_statistics(tmp_path: Path) -> None:
     settings = {"model": "resnet18", "normalization": "group", "rounds": 1, "image_size": 32}
     job = RuleJob(tmp_path / "one", "reestimate", **settings).finished()

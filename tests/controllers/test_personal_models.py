@@ -49,6 +49,7 @@ def test_every_source_judges_its_own_model_too_and_the_held_out_site_has_none(tm
     assert ", personal val " in evaluation_line(record, record.evaluations[-1])
 
 
+@pytest.mark.slow
 def test_own_models_leave_the_federation_as_it_is(tmp_path: Path) -> None:
     job = run(tmp_path / "tuned", BABU, **BODY)
     not_tuned = run(tmp_path / "not_tuned", {**BABU, "fine_tune_epochs": 0}, **BODY)
@@ -60,6 +61,7 @@ def test_own_models_leave_the_federation_as_it_is(tmp_path: Path) -> None:
     assert job.record.evaluations != not_tuned.record.evaluations
 
 
+@pytest.mark.slow
 def test_a_head_of_a_site_survives_rounds_without_it_and_torn_down_processes(tmp_path: Path) -> None:
     settings = {"rounds": 3, "sites_per_round": 2, "validate_all": True}
     stays = run(tmp_path / "stays", "rod", **settings)
@@ -78,6 +80,7 @@ def test_a_head_of_a_site_survives_rounds_without_it_and_torn_down_processes(tmp
     assert all(last.personal.sites[site] == last.sites[site] for site in set(SOURCES) - trained)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_judges_the_models_of_an_unbroken_one(tmp_path: Path) -> None:
     broken = MethodJob(tmp_path / "broken", "rod", settings={"momentum": 0.0})
     broken.meddle = dying(TASK_TRAIN, 8)

@@ -81,6 +81,7 @@ def trained_names(job: TrainableJob, trainable: str) -> set[str]:
     return {name for name in job.first_model if name in HEAD or (trainable == "adapters" and ".lora_" in name)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "trainable"),
     [
@@ -159,6 +160,7 @@ def test_a_site_may_keep_a_head_of_its_own_beside_adapters_that_travel(tmp_path:
     assert all(torch.equal(job.model[name], job.first_model[name]) for name in HEAD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainable", ["head", "adapters"])
 def test_a_run_that_is_resumed_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, trainable: str) -> None:
     unbroken = finished(tmp_path / "unbroken", trainable)

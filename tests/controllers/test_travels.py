@@ -119,6 +119,7 @@ def test_a_site_trains_and_is_judged_with_the_head_that_it_kept(tmp_path: Path) 
     assert all(torch.equal(weight, first) for weight in seen["angle_0"]), "the held-out site has none of its own"
 
 
+@pytest.mark.slow
 def test_a_run_with_processes_that_come_and_go_has_the_same_bits(tmp_path: Path) -> None:
     job = FirstModel(tmp_path / "new", "extractor")
     job.new_processes = True
@@ -128,6 +129,7 @@ def test_a_run_with_processes_that_come_and_go_has_the_same_bits(tmp_path: Path)
     assert job.record.evaluations == other.record.evaluations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("travels", ["head", "extractor"])
 def test_a_run_that_is_resumed_equals_an_unbroken_one_bit_for_bit(tmp_path: Path, travels: str) -> None:
     broken = FirstModel(tmp_path / "broken", travels)

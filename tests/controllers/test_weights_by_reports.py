@@ -57,6 +57,7 @@ def test_without_weighting_the_objective_is_weighted_by_samples(tmp_path: Path) 
         assert set(finished.aggregation.weights.values()) == {1 / len(SOURCES)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -70,6 +70,7 @@ def test_a_method_is_added_by_its_class_its_record_its_test_and_its_page(tmp_pat
     assert str(tmp_path) in outcome
 
 
+@pytest.mark.slow
 @has_files_at_hand
 def test_a_network_of_ones_own_is_built_by_its_name(tmp_path: Path) -> None:
     write(files_of("Bring your network"), tmp_path)
@@ -77,6 +78,7 @@ def test_a_network_of_ones_own_is_built_by_its_name(tmp_path: Path) -> None:
     assert printed == "32 Linear(in_features=32, out_features=7, bias=True)\n"
 
 
+@pytest.mark.slow
 @has_files_at_hand
 def test_a_data_set_of_ones_own_is_opened_by_its_name(tmp_path: Path) -> None:
     write(files_of("Bring your data"), tmp_path)

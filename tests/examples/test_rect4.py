@@ -182,6 +182,7 @@ def test_the_tutorial_says_of_held_out_domains_what_came_out(domains: dict[str, 
     assert after["FedOMG"][-3] > after["FedAvg"][-3]  # the whole, longer step
 
 
+@pytest.mark.slow
 def test_the_example_draws_the_same_bytes_each_time_and_small_ones(script: ModuleType, tmp_path: Path) -> None:
     text = script.report(tmp_path / "first")
     script.report(tmp_path / "second")

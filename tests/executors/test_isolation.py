@@ -272,6 +272,7 @@ def test_a_death_in_training_costs_one_task_and_the_next_gives_the_bits_it_would
     assert_same_training(after, SiteWork().do_work(order(), config, folder, never, ignore))
 
 
+@pytest.mark.slow
 def test_a_data_worker_that_dies_costs_one_task(process: TrainingProcess, config: SiteConfig, folder: Path) -> None:
     heard: list[str] = []
 

@@ -50,6 +50,7 @@ def python(*arguments: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
