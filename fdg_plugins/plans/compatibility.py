@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.core.travel import ALL, Rule, Rules
+from fdg_plugins.core.travel import ALL, HEAD, Rule, Rules
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
@@ -95,6 +95,10 @@ def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateA
     rules = travel_rules(model, protocol)
     if objective.needs_shared == "everything":
         raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
+    if objective.moves_extractor and protocol.trainable == HEAD:
+        raise SettingsError(
+            f"{setting} objective {objective.name!r} trains the extractor on its own, expected 'all' or 'adapters'."
+        )
     if not all(rules.of[name] is Rule.SHARED for name in model.head_names):
         _check_without_head(setting, objective, aggregator)
     _check_local_models(setting, protocol, rules)

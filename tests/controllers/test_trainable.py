@@ -199,6 +199,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"trainable": "head", "objective": {"name": "scaffold"}, "momentum": 0},
         "trainable (FDG_TRAINABLE) is 'head': objective 'scaffold' needs all parameters to travel, expected 'all'.",
     ),
+    (
+        {"trainable": "head", "objective": {"name": "as"}},
+        "trainable (FDG_TRAINABLE) is 'head': objective 'as' trains the extractor on its own, expected ",
+    ),
 ]
 
 

@@ -19,6 +19,8 @@ NAMES = [name for name in OBJECTIVES if make_objective(name).needs_shared != "ev
 def test_an_objective_moves_head_and_adapters_alone(name: str, trainable: str) -> None:
     if trainable == "adapters":
         pytest.importorskip("peft")
+    elif OBJECTIVES[name].moves_extractor:
+        pytest.skip("refused: it trains the extractor on its own")
     protocol = make_protocol([{"model": "convnet", "image_size": 16, "objective": name, "trainable": trainable}])
     model = build_network(protocol, CLASSES)
     fixed = fixed_names(model, protocol)
