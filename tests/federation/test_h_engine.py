@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg run --engine poc``: a federation that is provisioned for one run, and gone after it."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
@@ -13,16 +18,48 @@ from fdg_plugins.sweep.processes import processes_below
 FDG = str(Path(sys.executable).with_name("fdg"))
 SETTINGS = [f"--set={text}" for text in ("rounds=2", "local_epochs=1", "image_size=16")]
 LEFT = {"job", "log.txt", "results.json", "run.json", "server_state.json", "tb_events"}
+TIMEOUT_S = 300
 MODELS = {"global_model.safetensors", "global_model_selected.safetensors"}
 
 
 def test_a_run_in_a_federation_of_its_own_leaves_its_results_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [FDG, "run", "fedomg", *SETTINGS, "--engine", "poc", "--to", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert processes_below(folder) == []
     record = RunRecord.read(read_json(folder / "results.json"), "results.json", DataError)
     assert record.status == "finished"
     assert [len(finished.sites) for finished in record.rounds] == [3, 3]
     assert {path.name for path in folder.iterdir()} == LEFT | MODELS
+
+
+def test_a_stopped_run_goes_on_in_another_federation_with_the_bits_of_one_process(tmp_path: Path) -> None:
+    folder, whole = tmp_path / "run", tmp_path / "whole"
+    command = [FDG, "run", "fedomg", "--set=rounds=30", *SETTINGS[1:]]
+    run = subprocess.Popen(
+        [*command, "--engine", "poc", "--to", str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a runner may ignore it
+    )
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.startswith("round 2/30"):
+            run.send_signal(signal.SIGINT)
+    assert run.wait(TIMEOUT_S) == 130
+    assert processes_below(folder) == []
+    stopped = RunRecord.read(read_json(folder / "results.json"), "results.json", DataError)
+    assert stopped.status == "stopped"
+    assert 2 <= len(stopped.rounds) < 30
+
+    subprocess.run([FDG, "resume", str(folder)], capture_output=True, timeout=TIMEOUT_S, check=True)
+    record = RunRecord.read(read_json(folder / "results.json"), "results.json", DataError)
+    assert (record.status, record.resumed_after) == ("finished", [len(stopped.rounds)])
+    one_thread = {**os.environ, "FDG_THREADS": "1"}  # as every site of the federation has
+    in_one = [*command, "--engine", "process", "--to", str(whole)]
+    subprocess.run(in_one, env=one_thread, capture_output=True, timeout=TIMEOUT_S, check=True)
+    for name in MODELS:
+        ours, theirs = load_file(folder / name), load_file(whole / name)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(value, theirs[key]) for key, value in ours.items()), name
