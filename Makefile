@@ -9,6 +9,7 @@ NEWEST := .venv-newest
 # What make coverage runs.
 TESTS ?= tests
 TRACKERS := .venv-trackers
+QUICK := "not slow and not federation and not nightly"
 # Not what needs an extra or pip, nor what counts how often torch compiles, which older versions do less often.
 WITHOUT_EXTRAS := $(addprefix tests/,core aggregators objectives controllers filters recipes cli engine) \
 	$(addprefix --ignore tests/,core/test_accounting.py cli/test_export_bundle.py controllers/test_plugins_in_rounds.py \
@@ -17,8 +18,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-lowest test-newest test-wheel \
-	test-trackers coverage lint docs-tables export-jobs docs bench dist rehearse-images sbom clean
+.PHONY: help install demo demo-medical poc poc-stop test test-slow test-nightly test-federation test-lowest test-newest \
+	test-wheel test-trackers coverage lint docs-tables export-jobs docs bench dist rehearse-images sbom clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
@@ -28,6 +29,7 @@ help:
 	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
 	@echo "make test             install, then the tests (about 5 minutes on 2 cores)"
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
+	@echo "make test-nightly     install, then those of every composition of methods, also unpublished ones"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make test-lowest      the tests that need no extra, in an environment with the lowest versions of all packages"
 	@echo "make test-newest      the quick tests with the newest versions of all packages, whatever constraints.txt says"
@@ -79,10 +81,13 @@ poc-stop: $(VENV)/.installed
 	$(BIN)/fdg poc stop --folder $(POC)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not federation"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m $(QUICK)
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m slow
+
+test-nightly: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder -m nightly
 
 test-federation: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m federation
@@ -92,19 +97,19 @@ test-lowest: $(VENV)/.installed
 	$(BIN)/uv venv --quiet --clear $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct \
 		--editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
-	$(LOWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation" $(WITHOUT_EXTRAS)
+	$(LOWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m $(QUICK) $(WITHOUT_EXTRAS)
 
 test-newest: $(VENV)/.installed
 	$(INSTALL) uv
 	$(BIN)/uv venv --quiet --clear $(NEWEST)
 	$(BIN)/uv pip install --quiet --python $(NEWEST) --upgrade --editable '.[dev]'
-	$(NEWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not federation"
+	$(NEWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m $(QUICK)
 
 test-wheel: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/end_to_end/test_wheel.py
 
 coverage: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not federation" \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m $(QUICK) \
 		--cov=fdg_plugins --cov-branch --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(TESTS)
 
 # On top of .venv, since MLflow wants an older gunicorn than FLARE's newest.

@@ -30,8 +30,8 @@ makes no difference. A table has the compositions under one direction.
 - `-`: the method has both a weighting and an objective, and is a part with both.
 
 A test runs two rounds of every composition that is not refused, in one process, on small images
-(`tests/controllers/test_compositions.py`): it shows that the parts fit, not that they help. A composition adds up what
-leaves a site: `fdg explain fedomg+ga+dim`.
+(`tests/controllers/test_compositions.py`; those that are not bold only by `make test-nightly`): it shows that the parts
+fit, not that they help. A composition adds up what leaves a site: `fdg explain fedomg+ga+dim`.
 
 {tables}
 

@@ -2,6 +2,7 @@
 """Every cell of the table of compositions: two rounds in one process, or a refusal in one sentence."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,13 @@ def refusal(made_of: Composition) -> str | None:
 
 
 REFUSED = {one.name: reason for one in compositions() if (reason := refusal(one)) is not None}
-LEGAL = [one for one in compositions() if one.name not in REFUSED]
+PAGE = Path(__file__).parents[2] / "docs" / "compositions.md"
+PUBLISHED = set(re.findall(r"\*\*`([^`]+)`\*\*", PAGE.read_text(encoding="utf-8")))
+LEGAL = [
+    pytest.param(one, id=one.name, marks=pytest.mark.slow if one.name in PUBLISHED else pytest.mark.nightly)
+    for one in compositions()
+    if one.name not in REFUSED
+]
 
 
 def test_what_is_refused_is_what_contradicts_itself_and_is_told_in_one_sentence() -> None:
@@ -44,8 +51,7 @@ def test_what_is_refused_is_what_contradicts_itself_and_is_told_in_one_sentence(
         assert ("the effective steps" if name.startswith("fednova") else "needs the whole head") in reason
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("composition", LEGAL, ids=lambda one: one.name)
+@pytest.mark.parametrize("composition", LEGAL)
 def test_what_is_legal_runs_two_rounds(composition: Composition, tmp_path: Path) -> None:
     assert made(job_of(composition.name, tmp_path, **SMALL)).run()
     record = record_in(tmp_path)

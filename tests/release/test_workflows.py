@@ -16,6 +16,7 @@ NEEDED = {
     "lint",
     "test",
     "test-lowest",
+    "test-nightly",
     "test-newest",
     "dist",
     "test-wheel",
