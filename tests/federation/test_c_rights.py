@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
-from .conftest import JOB_TIMEOUT_S, Federation, change_protocol
+from .conftest import COMMAND_TIMEOUT_S, JOB_TIMEOUT_S, Federation, change_protocol
 
 
 def bring_code(job: Path) -> None:
@@ -27,9 +27,12 @@ def test_a_job_that_brings_code_is_refused_where_its_submitter_may_not_bring_any
     federation: Federation, job: Path
 ) -> None:
     bring_code(job)
-    ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
-    assert ended.status != "FINISHED:COMPLETED"
-    assert "BYOC not permitted" in f"{ended.meta}{federation.log()}"
+    submitted = federation.session("lead").submit_job(str(job))
+    assert federation.wait_for(submitted).status != "FINISHED:COMPLETED"
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while "BYOC not permitted" not in (said := f"{federation.meta(submitted)}{federation.log()}"):
+        assert time.monotonic() < deadline, said[-3000:]  # FLARE says the reason after it has ended the job
+        time.sleep(0.2)
     assert not list(federation.folder.rglob("intruder.py"))
 
 
