@@ -97,7 +97,8 @@ def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateA
         raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
     if objective.moves_extractor and protocol.trainable == HEAD:
         raise SettingsError(
-            f"{setting} objective {objective.name!r} trains the extractor on its own, expected 'all' or 'adapters'."
+            f"trainable (FDG_TRAINABLE) is {HEAD!r}: objective {objective.name!r} trains the extractor on its own, "
+            "expected 'all' or 'adapters'."
         )
     if not all(rules.of[name] is Rule.SHARED for name in model.head_names):
         _check_without_head(setting, objective, aggregator)
