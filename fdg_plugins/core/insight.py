@@ -80,6 +80,25 @@ def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -
     return sums, torch.bincount(labels, minlength=num_classes)
 
 
+class ClassSums:
+    """Sums of features ``[Y, D]``, float64, and numbers of samples ``[Y]``, int64, of each class over batches."""
+
+    def __init__(self, num_classes: int, feature_size: int, device: torch.device) -> None:
+        self.sums = torch.zeros(num_classes, feature_size, dtype=torch.float64, device=device)
+        self.counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
+
+    def add(self, features: torch.Tensor, labels: torch.Tensor) -> None:
+        """Add a batch of features ``[B, D]`` and labels ``[B]``; raise ``ValueError`` for a label out of range."""
+        sums, counts = class_sums(features, labels, len(self.counts))
+        self.sums += sums
+        self.counts += counts
+
+    def means_of_held(self) -> torch.Tensor:
+        """Return the mean features of the classes that have samples, in their order, float32 ``[K, D]``."""
+        held = self.counts > 0
+        return (self.sums[held] / self.counts[held, None]).float()
+
+
 def class_means(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the mean features ``[Y, D]`` of each class and the number of samples, int64 ``[Y]``.
 

@@ -35,7 +35,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from fdg_plugins.core.fisher import squared_length
-from fdg_plugins.core.insight import class_sums, feature_penalty
+from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
@@ -173,10 +173,10 @@ class LocalAlignment(LocalRisk):
     def observe_received(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
         """Note the class means of the received extractor, if there is an alignment and the site has none of its own."""
         if self.settings.align_epochs and self.notes.means is None:
-            total = _Sums(num_classes, model)
+            total = ClassSums(num_classes, model.feature_size, device_of(model))
             for batch in seen:
-                total.add(batch)
-            self.notes.means = total.means()
+                total.add(*batch.samples(batch.features))
+            self.notes.means = class_means_of(total)
 
     def begin(self, model: ExtractorClassifier) -> None:
         """Start from the head that the site kept."""
@@ -213,11 +213,13 @@ class LocalAlignment(LocalRisk):
 
     def observe_trained(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
         """Note class means, Fisher trace and entries of the trained model."""
-        total, trace = _Sums(num_classes, model), torch.zeros((), dtype=torch.float64, device=device_of(model))
+        device = device_of(model)
+        total = ClassSums(num_classes, model.feature_size, device)
+        trace = torch.zeros((), dtype=torch.float64, device=device)
         for batch in seen:
-            total.add(batch)
+            total.add(*batch.samples(batch.features))
             trace = trace + squared_lengths(model, batch, self.settings.fisher_batch)
-        means = total.means()
+        means = class_means_of(total)
         self.notes.trace = trace.reshape(1).float()
         self.notes.kept = to_report(
             {
@@ -237,20 +239,10 @@ class LocalAlignment(LocalRisk):
         return self.notes.kept if usable else {}
 
 
-class _Sums:
-    """Sums of the features of each class over batches, in float64."""
-
-    def __init__(self, num_classes: int, model: ExtractorClassifier) -> None:
-        device = device_of(model)
-        self.sums = torch.zeros(num_classes, model.feature_size, dtype=torch.float64, device=device)
-        self.counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
-
-    def add(self, batch: FeatureBatch) -> None:
-        sums, counts = class_sums(*batch.samples(batch.features), len(self.counts))
-        self.sums, self.counts = self.sums + sums, self.counts + counts
-
-    def means(self) -> ClassMeans:
-        return ClassMeans((self.sums / self.counts.clamp(min=1)[:, None]).float(), self.counts > 0)
+def class_means_of(total: ClassSums) -> ClassMeans:
+    """Return the mean features of each class, zero for a class without images."""
+    means = (total.sums / total.counts.clamp(min=1)[:, None]).float()
+    return ClassMeans(means, total.counts > 0)
 
 
 def alignment_loss(features: torch.Tensor, labels: torch.Tensor, to: ClassMeans) -> torch.Tensor:

@@ -38,9 +38,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 
 from fdg_plugins.core.insight import (
+    ClassSums,
     GlobalInsight,
     class_shares,
-    class_sums,
     feature_penalty,
     insight_from_means,
     insight_penalty,
@@ -139,14 +139,10 @@ def means_report(
     Mean features, float32 ``[K, D]``, of the K classes that occur, in their order, and class counts, int64 ``[Y]``.
     ``weight [Y, D]``: of the last layer, for its length D and its device.
     """
-    sums = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64, device=weight.device)
-    counts = torch.zeros(num_classes, dtype=torch.int64, device=weight.device)
+    total = ClassSums(num_classes, weight.shape[1], weight.device)
     for features, labels in samples:
-        batch_sums, batch_counts = class_sums(features, labels, num_classes)
-        sums += batch_sums
-        counts += batch_counts
-    held = counts > 0
-    return to_report({CLASS_MEANS: (sums[held] / counts[held, None]).float(), CLASS_COUNTS: counts})
+        total.add(features, labels)
+    return to_report({CLASS_MEANS: total.means_of_held(), CLASS_COUNTS: total.counts})
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from fdg_plugins.core.head_combination import head_mixtures, uncertainty, weighted_means
-from fdg_plugins.core.insight import class_sums, feature_penalty
+from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
@@ -143,16 +143,13 @@ class _Statistics(NamedTuple):
 def _statistics(seen: Iterable[FeatureBatch], num_classes: int, model: ExtractorClassifier) -> _Statistics:
     """Return means ``[K, D]`` of the classes held, counts ``[Y]``, mean squared length, summed in float64."""
     device = device_of(model)
-    sums = torch.zeros(num_classes, model.feature_size, dtype=torch.float64, device=device)
-    counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
+    total = ClassSums(num_classes, model.feature_size, device)
     square = torch.zeros((), dtype=torch.float64, device=device)
     for batch in seen:
         features, labels = batch.samples(batch.features)
-        batch_sums, batch_counts = class_sums(features, labels, num_classes)
-        sums, counts = sums + batch_sums, counts + batch_counts
+        total.add(features, labels)
         square = square + features.double().square().sum()
-    held = counts > 0
-    return _Statistics((sums[held] / counts[held, None]).float(), counts, (square / counts.sum()).float())
+    return _Statistics(total.means_of_held(), total.counts, (square / total.counts.sum()).float())
 
 
 # --- a site's training ---
