@@ -44,6 +44,11 @@ class DatasetSpec:
         """The name of each domain's site, in the order of the domains: the domain's own, if FLARE takes it."""
         return site_names(self.domains)
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The domains that ``--targets all`` holds out in turn."""
+        return self.domains
+
     def domain_of(self, site: str) -> str:
         """Return the domain whose site is called ``site``, or ``site`` itself if there is none."""
         return dict(zip(self.sites, self.domains, strict=True)).get(site, site)
@@ -175,6 +180,11 @@ class PublishedSpec(DatasetSpec):
     size: int
     domains: tuple[str, ...] = ("test", "train")
     family: str | None = "label_skew"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The published test part alone: nobody holds out the part that is there to train on."""
+        return ("test",)
 
 
 def _idx_files(folder: str, prefix: str, train: str, test: str) -> dict[str, tuple[tuple[str, ...], ...]]:

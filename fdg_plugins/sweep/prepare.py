@@ -127,9 +127,10 @@ def make_request(asked: Asked, earlier: Request | None) -> Request:
 
 def _targets(targets: tuple[str, ...], dataset: DatasetRef) -> tuple[str, ...]:
     """Return the held-out domains; raise ``SettingsError`` for a name that the data set does not have."""
-    domains = dataset_spec(dataset).domains
+    spec = dataset_spec(dataset)
     if targets == (ALL,):
-        return domains
+        return spec.targets
+    domains = spec.domains
     for target in targets:
         if target not in domains:
             raise SettingsError(

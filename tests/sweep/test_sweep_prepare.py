@@ -101,6 +101,14 @@ def test_whatever_is_wrong_is_refused_before_anything_is_written(
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.parametrize(
+    ("dataset", "targets"), [("pacs", PACS.domains), ("mnist", ("test",)), ("cifar100", ("test",))]
+)
+def test_all_targets_are_the_domains_that_a_study_holds_out(dataset: str, targets: tuple[str, ...]) -> None:
+    assert make_request(Asked(methods=("fedavg",), dataset=dataset), None).targets == targets
+    assert make_request(Asked(methods=("fedavg",), dataset=dataset, targets=("all",)), None).targets == targets
+
+
 def test_what_is_not_said_is_as_in_the_folder() -> None:
     before = make_request(asked(seeds=(0, 1), protocol="quick", settings={"kappa": (0.1, 0.3)}), None)
     assert make_request(Asked(), before) == before
