@@ -2,8 +2,8 @@
 """What the site adds to this folder's pages: the notebook, SECURITY.md, CONTRIBUTING.md, ``fdg --help``, the methods.
 
 MkDocs calls the functions whose names begin with ``on_`` (``hooks`` in ``mkdocs.yml``). Links between pages work in the
-repository and on the site. A link that leaves the documentation, to a job or a source file, becomes its text: the site
-does not hold these, and the repository has no address that a page could know.
+repository and on the site. A link to a folder, or to what is not documentation, such as a job or a source file, becomes
+its text: the site does not hold these, and the repository has no address that a page could know.
 """
 
 import html
@@ -93,7 +93,7 @@ def site_links(markdown: str, page: str) -> str:
     def rewrite(link: re.Match[str]) -> str:
         text, target, anchor = link[1], link[2], link[3] or ""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-        if path.startswith("docs/") or path in pages:
+        if (path.startswith("docs/") and not (ROOT / path).is_dir()) or path in pages:
             uri = pages.get(path, path.removeprefix("docs/"))
             return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(page) or '.')}{anchor})"
         return text if (ROOT / path).exists() else link[0]

@@ -18,6 +18,7 @@ from fdg_plugins.plugins.composition import compositions
 from fdg_plugins.plugins.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
 REFUSED = {
     *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac")),
     *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
@@ -105,32 +106,26 @@ def test_the_table_of_results_is_the_one_that_follows_from_the_kept_runs() -> No
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (RESULTS / "rotatedmnist.md").read_text(encoding="utf-8")
     assert module.table(module.read_results()) in page, "run: python benchmarks/rotatedmnist.py table"
 
 
-@pytest.mark.parametrize("options", [["--against", "paper"], ["--selection", "all"]], ids=" ".join)
-def test_the_tables_of_the_small_sweep_follow_from_its_records(options: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "records", "options"),
+    [
+        ("pacs.md", ["pacs_small"], ["--against", "paper"]),
+        ("pacs.md", ["pacs_small"], ["--selection", "all"]),
+        ("pacs.md", ["pacs_methods", "pacs_small/*-seed0"], []),
+        ("vessels.md", ["vessels"], []),
+    ],
+)
+def test_the_tables_of_results_follow_from_their_records(
+    page: str, records: list[str], options: list[str], tmp_path: Path
+) -> None:
     table = tmp_path / "table.md"
-    asked = ["report", str(ROOT / "benchmarks" / "pacs_small"), *options, "--to", str(table)]
-    assert CliRunner().invoke(app, asked).exit_code == 0
-    page = (ROOT / "docs" / "pacs-small.md").read_text(encoding="utf-8")
-    assert table.read_text(encoding="utf-8").strip() in page
-
-
-def test_the_table_of_all_methods_follows_from_its_records(tmp_path: Path) -> None:
-    table, kept = tmp_path / "table.md", ROOT / "benchmarks"
-    folders = [kept / "pacs_methods", *sorted(kept.glob("pacs_small/*-seed0"))]
-    assert CliRunner().invoke(app, ["report", *map(str, folders), "--to", str(table)]).exit_code == 0
-    page = (ROOT / "docs" / "pacs-methods.md").read_text(encoding="utf-8")
-    assert table.read_text(encoding="utf-8").strip() in page
-
-
-def test_the_table_of_the_vessels_follows_from_its_records(tmp_path: Path) -> None:
-    table = tmp_path / "table.md"
-    asked = ["report", str(ROOT / "benchmarks" / "vessels"), "--to", str(table)]
-    assert CliRunner().invoke(app, asked).exit_code == 0
-    assert table.read_text(encoding="utf-8").strip() in (ROOT / "docs" / "vessels.md").read_text(encoding="utf-8")
+    folders = [str(folder) for pattern in records for folder in sorted((RESULTS / "records").glob(pattern))]
+    assert CliRunner().invoke(app, ["report", *folders, *options, "--to", str(table)]).exit_code == 0
+    assert table.read_text(encoding="utf-8").strip() in (RESULTS / page).read_text(encoding="utf-8")
 
 
 def commands_on(page: Path) -> Iterator[list[str]]:
