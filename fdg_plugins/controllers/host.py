@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.app_constant import AppConstants
@@ -25,7 +26,7 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.filters.wire import read_message
 from fdg_plugins.flare.broken_uploads import register_server_tensors
-from fdg_plugins.flare.peers import authenticated_site
+from fdg_plugins.flare.peers import authenticated_site, mark_asking_sites
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives import (
     Exchange,
@@ -77,6 +78,8 @@ class ExchangeHost(FLComponent):
 
     def _start(self, fl_ctx: FLContext) -> None:
         register_server_tensors()
+        if (runner := fl_ctx.get_prop(FLContextKey.RUNNER)) is not None:
+            mark_asking_sites(runner)
 
     def _begin_round(self, fl_ctx: FLContext) -> None:
         state = _global_model(fl_ctx)

@@ -9,6 +9,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.errors import ContributionError
+from fdg_plugins.flare.internals import IDENTITY, InternalsError, fetch
+
+ASKING_SITE_PROP = "fdg_asking_site"
 
 
 def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
@@ -23,12 +26,29 @@ def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     return name
 
 
-def asking_site(fl_ctx: FLContext) -> str:
-    """Return the name of the site that asks for a task, whose data a filter is about to send; empty if unknown.
+def mark_asking_sites(runner: Any) -> None:
+    """Make every request for a task to ``runner``, FLARE's server runner, tell the filters which site asks.
 
-    It is the peer's own claim, so it may choose among payloads that any site of the job could receive, and no more.
+    The name is that of the client that owns the request's token. FLARE gives filters nothing but the peer context, in
+    which a site can call itself anything. If this FLARE version lacks the internal, the site stays unknown.
     """
-    name = _name_of_peer(fl_ctx)
+    try:
+        fetch(IDENTITY, "ServerRunner.process_task_request")
+    except InternalsError:
+        return
+    known = runner.process_task_request
+
+    def process(client: Client, fl_ctx: FLContext) -> tuple[str, str, Shareable]:
+        fl_ctx.set_prop(ASKING_SITE_PROP, client.name, private=True, sticky=False)
+        found: tuple[str, str, Shareable] = known(client, fl_ctx)
+        return found
+
+    runner.process_task_request = process
+
+
+def asking_site(fl_ctx: FLContext) -> str:
+    """Return the authenticated name of the site that a filter is about to send a task to; empty if unknown."""
+    name = fl_ctx.get_prop(ASKING_SITE_PROP)
     return name if isinstance(name, str) else ""
 
 

@@ -11,6 +11,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.flare.local_tasks import LocalTasks
+from fdg_plugins.flare.peers import mark_asking_sites
 
 
 class Workflow(ModelController):
@@ -52,8 +53,10 @@ class Workflow(ModelController):
         """
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
         self.requests = getattr(fl_ctx.get_engine(), "local_tasks", None) or self.requests
-        if runner is not None and (problem := self.requests.begin(runner)):
-            self.warning(problem)
+        if runner is not None:
+            mark_asking_sites(runner)
+            if problem := self.requests.begin(runner):
+                self.warning(problem)
         try:
             super().control_flow(abort_signal, fl_ctx)
         finally:

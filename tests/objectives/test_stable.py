@@ -5,13 +5,16 @@ import copy
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from nvflare.apis.client import Client
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
 from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
@@ -19,6 +22,7 @@ from fdg_plugins.core.style import styles_of
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound, ExchangeSendFilter
 from fdg_plugins.filters.wire import read_message
+from fdg_plugins.flare.peers import mark_asking_sites
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.styled import StyledClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
@@ -281,13 +285,17 @@ def test_a_resumed_server_sends_every_site_the_same() -> None:
         assert same(other.broadcast_to(site), exchange.broadcast_to(site))
 
 
-def test_the_servers_filter_sends_each_site_its_own_payload() -> None:
+@pytest.mark.parametrize("claimed", ["a", "b", "c"])
+def test_the_servers_filter_sends_each_site_its_own_payload_whatever_it_calls_itself(claimed: str) -> None:
     exchange = exchange_after(("a", "b", "c"))
+    runner = SimpleNamespace(process_task_request=lambda client, fl_ctx: ("train", client.name, Shareable()))
+    mark_asking_sites(runner)
     for site in "abc":
         peer, context = FLContext(), FLContext()
-        peer.set_prop(ReservedKey.IDENTITY_NAME, site, private=False, sticky=False)
+        peer.set_prop(ReservedKey.IDENTITY_NAME, claimed, private=False, sticky=False)
         context.set_peer_context(peer)
         context.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, 1), private=True, sticky=False)
+        assert runner.process_task_request(Client(site, "token"), context)[:2] == ("train", site)
         task = DXO(DataKind.WEIGHTS, data={"weight": torch.zeros(2)}).to_shareable()
         sent = read_message(ExchangeSendFilter().process(task, context))
         assert sent is not None
