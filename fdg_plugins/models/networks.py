@@ -4,7 +4,13 @@
 from fdg_plugins.models.network import Network
 from fdg_plugins.plugins.registry import Registry
 
-CONVNET = Network(name="convnet", build="fdg_plugins.models.convnet:convnet_extractor", features=128, small=True)
+CONVNET = Network(
+    name="convnet",
+    build="fdg_plugins.models.convnet:convnet_extractor",
+    features=128,
+    norms=("batch", "group"),
+    small=True,
+)
 GROUPNORM_CONVNET = Network(
     name="groupnorm_convnet",
     build="fdg_plugins.models.convnet:groupnorm_extractor",

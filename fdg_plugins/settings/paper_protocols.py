@@ -59,7 +59,7 @@ PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
             "officehome": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet50", "learning_rate": 1e-3},
         },
         "feddim": {
-            "rotatedmnist": {**_FEDDIM, **_DIGITS},
+            **{name: {**_FEDDIM, **_DIGITS} for name in ("rotatedmnist", "rotatedmnist_7k")},
             "vlcs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
             "pacs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
             "officehome": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet50"},

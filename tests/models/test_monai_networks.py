@@ -174,8 +174,8 @@ def test_the_vessels_have_the_protocol_of_segmentation() -> None:
     ("job", "message"),
     [
         (
-            {"model": "convnet", "normalization": "batch"},
-            "normalization (FDG_NORMALIZATION) is 'batch', expected 'default': model 'convnet' has no other.",
+            {"model": "groupnorm_convnet", "dataset": "rotateddigits", "target": "angle_0", "normalization": "batch"},
+            "normalization (FDG_NORMALIZATION) is 'batch', expected 'default': model 'groupnorm_convnet' has no other.",
         ),
         (
             {"model": "monai_unet"},

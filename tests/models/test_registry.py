@@ -131,6 +131,15 @@ def test_the_convnet_is_small() -> None:
     assert 100_000 < sum(p.numel() for p in build_model("convnet", 7, seed=0).parameters()) < 400_000
 
 
+def test_the_convnet_with_group_normalization_differs_in_nothing_else() -> None:
+    batch, group = (build_model("convnet", 7, seed=0, norm=norm) for norm in ("batch", "group"))
+    assert [tuple(p.shape) for p in group.parameters()] == [tuple(p.shape) for p in batch.parameters()]
+    assert list(batch.buffers())
+    assert not list(group.buffers())
+    images = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(group(images)[:1], group(images[:1]))  # the statistics are those of one image
+
+
 # --- heads ------------------------------------------------------------------------------------------
 
 
