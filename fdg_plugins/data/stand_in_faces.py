@@ -29,7 +29,7 @@ VERSION: int = 1
 DATASET: str = CELEBA.name
 
 FACES: Mapping[str, tuple[int, int, int, int]] = MappingProxyType(
-    {"0": (640, 600, 210, 30), "1": (20, 20, 10, 10), "2": (120, 120, 80, 80)}
+    {"0": (600, 580, 240, 60), "1": (20, 20, 10, 10), "2": (120, 120, 80, 80)}
 )
 """By part of the list: how many faces are dark, dark with a beard, fair, and fair with a beard."""
 
