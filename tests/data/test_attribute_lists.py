@@ -26,6 +26,7 @@ from fdg_plugins.data.attribute_lists import list_attributed
 from fdg_plugins.data.preparation import MANIFEST, find_changes, open_source, prepare, read_manifest
 from fdg_plugins.data.preparation.counts import count_images
 from fdg_plugins.errors import DataError
+from fdg_plugins.plugins.files import load_file
 
 IMAGES = CELEBA.image_folder
 
@@ -105,6 +106,24 @@ def test_skewed_sites_share_the_images_of_training(folder: Path) -> None:
     ]
     files = [sample.file for part in parts for sample in part.test]
     assert sorted(files) == [f"{IMAGES}/{name}" for name, part, _, _ in FACES if part == 0]
+
+
+RECORD = """
+from dataclasses import replace
+
+from fdg_plugins.data import CELEBA
+
+MALE = replace(CELEBA, name="celeba_male", classes=("male", "not_male"), target="Male", attribute="Blond_Hair")
+"""
+
+
+def test_another_attribute_is_a_record_of_ones_own(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "male.py").write_text(RECORD)
+    load_file(tmp_path / "male.py")
+    data = open_domain(folder.parent, "celeba_male", "test", seed=0)
+    assert data.classes == ("male", "not_male")
+    expected = [(0 if male else 1, int(blond)) for _, part, blond, male in FACES if part == 2]
+    assert [(sample.label, getattr(sample, "attribute", None)) for sample in data.test] == expected
 
 
 # --- refusals ---------------------------------------------------------------------------------------
