@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, PublishedSpec, RotatedSpec
+from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, AttributeSpec, PublishedSpec, RotatedSpec
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.families import FAMILIES, dataset_protocol
@@ -33,7 +33,7 @@ def test_every_data_set_of_the_package_has_the_protocol_of_its_family(dataset: s
     spec = DATASETS.get(dataset)
     general, *special = spec.families
     assert general == ("digits" if spec.channels == 1 else "photographs")
-    kinds = {"segmentation": spec.task == "segmentation", "label_skew": isinstance(spec, PublishedSpec)}
+    kinds = {"segmentation": spec.task == "segmentation", "label_skew": isinstance(spec, PublishedSpec | AttributeSpec)}
     assert special == [family for family, has in kinds.items() if has]
     protocol = dict(FAMILIES[general].protocol)
     for family in special:

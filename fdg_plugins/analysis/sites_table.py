@@ -4,7 +4,8 @@
 The paper's accuracy is the number of correct images over the test sets of all sites, divided by their number (D.3);
 here a site's test set is the part of its own images on which it does not train. Beside it stands the accuracy on the
 published test part, which no site has; the paper does not print it. Both are of the model after the last round: to
-choose a round by the sites' test images would be to choose on the test set.
+choose a round by the sites' test images would be to choose on the test set. Scores that the task derives from sums over
+all these images, such as the worst group's accuracy, have rows of their own.
 """
 
 import re
@@ -21,6 +22,8 @@ from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import LAST, selected
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.run_record import EvaluationRecord, domain_sums
+from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount
 
 DATASETS = ("mnist", "cifar10", "cifar100", "emnist")  # in the paper's order
 ALPHAS = (0.1, 0.5)
@@ -82,16 +85,35 @@ def participation_of(run: Run) -> float:
 def own_and_published(run: Run) -> dict[str, float]:
     """Return the accuracies of the last model: on all sites' own test images, and on the published test part.
 
-    One that was not measured, at every source for the first, is absent.
+    With those that the task derives from the same images, under :func:`derived_on`. One that was not measured, at every
+    source for the first, is absent.
     """
-    record, found = run.record, selected(run.record, LAST)
-    if found is None:
-        return {}
-    values = {} if found.target is None else {PUBLISHED: found.target}
-    if all(site in found.sites for site in record.sources):
-        sums = [found.sites[site].sums[record.score.name] for site in record.sources]
-        values[OWN] = sum(one.sum for one in sums) / sum(one.count for one in sums)
+    task, values = run.record.task, dict[str, float]()
+    for place, sums in _pooled(run).items():
+        total, count = sums[run.record.score.name]
+        values[place] = total / count
+        derived = task.derived(sums)
+        values |= {derived_on(kind, place): derived[kind.name] for kind in task.derived_kinds if kind.name in derived}
     return values
+
+
+def derived_on(kind: ScoreKind, place: str) -> str:
+    """Return the words for a derived score on some images, such as ``worst-group accuracy, published test part``."""
+    return f"{kind.title.lower()}, {place}"
+
+
+def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
+    """Return the last model's scores as sums: over all sites' own test images, if all answered, and the published."""
+    found: EvaluationRecord | None = selected(run.record, LAST)
+    pooled: dict[str, dict[str, SumAndCount]] = {}
+    if found is None:
+        return pooled
+    if all(site in found.sites for site in run.record.sources):
+        own = {site: found.sites[site] for site in run.record.sources}
+        pooled[OWN] = domain_sums(own, dict.fromkeys(own, OWN))[OWN]
+    if found.target is not None:
+        pooled[PUBLISHED] = run.record.sums_by_domain(found.sites)[run.record.protocol.target]
+    return pooled
 
 
 def _check_against(runs: Sequence[Run], against: str | None) -> None:
@@ -145,22 +167,46 @@ class _Writer:
                 for run, own in measured
                 if what not in own
             ]
-            cells = self._ours([(run, own[what]) for run, own in measured if what in own])
+        self.notes += [note for run in runs for note in _left_out(run)]
+        for what, kind in _rows_of(runs):
+            cells = self._ours([(run, own[what]) for run, own in measured if what in own], kind)
             yield tuple(map(Cell, (label, f"{participation:g}", what, *cells)))
         if against and (printed := printed_cells(method, participation)):
             cells = [self._text(printed[column]) if column in printed else NOT_PRINTED for column in self.columns]
             yield tuple(map(Cell, (label, f"{participation:g}", "FedOMG paper, as printed", *cells)))
 
-    def _ours(self, measured: Sequence[tuple[Run, float]]) -> list[str]:
+    def _ours(self, measured: Sequence[tuple[Run, float]], kind: ScoreKind | None) -> list[str]:
+        """Return the cells of a row; ``kind``: of a score that the task derives, which other tasks do not have."""
         by_column: dict[Column, dict[int, float]] = {}
         for run, value in measured:
             by_column.setdefault(_column(run), {})[run.seed] = value
         found = {column: estimate(by_seed) for column, by_seed in by_column.items()}
-        return [MISSING if (one := found.get(column)) is None else self._text(one) for column in self.columns]
+        blank = {
+            column: MISSING if kind is None or kind in _derived(column) else NOT_PRINTED for column in self.columns
+        }
+        return [blank[column] if (one := found.get(column)) is None else self._text(one) for column in self.columns]
 
     def _text(self, one: Estimate) -> str:
         deviation = "" if one.std is None else f" ± {100 * one.std:.{self.digits}f}"
         return f"{100 * one.mean:.{self.digits}f}{deviation}"
+
+
+def _rows_of(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
+    """Return what our rows of ``runs`` are of: both accuracies, and both of each score that a task derives."""
+    kinds = dict.fromkeys(kind for run in runs for kind in run.record.task.derived_kinds)
+    plain: list[tuple[str, ScoreKind | None]] = [(OWN, None), (PUBLISHED, None)]
+    return plain + [(derived_on(kind, place), kind) for kind in kinds for place in (OWN, PUBLISHED)]
+
+
+def _derived(column: Column) -> tuple[ScoreKind, ...]:
+    return TASKS.get(dataset_spec(column.dataset).task).derived_kinds
+
+
+def _left_out(run: Run) -> Iterator[str]:
+    """Yield a note for images without which a derived score was made, because there are none of their kind."""
+    for place, sums in _pooled(run).items():
+        if parts := run.record.task.left_out(sums, run.record.classes):
+            yield f"{run.folder} has no image of {', nor of '.join(parts)} among the {place}: it is not counted there."
 
 
 def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:

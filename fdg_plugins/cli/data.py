@@ -207,21 +207,22 @@ def check(
 def stand_in(
     to: Annotated[Path, typer.Option(help="A folder that is not there yet, or empty.", show_default=False)],
     dataset: Annotated[
-        str, typer.Option(help="The data set whose layout the drawings have: pacs or vessels.")
+        str, typer.Option(help="The data set whose layout the drawings have: pacs, vessels or celeba.")
     ] = "pacs",
     images_per_class: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=10_000,
-            help="Drawings of each class in each domain (default 30); of vessels, pairs in each domain (default 32).",
+            help="Drawings of each class in each domain (default 30); of vessels, pairs in each domain (default 32); "
+            "not for celeba.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Draw the STAND-IN for PACS or for the retinal vessels into a folder of its own, in the layout of the data set.
+    """Draw the STAND-IN for PACS, the retinal vessels or CelebA into a folder of its own, in the data set's layout.
 
-    These are drawings by this package, not the data set: a file STAND-IN.json next to and in pacs/ or vessels/ says
+    These are drawings by this package, not the data set: a file STAND-IN.json next to and in the data set's folder says
     so, and every run on them is marked STAND-IN in everything that it prints and records. Use them to try data roots
     and site configs.
 
@@ -232,23 +233,28 @@ def stand_in(
       fdg data stand-in --dataset vessels --to /tmp/stand-in-vessels
     """
     from fdg_plugins.data import stand_in as pacs
+    from fdg_plugins.data import stand_in_faces as faces
     from fdg_plugins.data import stand_in_vessels as vessels
     from fdg_plugins.data.stand_in_files import MARKER, is_stand_in
 
-    if dataset not in (pacs.DATASET, vessels.DATASET):
-        raise SettingsError(
-            f"data set {dataset!r} is not drawn; expected --dataset {pacs.DATASET} or {vessels.DATASET}."
-        )
+    if dataset not in (pacs.DATASET, vessels.DATASET, faces.DATASET):
+        expected = f"{pacs.DATASET}, {vessels.DATASET} or {faces.DATASET}"
+        raise SettingsError(f"data set {dataset!r} is not drawn; expected --dataset {expected}.")
+    if dataset == faces.DATASET and images_per_class is not None:
+        raise SettingsError(f"the drawings of {dataset} have a fixed number; expected no --images-per-class.")
     if is_stand_in(to):
         say(f"{to}: the STAND-IN is there already; nothing was drawn")
         return
     with waiting("drawing"):
         if dataset == pacs.DATASET:
             pacs.write_stand_in(to, images_per_class=images_per_class or pacs.IMAGES_PER_CLASS)
+        elif dataset == faces.DATASET:
+            faces.write_faces(to)
         else:
             vessels.write_vessels(to, images=images_per_class or vessels.IMAGES_PER_DOMAIN)
     spec = _on_disk(dataset)
-    layout = f"{spec.folder}/<domain>/{'<class>' if dataset == pacs.DATASET else 'images and masks'}/"
+    layouts = {pacs.DATASET: "<domain>/<class>/", vessels.DATASET: "<domain>/images and masks/"}
+    layout = f"{spec.folder}/{layouts.get(dataset, '')}"
     say(f"{to}: STAND-IN for {spec.title}, drawings in {layout}; {MARKER} marks them as such")
     say(f"every run with FDG_DATA_ROOT={to} calls itself STAND-IN")
 
@@ -272,7 +278,7 @@ def _files_of(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Se
     """Return the record of a data set of files, its resolved data root, and what its own file says about them."""
     from fdg_plugins.cli.data_verify import find_own
     from fdg_plugins.cli.own_data import is_own
-    from fdg_plugins.data import PublishedSpec, RotatedSpec
+    from fdg_plugins.data import AttributeSpec, PublishedSpec, RotatedSpec
     from fdg_plugins.data.own_files import NO_RULES
 
     if is_own(place):
@@ -280,6 +286,10 @@ def _files_of(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Se
     spec, root = _on_disk(place), _existing(_named(data_root)).resolve()
     if isinstance(spec, PublishedSpec | RotatedSpec):
         raise SettingsError(f"data set {place} has no files of images; fdg data verify {place} reads its files.")
+    if isinstance(spec, AttributeSpec):
+        raise SettingsError(
+            f"data set {place} has no folders of domains; fdg data verify {place} --images reads its lists and images."
+        )
     return spec, root, NO_RULES
 
 

@@ -144,12 +144,15 @@ def _found_below(data_root: Path, spec: "DatasetSpec") -> str:
 
 def _places(data_root: Path, spec: "DatasetSpec") -> tuple[list[Path], str]:
     """Return where a complete data set has its files or folders, and which of the two they are."""
-    from fdg_plugins.data import PublishedSpec, RotatedSpec
+    from fdg_plugins.data import AttributeSpec, PublishedSpec, RotatedSpec
     from fdg_plugins.data.mnist import FILES, FOLDER
     from fdg_plugins.data.specs import files_of
 
     if isinstance(spec, PublishedSpec) and not (data_root / spec.folder / "train").is_dir():
         return [data_root / name for name in files_of(spec)], "files"
+    if isinstance(spec, AttributeSpec):
+        names = (*spec.lists, f"{spec.folder}/{spec.image_folder}")
+        return [data_root / name for name in names], "lists and folders"
     if isinstance(spec, RotatedSpec):
         return [data_root / FOLDER / name for name in FILES], "files"
     return [data_root / spec.folder / domain for domain in spec.domains], "domains"

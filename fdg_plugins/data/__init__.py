@@ -9,19 +9,21 @@ A site finds its data root, opens its domain once and builds a loader for every 
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
 ``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``data_lists``,
-``mnist``, ``digits``, ``rotated`` and ``published`` list the images, ``own_folder``, ``own_files`` and ``own_splits``
-find a user's own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its parts, ``skew``
-divides it by classes, ``domains`` opens a domain, ``decoding`` reads a file, ``soundness`` finds damaged files,
-``augmentation`` draws, ``colours`` and ``transforms`` make views. ``sources`` says what a source of images provides:
-``image_files`` caches decoded images, ``image_array`` has them in memory, and ``pair_files`` has images with masks,
-read by ``pair_reading`` and ``nifti`` and transformed by ``presets``. ``images`` makes batches of any source. The
-package reads only files below the data root.
+``mnist``, ``digits``, ``rotated``, ``published`` and ``attribute_lists`` list the images, ``own_folder``, ``own_files``
+and ``own_splits`` find a user's own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its
+parts, ``skew`` divides it by classes, ``domains`` opens a domain, ``decoding`` reads a file, ``soundness`` finds
+damaged files, ``augmentation`` draws, ``colours`` and ``transforms`` make views. ``sources`` says what a source
+provides: ``image_files`` caches decoded images, ``attribute_files`` also tells their attribute in evaluations,
+``image_array`` has them in memory, and ``pair_files`` has images with masks, read by ``pair_reading`` and ``nifti`` and
+transformed by ``presets``. ``images`` makes batches of any source. The package reads only files below the data root.
 
 ``origins`` says where the data sets come from, and ``preparation`` prepares downloaded data on disk; a run needs
 neither.
 """
 
+from fdg_plugins.data.attribute_files import AttributeFiles
 from fdg_plugins.data.catalogue import (
+    CELEBA,
     CIFAR_10,
     CIFAR_100,
     DATASETS,
@@ -58,6 +60,8 @@ from fdg_plugins.data.skew import Partition
 from fdg_plugins.data.soundness import Damaged, check_images, find_damaged, name_some, without_damaged
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.specs import (
+    AttributeSample,
+    AttributeSpec,
     DatasetSpec,
     ImageFolderSpec,
     PairSample,
@@ -69,6 +73,7 @@ from fdg_plugins.data.specs import (
 from fdg_plugins.data.transforms import TrainingView, WholeView
 
 __all__ = [
+    "CELEBA",
     "CIFAR_10",
     "CIFAR_100",
     "DATASETS",
@@ -86,6 +91,9 @@ __all__ = [
     "TERRA_INCOGNITA",
     "VLCS",
     "ArrayImages",
+    "AttributeFiles",
+    "AttributeSample",
+    "AttributeSpec",
     "Damaged",
     "DataRoot",
     "DatasetSpec",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from fdg_plugins.data.attribute_files import AttributeFiles
+from fdg_plugins.data.attribute_lists import list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import FolderSpec, existing_folders, list_domain
@@ -24,7 +26,15 @@ from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.rotated import rotated_domain
 from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, check_part, site_splits
 from fdg_plugins.data.sources import ImageSource
-from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, Sample, SegmentationSpec
+from fdg_plugins.data.specs import (
+    AttributeSpec,
+    ImageFolderSpec,
+    KnownSpec,
+    PublishedSpec,
+    RotatedSpec,
+    Sample,
+    SegmentationSpec,
+)
 from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
@@ -73,7 +83,8 @@ def open_domain(
     dataset_file: Path | None = None,
 ) -> DomainData:
     """List and split the images of a domain: those in ``<data_root>/<data set>/<domain>/<class>/``, those with masks in
-    ``<data_root>/<data set>/<domain>/{images,masks}/`` or a data list, or rotated digits.
+    ``<data_root>/<data set>/<domain>/{images,masks}/`` or a data list, rotated digits, or the
+    images that a list gives to the domain.
 
     Without a data root, RotatedDigits replaces RotatedMNIST; the name of the split shows this. Image folders use the
     official lists if they exist below the data set's folder; otherwise, a 90/10 split that depends only on ``seed``
@@ -138,7 +149,7 @@ class _Asked:
         """Return what the site's own file says about the images below the resolved data root."""
         return rules_of(root, self.dataset_file) if spec.described else NO_RULES
 
-    def root_of(self, spec: FolderSpec) -> Path:
+    def root_of(self, spec: FolderSpec | AttributeSpec) -> Path:
         """Return the data root; raise DataError if none is given."""
         if self.data_root is None:
             holds = f"{spec.folder}/" if spec.folder else "its domains"
@@ -197,6 +208,8 @@ def _open(asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
             images, samples = published_domain(asked.data_root, spec, asked.domain)
             seed, most = asked.seed, asked.max_samples
             return _Opened(images, seeded_split(samples, spec, asked.domain, seed=seed, max_samples=most))
+        case AttributeSpec():
+            return _with_attributes(asked, spec)
         case ImageFolderSpec():
             return _in_folders(asked, spec)
         case SegmentationSpec():
@@ -207,6 +220,16 @@ def _turned(asked: _Asked, spec: RotatedSpec) -> _Opened:
     used = spec if asked.data_root is not None or spec.stand_in is None else spec.stand_in
     images, samples = rotated_domain(asked.data_root, used, asked.domain)
     return _Opened(images, seeded_split(samples, used, asked.domain, seed=asked.seed, max_samples=asked.max_samples))
+
+
+def _with_attributes(asked: _Asked, spec: AttributeSpec) -> _Opened:
+    """Open one part of images with attributes."""
+    root, listed = list_attributed(asked.root_of(spec), spec, asked.domain)
+    kept = tuple(sample for sample in listed if sample.file not in asked.left_out)
+    _check_enough(listed, kept, spec, asked.domain)
+    images = AttributeFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
+    split = seeded_split(kept, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
+    return _Opened(images, split, _named(listed, asked.left_out))
 
 
 def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
@@ -242,7 +265,7 @@ def _named(listed: Iterable[Sample], files: Collection[str]) -> tuple[str, ...]:
     return tuple(sample.file for sample in listed if sample.file in files)
 
 
-def _check_enough(listed: Collection[Sample], kept: Collection[Sample], spec: ImageFolderSpec, domain: str) -> None:
+def _check_enough(listed: Collection[Sample], kept: Collection[Sample], spec: KnownSpec, domain: str) -> None:
     """Reject a class with no usable image, or with one where there were two or more: each part of a split needs one."""
     task = TASKS.get(spec.task)
     before, after = (Counter(map(task.stratum, samples)) for samples in (listed, kept))

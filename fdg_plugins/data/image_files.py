@@ -102,7 +102,7 @@ class ImageFiles(ImageSource):
 
     def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path, int, int]]:
         """Return the state for another process, without the cached images, which would be copied."""
-        return ImageFiles, (self.folder, 0, self.max_pixels)
+        return type(self), (self.folder, 0, self.max_pixels)
 
 
 class DomainImages(ImageDataset):
@@ -121,19 +121,23 @@ class DomainImages(ImageDataset):
     def __len__(self) -> int:
         return len(self.samples) * len(self.views)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def target_of(self, sample: Sample) -> int | tuple[int, ...]:
+        """Return the label of a sample."""
+        return sample.label
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int | tuple[int, ...]]:
         number, position = divmod(index, len(self.samples))
         sample = self.samples[position]
         image = self.views[number](self.images.read(sample.file), position)
-        return torch.from_numpy(np.ascontiguousarray(image)), sample.label
+        return torch.from_numpy(np.ascontiguousarray(image)), self.target_of(sample)
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
         """Return a whole batch, images ``[B, 3, S, S]`` and labels ``[B]``, or the error as a value."""
         try:
-            images, labels = zip(*(self[index] for index in indices), strict=True)
+            images, targets = zip(*(self[index] for index in indices), strict=True)
         except DataError as error:
             return DataError(str(error), public=error.public)
-        return torch.stack(images), torch.tensor(labels, dtype=torch.int64)
+        return torch.stack(images), torch.tensor(targets, dtype=torch.int64)
 
 
 def _shape_of(path: Path, max_pixels: int) -> tuple[int, int, int] | None:

@@ -241,6 +241,25 @@ def _cifar(number: int, folder: str) -> Origin:
     )
 
 
+# The counts by class are those of the task of Sagawa et al. (ICLR 2020), whose groups in training are 71,629 and 66,874
+# women and men who are not blond, 22,880 and 1,387 who are; they add up to the parts. Not counted on the images here.
+_CELEBA = Origin(
+    page="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+    obtain="img_align_celeba.zip (aligned and cropped), list_attr_celeba.txt and list_eval_partition.txt",
+    licence="research only",
+    terms="non-commercial research, no redistribution, as the page's agreement says; read it before downloading",
+    releases=(
+        Release(
+            name="CelebA",
+            source="the paper and its list of parts; by class as of the task's paper",
+            images={"test": 19962, "train": 162770},
+            by_class={"test": (2660, 17302), "train": (24267, 138503)},
+            certain=False,
+        ),
+    ),
+)
+
+
 def _vessels(name: str, drive: int) -> Release:
     images = {"chase_db1": 28, "drive": drive, "hrf": 45, "stare": 20}
     return Release(name=name, source="the four publications", images=images)
@@ -271,6 +290,7 @@ _ORIGINS: Mapping[str, Origin] = {
     "officecaltech10": _OFFICE_CALTECH_10,
     "mnist": _MNIST_PARTS,
     "emnist": _EMNIST,
+    "celeba": _CELEBA,
     "cifar10": _cifar(10, "cifar-10-batches-bin"),
     "cifar100": _cifar(100, "cifar-100-binary"),
     "rotatedmnist": _MNIST,

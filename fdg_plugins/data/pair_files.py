@@ -55,7 +55,7 @@ class PairFiles(ImageSource):
         return str(self.folder)
 
     @property
-    def reports_on_crops(self) -> bool:  # type: ignore[override]
+    def reports_differ(self) -> bool:  # type: ignore[override]
         """Whether training takes crops."""
         return not self.preset.whole
 

@@ -8,6 +8,8 @@ from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.specs import DatasetSpec, PublishedSpec, RotatedSpec
 from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
+from fdg_plugins.data.stand_in_faces import DATASET as FACES_DRAWN
+from fdg_plugins.data.stand_in_faces import ensure_faces
 from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
 from fdg_plugins.data.stand_in_vessels import ensure_vessels
 from fdg_plugins.errors import DataError
@@ -24,9 +26,9 @@ class DataRoot(NamedTuple):
 def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | None) -> DataRoot:
     """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
 
-    The stand-ins of PACS and of the vessels are drawn below ``cache`` (default: this user's cache of the package). That
-    of RotatedMNIST is RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is not a
-    stand-in. MNIST, EMNIST and CIFAR have the same digits as theirs, unrotated.
+    The stand-ins of PACS, CelebA and the vessels are drawn below ``cache`` (default: this user's cache of the package).
+    That of RotatedMNIST is RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is
+    not a stand-in. MNIST, EMNIST and CIFAR have the same digits as theirs, unrotated.
 
     Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), and for a
     missing root if the data set has no stand-in. Raises SettingsError for an unknown data set.
@@ -52,6 +54,8 @@ def _drawn(spec: DatasetSpec, cache: Path | None) -> Path:
         )
     if spec.name == VESSELS_DRAWN:
         return ensure_vessels(cache)
+    if spec.name == FACES_DRAWN:
+        return ensure_faces(cache)
     if spec.name == DATASET:
         return ensure_stand_in(cache)
     raise DataError(

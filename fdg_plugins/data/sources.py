@@ -59,12 +59,12 @@ class ImageDataset(Dataset[Any], ABC):
 class ImageSource(ABC):
     """The images of a domain, identified by their samples.
 
-    ``formats``: those that its files may have. ``reports_on_crops``: whether :meth:`reported` differs from
-    :meth:`evaluation`.
+    ``formats``: those that its files may have. ``reports_differ``: whether :meth:`reported` differs from
+    :meth:`evaluation`, in images or in targets.
     """
 
     formats: ClassVar[tuple[str, ...]] = ()
-    reports_on_crops: bool = False
+    reports_differ: bool = False
 
     @abstractmethod
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
@@ -75,7 +75,10 @@ class ImageSource(ABC):
         """Return the whole images of ``samples``, without randomness."""
 
     def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return ``samples`` as methods report on them: as evaluated, unless these are larger than in training."""
+        """Return ``samples`` as methods report on them: as evaluated, unless these are larger than in training.
+
+        Targets are those of :meth:`training`.
+        """
         return self.evaluation(samples, image_size)
 
     @abstractmethod

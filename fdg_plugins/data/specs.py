@@ -187,6 +187,34 @@ class PublishedSpec(DatasetSpec):
         return ("test",)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttributeSpec(DatasetSpec):
+    """Image files in one folder, and two lists that give each image's attributes and its published part.
+
+    The paths of ``image_folder``, ``attribute_list`` and ``part_list`` are below ``folder``. Of the attributes in the
+    list, an image that has ``target`` is of the first class, and any other of the second; images that have
+    ``attribute`` are judged apart from those that do not. The domains are the keys of ``parts``, whose values stand for
+    them in the list; images of other parts are not used. As in :class:`PublishedSpec`, many sites share ``train``, and
+    ``test`` is held out.
+    """
+
+    image_folder: str
+    attribute_list: str
+    part_list: str
+    target: str
+    attribute: str
+    parts: Mapping[str, str] = field(default_factory=lambda: {"test": "2", "train": "0"})
+    domains: tuple[str, ...] = ("test", "train")
+    channels: int = 3
+    family: str | None = "label_skew"
+    task: str = "group_classification"
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The paths of both lists, below the data root."""
+        return tuple(f"{self.folder}/{name}" for name in (self.attribute_list, self.part_list))
+
+
 def _idx_files(folder: str, prefix: str, train: str, test: str) -> dict[str, tuple[tuple[str, ...], ...]]:
     return {
         domain: ((f"{folder}/{prefix}{part}-images-idx3-ubyte", f"{folder}/{prefix}{part}-labels-idx1-ubyte"),)
@@ -241,11 +269,18 @@ class PairSample(Sample):
     mask: str
 
 
+@dataclass(frozen=True)
+class AttributeSample(Sample):
+    """An image with a class and an attribute, which is 1 if it has the data set's ``attribute`` and 0 if not."""
+
+    attribute: int
+
+
 def without_suffix(file: str) -> str:
     """Return the POSIX path ``file`` without the suffix of its last component; other dots remain."""
     folder, slash, name = file.rpartition("/")
     return folder + slash + (name.rpartition(".")[0] or name)
 
 
-KnownSpec: TypeAlias = ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
+KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
 """Every kind of data set that this package reads from files."""

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS
-from fdg_plugins.data import DATASETS, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
@@ -131,7 +131,14 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
         return _check_mnist(check, root / FOLDER, spec.domains)
     if isinstance(spec, PublishedSpec) and not (folder / "train").is_dir():
         return _check_files(check, root, files_of(spec))
+    if isinstance(spec, AttributeSpec):
+        return _check_lists(check, root, spec)
     return _check_domains(check, folder, spec.domains)
+
+
+def _check_lists(check: str, root: Path, spec: AttributeSpec) -> Finding:
+    images = root / spec.folder / spec.image_folder
+    return _check_files(check, root, spec.lists) if images.is_dir() else problem(check, f"folder {images} is missing")
 
 
 def _check_files(check: str, root: Path, files: Sequence[str]) -> Finding:

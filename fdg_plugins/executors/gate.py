@@ -34,7 +34,9 @@ from fdg_plugins.messages import (
     REPORT_LOCAL_MODEL,
     REPORT_STATISTICS,
     REPORT_TRAINING_LOSS,
+    TASK_EVALUATE,
     TASK_STATISTICS,
+    TASK_TRAIN,
     TaskRequest,
 )
 from fdg_plugins.plugins.files import load_files
@@ -141,6 +143,10 @@ def _holds_statistics(dxo: DXO, order: SiteTask) -> bool:
     return order.task == TASK_STATISTICS and bool(dxo.data)
 
 
+def _holds_more_scores(dxo: DXO, order: SiteTask) -> bool:
+    return order.task in (TASK_TRAIN, TASK_EVALUATE) and _report_of_scores(order) is not None
+
+
 def _protocol(order: SiteTask) -> Protocol:
     return TaskRequest.model_validate(order.request).protocol
 
@@ -154,6 +160,14 @@ def _report_of(order: SiteTask) -> str | None:
     return make_objective(protocol.objective).report
 
 
+def _report_of_scores(order: SiteTask) -> str | None:
+    from fdg_plugins.tasks import TASKS
+
+    protocol = _protocol(order)
+    load_files(protocol.plugins, Path(order.custom))
+    return TASKS.get(protocol.task).report
+
+
 # What an answer may hold in addition to an update, in words; whether it does; the names of which one must be allowed.
 _REPORTS: tuple[tuple[str, Callable[[DXO, SiteTask], bool], Callable[[SiteTask], tuple[str | None, ...]]], ...] = (
     ("tensors of the method", _holds_tensors, lambda order: (_report_of(order),)),
@@ -161,4 +175,5 @@ _REPORTS: tuple[tuple[str, Callable[[DXO, SiteTask], bool], Callable[[SiteTask],
     ("a generalization gap", _holds_gap, lambda order: (REPORT_GAP,)),
     ("normalization statistics", _holds_statistics, lambda order: (REPORT_STATISTICS,)),
     ("a model that is kept among the results", _is_kept, lambda order: (REPORT_LOCAL_MODEL,)),
+    ("scores of its task beyond the primary one", _holds_more_scores, lambda order: (_report_of_scores(order),)),
 )

@@ -2,9 +2,9 @@
 """Reports: what sites share in addition to their updates, by name. Each report is declared once.
 
 A method declares its reports in its record, as the :class:`~fdg_plugins.plugins.method.Leaving` entries with the
-report's name; reports that belong to a setting rather than a method are declared below. The allowed values of a site's
-``allowed_reports`` and the disclosure table are derived from these declarations. Installed plug-ins declare theirs in
-the same way.
+report's name; reports that belong to a setting or a task rather than a method are declared below. The allowed values of
+a site's ``allowed_reports`` and the disclosure table are derived from these declarations. Installed plug-ins declare
+theirs in the same way.
 
 A filter at the server validates each report, adds its value to the answer's :class:`CheckedReports` and changes nothing
 else. The workflow commits an update and its reports together.
@@ -19,6 +19,7 @@ from fdg_plugins.plugins.methods import METHODS
 
 REPORT_LOCAL_MODEL = "local_model"
 REPORT_STATISTICS = "normalization_statistics"
+REPORT_GROUPS = "group_scores"
 
 OF_SETTINGS = (
     Leaving(
@@ -34,6 +35,15 @@ OF_SETTINGS = (
         when="only with batch_norm reestimate: every round in which the site trains, once after the last",
         reveals="means and variances of features over all training images",
         report=REPORT_STATISTICS,
+    ),
+    Leaving(
+        what="how many images of each group (a class with or without an attribute) there are, and how many of them a "
+        "model classifies correctly, with every loss and accuracy of that model",
+        shape="4 numbers per class",
+        when="only with task group_classification: every evaluation, those of the held-out site among them",
+        reveals="how many images of each class have the attribute; of a group of one image, whether it is classified "
+        "correctly",
+        report=REPORT_GROUPS,
     ),
 )
 

@@ -38,6 +38,8 @@ def take_census(
     for site in sites:
         _check_own(site, replies[site], "held_out" if site in held_out else "source")
         _check_classes(site, replies[site], task)
+        if task.report is not None:  # every site evaluates, the held-out ones too
+            _check_allowed(site, replies[site].allowed_reports, {task.report: f"task {task.name!r}"})
     first = replies[sites[0]]
     return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
 

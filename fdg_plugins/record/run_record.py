@@ -234,7 +234,7 @@ class RunRecord(Recorded):
         ``personal``: the scores of the sites' own models, which are summarised likewise.
         """
         judges = self.sources if expected is None else tuple(expected)
-        sums = self._domain_sums(scores)
+        sums = self.sums_by_domain(scores)
         domains = self._domain_scores(sums)
         source_mean, source_worst = self._source_summary(scores, domains, judges)
         record = EvaluationRecord(
@@ -252,7 +252,7 @@ class RunRecord(Recorded):
 
     def _personal_scores(self, scores: Mapping[str, Evaluation], judges: Iterable[str]) -> PersonalScores:
         """Return the scores of the sites' own models with their summaries."""
-        sums = self._domain_sums(scores)
+        sums = self.sums_by_domain(scores)
         domains = self._domain_scores(sums)
         source_mean, source_worst = self._source_summary(scores, domains, judges)
         totals = [found[self.score.name] for found in sums.values()]
@@ -264,7 +264,8 @@ class RunRecord(Recorded):
             pooled=sum(total for total, _ in totals) / sum(count for _, count in totals),
         )
 
-    def _domain_sums(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, SumAndCount]]:
+    def sums_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, SumAndCount]]:
+        """Return each score of each domain, pooled over its sites, as a sum and a count."""
         return domain_sums(scores, {site: reply.domain for site, reply in self.census.items()})
 
     def _domain_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, float]:

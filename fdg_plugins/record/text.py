@@ -118,7 +118,16 @@ def final_table(record: RunRecord) -> str:
 
 def _remarks(record: RunRecord) -> list[str]:
     has_personal = any(evaluation.personal is not None for evaluation in record.evaluations)
-    return ["Personal: each site's own model on its validation split. The target has none."] if has_personal else []
+    personal = "Personal: each site's own model on its validation split. The target has none."
+    return [*_remarks_of_task(record), *([personal] if has_personal else [])]
+
+
+def _remarks_of_task(record: RunRecord) -> list[str]:
+    """Return, for each domain, what the task has to say about the scores that it derives of the last model."""
+    last = next((one for one in reversed(record.evaluations) if not one.undone), None)
+    found = {} if last is None else record.sums_by_domain(last.sites)
+    remarks = {domain: record.task.remarks(sums, record.classes) for domain, sums in found.items()}
+    return [f"{domain}, last model: {'; '.join(of_domain)}." for domain, of_domain in remarks.items() if of_domain]
 
 
 def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:

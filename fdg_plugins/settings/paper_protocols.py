@@ -10,7 +10,8 @@ and FedDG-GA a site has one optimizer for all rounds (``optimizer_dict`` of both
 new one in every round.
 
 ``fedomg-fl`` is FedOMG's other protocol (D.6, Tables 1 and 5): 100 label-skewed sites. The paper states SGD, neither
-momentum nor weight decay, so there is none; nor how a site's images are split (``docs/label-skew.md``).
+momentum nor weight decay, so there is none; nor how a site's images are split, nor what size CelebA's images have
+(``docs/label-skew.md``).
 """
 
 from collections.abc import Mapping
@@ -51,6 +52,7 @@ PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
         "fedomg-fl": {
             **{name: {**_FEDOMG_FL, "image_size": 28} for name in ("mnist", "emnist")},
             **{name: {**_FEDOMG_FL, "image_size": 32} for name in ("cifar10", "cifar100")},
+            "celeba": {**_FEDOMG_FL, "image_size": 64},
         },
         "fediir": {
             "rotatedmnist": {**_FEDIIR, **_DIGITS, "learning_rate": 1e-2},

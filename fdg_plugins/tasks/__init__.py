@@ -19,6 +19,7 @@ An installed plug-in announces a task by an entry point of the group ``fdg_plugi
 
 from fdg_plugins.tasks.accumulator import Accumulator, Score
 from fdg_plugins.tasks.classification import CLASSIFICATION
+from fdg_plugins.tasks.group_classification import GROUP_CLASSIFICATION
 from fdg_plugins.tasks.kinds import TASKS
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.segmentation import SEGMENTATION
@@ -30,6 +31,7 @@ DEFAULT_TASK: Task = CLASSIFICATION
 __all__ = [
     "CLASSIFICATION",
     "DEFAULT_TASK",
+    "GROUP_CLASSIFICATION",
     "SEGMENTATION",
     "TASKS",
     "Accumulator",

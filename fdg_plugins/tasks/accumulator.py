@@ -48,6 +48,6 @@ class Accumulator:
             self._sums[name] = Sum(before.total + total, before.samples + count)
 
     def score(self) -> Score:
-        """Return the score over all added images, at least one."""
-        sums = {name: (float(total), int(count)) for name, (total, count) in self._sums.items()}
+        """Return the score over all added images, at least one, without the scores of which there was no sample."""
+        sums = {name: (float(total), int(count)) for name, (total, count) in self._sums.items() if int(count)}
         return Score(float(self._loss) / self._images, self._images, sums)

@@ -3,7 +3,8 @@
 
 Only ``fdg_plugins.tasks`` knows the form of a target, the loss, and the evaluation of a model. Shapes: images
 ``[B, C, H, W]``, or volumes ``[B, C, H, W, Z]``; logits as the network returns them, with B as the first dimension;
-targets as the data set's source of images returns them, with B as the first dimension; Y classes; S samples of D
+targets as the data set's source of images returns them, with B as the first dimension, in an evaluation perhaps with
+more than a loss may see; Y classes; S samples of D
 features each. A *sample* is a unit with one class: an image for classification, a pixel if every pixel has its own
 class.
 """
@@ -36,13 +37,15 @@ class Task(ABC):
     ``one_class_per_image``: whether a sample is an image. Methods that require this reject other tasks.
     ``weighs_classes_equally``: whether a method that averages a term over samples averages it within each class first,
     and then over the classes of the batch, because most samples are of one class. ``derived_kinds``: the scores that
-    follow from the sums of others and are displayed beside the primary score. ``packages``: packages of an optional
-    extra without which no model can be trained or evaluated.
+    follow from the sums of others and are displayed beside the primary score. ``report``: the declared report that the
+    scores of an evaluation are, beyond loss and primary score, which a site may forbid; None if they tell no more than
+    these. ``packages``: packages of an optional extra without which no model can be trained or evaluated.
     """
 
     one_class_per_image: ClassVar[bool]
     weighs_classes_equally: ClassVar[bool] = False
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
+    report: ClassVar[str | None] = None
     packages: ClassVar[tuple[str, ...]] = ()
 
     name: str
@@ -86,13 +89,17 @@ class Task(ABC):
         """Return all scores that :meth:`sums` returns for Y classes, the primary one first."""
         return (self.score,)
 
+    def may_lack(self, num_classes: int) -> frozenset[str]:
+        """Return the names of the scores that an evaluation lacks if it has no sample of theirs."""
+        return frozenset()
+
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
         """Return a description of the first problem in a site's scores over ``images`` images; None if there is none.
 
         Checks the names and that every score is in its range.
         """
         kinds = {kind.name: kind for kind in self.kinds(num_classes)}
-        if set(sums) != set(kinds):
+        if not set(kinds) - self.may_lack(num_classes) <= set(sums) <= set(kinds):
             return f"its scores are {', '.join(sorted(sums)) or 'none'}, expected {', '.join(kinds)}"
         for name, (total, count) in sums.items():
             kind = kinds[name]
@@ -105,6 +112,14 @@ class Task(ABC):
     def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
         """Return the value of each of the ``derived_kinds``, by name, from the ``sums`` of any number of images."""
         return {}
+
+    def left_out(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
+        """Return, in words, the parts of the images without which the derived scores of these ``sums`` were made."""
+        return ()
+
+    def remarks(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
+        """Return what a reader of the derived scores of these ``sums`` should know, each as part of a sentence."""
+        return ()
 
     # --- how methods read a network ---
 

@@ -8,6 +8,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import REPORT_GAP, REPORT_LOCAL_MODEL, REPORT_STATISTICS, REPORT_TRAINING_LOSS
 from fdg_plugins.objectives import Objective
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import TASKS
 
 
 def refuse_held_out(domain: str, protocol: Protocol) -> None:
@@ -36,9 +37,10 @@ def _needed_reports(allowed: Collection[str], protocol: Protocol, objective: Obj
     needed = {objective.report: f"objective {objective.name!r}"}
     if protocol.gap_split == "train" and REPORT_GAP not in allowed:
         needed[REPORT_TRAINING_LOSS] = "gap_split 'train'"
+    needed[TASKS.get(protocol.task).report] = f"task {protocol.task!r}"
     if protocol.keep_local_models:
         needed[REPORT_LOCAL_MODEL] = "keep_local_models"
-    needed.pop(None, None)  # of an objective without a report
+    needed.pop(None, None)  # of an objective or a task without a report
     return needed
 
 

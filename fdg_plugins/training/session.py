@@ -295,7 +295,7 @@ class SiteSession:
         scores = [self.evaluate(model, "validation", should_stop)]
         if self.protocol.gap_split != "train":
             return scores, {} if report is None else self._report_of(report, model, should_stop)
-        if report is None or self.data.images.reports_on_crops:
+        if report is None or self.data.images.reports_differ:
             tensors = {} if report is None else self._report_of(report, model, should_stop)
             return [*scores, self.evaluate(model, "train", should_stop)], tensors
         images, classes = self._training_images(should_stop), len(self.data.classes)

@@ -256,7 +256,7 @@ def test_scaled_images_are_evaluated_in_batches_and_reported_as_evaluated(root: 
     options = {"image_size": SIZE, "batch_size": 4}
     reported = list(reported_batches(data, seed=1, scope=("a",), **options))
     assert equal(reported, list(evaluation_batches(data, data.train, **options)))
-    assert not data.images.reports_on_crops
+    assert not data.images.reports_differ
 
 
 def test_pixels_of_scaled_photos_have_the_proportions_of_their_files(root: Path) -> None:
@@ -281,7 +281,7 @@ def test_reports_have_one_seeded_crop_of_each_image(root: Path) -> None:
     assert (images.shape, masks.shape) == ((len(data.train), 3, SIZE, SIZE), (len(data.train), SIZE, SIZE))
     assert equal([(images, masks)], list(reported_batches(data, scope=("a",), workers=2, **options)))
     assert not equal([(images, masks)], list(reported_batches(data, scope=("b",), **options)))
-    assert data.images.reports_on_crops
+    assert data.images.reports_differ
 
 
 # --- files ------------------------------------------------------------------------------------------

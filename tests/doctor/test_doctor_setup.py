@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fdg_plugins.data import DATASETS, PACS, ROTATED_MNIST, dataset_spec
+from fdg_plugins.data import CELEBA, DATASETS, PACS, ROTATED_MNIST, AttributeSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.doctor import setup
@@ -109,7 +109,10 @@ def test_the_domains_that_are_there_are_counted(data_root: Path, own_data_root: 
     assert "art_painting, cartoon, sketch missing" in found.text
 
 
-@pytest.mark.parametrize("name", [spec.name for spec in DATASETS.all() if spec.needs_data_root])
+IN_FOLDERS = [spec.name for spec in DATASETS.all() if spec.needs_data_root and not isinstance(spec, AttributeSpec)]
+
+
+@pytest.mark.parametrize("name", IN_FOLDERS)
 def test_every_data_set_of_the_catalogue_is_found(tmp_path: Path, name: str) -> None:
     spec = dataset_spec(name)
     for domain in spec.domains:
@@ -120,6 +123,21 @@ def test_every_data_set_of_the_catalogue_is_found(tmp_path: Path, name: str) -> 
     found = by_check(list(check_data({"FDG_DATA_ROOT": str(tmp_path)})))
     assert found[f"data, {name}"].status is Status.OK
     assert str(len(spec.domains)) in found[f"data, {name}"].text
+
+
+def test_of_images_with_lists_both_lists_and_the_folder_are_needed(tmp_path: Path) -> None:
+    (tmp_path / CELEBA.folder).mkdir()
+
+    def found() -> Finding:
+        return by_check(list(check_data({"FDG_DATA_ROOT": str(tmp_path)})))["data, celeba"]
+
+    assert found().status is Status.PROBLEM
+    assert found().text.endswith(f"{CELEBA.image_folder} is missing")
+    (tmp_path / CELEBA.folder / CELEBA.image_folder).mkdir()
+    assert found().text.endswith(f"lacks {', '.join(CELEBA.lists)}")
+    for name in CELEBA.lists:
+        (tmp_path / name).touch()
+    assert found().status is Status.OK
 
 
 def test_drawings_are_called_by_their_name(tmp_path: Path) -> None:

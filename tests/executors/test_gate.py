@@ -119,7 +119,7 @@ class Site:
     def context(self) -> FLContext:
         return site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
 
-    def returned(self, outcome: TaskResult, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
+    def returned(self, outcome: TaskResult, task: str = TASK_TRAIN, /, **protocol: Any) -> Shareable:
         """Return what the executor returns."""
         context = self.context()
         return run_task(Done(outcome), task, request(task, **protocol), context, filters=self.filters)
@@ -146,7 +146,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def request(task: str, **protocol: Any) -> Shareable:
+def request(task: str, /, **protocol: Any) -> Shareable:
     values = Protocol(model="convnet", target="sketch", **protocol).model_dump(mode="json")
     if task == TASK_CENSUS:
         meta = {META_REQUEST: {"protocol": values, "stand_in_protocol": values, "run": "run-1"}}
@@ -392,6 +392,7 @@ def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:
     split = trained(REPORT.model_copy(update={"training_split": (SCORE, SCORE)}))
     yield split, {}, ["class_means"], "'training_loss' or 'gap'"
     yield trained(), {"keep_local_models": True}, [], "'local_model'"
+    yield trained(), {"task": "group_classification"}, ["gap"], "'group_scores'"
 
 
 @pytest.mark.parametrize(("outcome", "protocol", "allowed", "name"), list(forbidden()))
@@ -418,6 +419,14 @@ def test_a_probe_s_report_is_one_too(site: Site) -> None:
     outcome = TaskResult("ok", {"count": 4}, {"report": {"classifier.weight": torch.ones(3)}})
     text = refusal(site.returned(outcome, TASK_PROBE, objective={"name": "iir"}))
     assert "'classifier_gradient'" in text
+
+
+@pytest.mark.parametrize("task", ["classification", "group_classification"])
+def test_the_scores_of_groups_are_one_too_also_at_a_held_out_site(site: Site, task: str) -> None:
+    site.write("fdg_site.json", {SITE: {"allowed_reports": []}})
+    outcome = TaskResult("ok", SCORE.model_dump(mode="python"))
+    reply = site.returned(outcome, TASK_EVALUATE, task=task)
+    assert (reply.get_return_code() == ReturnCode.OK) == (task == "classification")
 
 
 def test_normalization_statistics_are_one_too(site: Site) -> None:

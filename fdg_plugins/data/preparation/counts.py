@@ -2,10 +2,11 @@
 """Counts of images by domain and class, compared with the known counts of the data set."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fdg_plugins.data.attribute_lists import list_attributed
 from fdg_plugins.data.data_lists import find_data_list
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.mnist import PARTS, read_part
@@ -13,7 +14,15 @@ from fdg_plugins.data.origins import Release, origin_of
 from fdg_plugins.data.own_files import NO_RULES, rules_of
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.published import published_domain
-from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec
+from fdg_plugins.data.specs import (
+    AttributeSpec,
+    ImageFolderSpec,
+    KnownSpec,
+    PublishedSpec,
+    RotatedSpec,
+    Sample,
+    SegmentationSpec,
+)
 from fdg_plugins.errors import DataError
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -45,17 +54,15 @@ def count_images(root: Path, spec: KnownSpec) -> Counts:
 
     Known bad files are counted. Raises DataError if no domain exists, and, as opening a domain does, for class folders
     that are missing, empty or unexpected, for images or masks without the other, for unusable data lists, for links out
-    of the root, and for broken files of MNIST.
+    of the root, and for broken files of MNIST and lists of CelebA.
     """
     if isinstance(spec, RotatedSpec):
         labels = {part: read_part(root, part, spec.size)[1].tolist() for part in PARTS}
         return {part: _by_class([spec.classes[label] for label in labels[part]], spec.classes) for part in PARTS}
     if isinstance(spec, PublishedSpec):
-        samples = {domain: published_domain(root, spec, domain)[1] for domain in spec.domains}
-        return {
-            domain: _by_class([spec.classes[sample.label] for sample in own], spec.classes)
-            for domain, own in samples.items()
-        }
+        return {domain: _by_label(published_domain(root, spec, domain)[1], spec) for domain in spec.domains}
+    if isinstance(spec, AttributeSpec):
+        return {domain: _by_label(list_attributed(root, spec, domain)[1], spec) for domain in spec.domains}
     present = [domain for domain in spec.domains if _is_there(root, spec, domain)]
     if not present:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
@@ -86,6 +93,10 @@ def _count_domain(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: 
     known_bad = () if spec.described else skipped
     files = [*(sample.file for sample in samples), *known_bad]
     return _by_class([file.split("/")[-2] for file in files], spec.classes)
+
+
+def _by_label(samples: Sequence[Sample], spec: KnownSpec) -> dict[str, int]:
+    return _by_class([spec.classes[sample.label] for sample in samples], spec.classes)
 
 
 def _by_class(names: list[str], classes: tuple[str, ...]) -> dict[str, int]:

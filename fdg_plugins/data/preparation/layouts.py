@@ -18,7 +18,15 @@ from fdg_plugins.data.preparation.camera_traps import annotated_files
 from fdg_plugins.data.preparation.items import Item
 from fdg_plugins.data.preparation.mask_layouts import expected_pairs, mask_items
 from fdg_plugins.data.preparation.sources import Source
-from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec, files_of
+from fdg_plugins.data.specs import (
+    AttributeSpec,
+    ImageFolderSpec,
+    KnownSpec,
+    PublishedSpec,
+    RotatedSpec,
+    SegmentationSpec,
+    files_of,
+)
 from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.errors import DataError
 
@@ -70,6 +78,8 @@ def expected_layout(spec: KnownSpec) -> str:
         return f"the files {', '.join(MNIST_FILES)}, with or without .gz"
     if isinstance(spec, PublishedSpec):
         return f"the files {', '.join(PurePosixPath(name).name for name in files_of(spec))}, with or without .gz"
+    if isinstance(spec, AttributeSpec):
+        return f"the files {spec.attribute_list} and {spec.part_list}, and {spec.image_folder}/<image>"
     if isinstance(spec, SegmentationSpec):
         return expected_pairs(spec)
     names = ", ".join(published[0] for published in _published(spec).values())
@@ -107,6 +117,8 @@ def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...]
         return list(_mnist(source)), ()
     if isinstance(spec, PublishedSpec):
         return list(_published_files(spec, source)), ()
+    if isinstance(spec, AttributeSpec):
+        return list(_attributed_files(spec, source)), ()
     if isinstance(spec, SegmentationSpec):
         return mask_items(spec, source)
     images, remarks = _all_images(spec, source)
@@ -175,6 +187,16 @@ def _published_files(spec: PublishedSpec, source: Source) -> Iterator[Item]:
         packed = name.endswith(".gz")
         if place := places.get(name.removesuffix(".gz")):
             yield Item(file, str(place), packed)
+
+
+def _attributed_files(spec: AttributeSpec, source: Source) -> Iterator[Item]:
+    """Yield the two lists, wherever the source has them, and the images in the folder of images."""
+    for file in source.files:
+        path = PurePosixPath(file)
+        if path.name in (spec.attribute_list, spec.part_list):
+            yield Item(file, path.name)
+        elif path.parent.name == spec.image_folder and path.name.lower().endswith(IMAGE_SUFFIXES):
+            yield Item(file, f"{spec.image_folder}/{path.name}")
 
 
 def _kfold_lists(spec: ImageFolderSpec, source: Source, target: Path) -> list[Item]:

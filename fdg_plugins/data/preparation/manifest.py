@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifest of a prepared data set: size and SHA-256 of every file, to detect later changes.
 
-It covers the files that the package reads: those in the domain folders and the split lists, or the four files of
-MNIST. Hidden files and any other files in the folder are not part of it.
+It covers the files that the package reads: those in the domain folders and the split lists, the four files of MNIST, or
+CelebA's lists and images. Hidden files and any other files in the folder are not part of it.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
 from fdg_plugins.data.preparation.copying import Track, untracked
-from fdg_plugins.data.specs import KnownSpec, PublishedSpec, RotatedSpec, files_of
+from fdg_plugins.data.specs import AttributeSpec, KnownSpec, PublishedSpec, RotatedSpec, files_of
 from fdg_plugins.data.splits import KFOLD_FOLDERS
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json, write_json
@@ -145,6 +145,8 @@ def _places(root: Path, spec: KnownSpec) -> list[Path]:
     base = root / spec.folder
     if isinstance(spec, PublishedSpec) and not (base / "train").is_dir():
         return [root / name for name in files_of(spec)]
+    if isinstance(spec, AttributeSpec):
+        return [*(root / name for name in spec.lists), *(base / spec.image_folder).glob("*")]
     pattern = "**/*" if spec.described else "*/*"  # a user's own data set may have parts between domain and class
     images = [place for domain in spec.domains for place in (base / domain).glob(pattern)]
     return images + [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]
