@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from pooled_batches import adam, normalised_network, same_bits, sgd, small_batches, small_network, trained
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.centralised import (
@@ -29,6 +28,15 @@ from fdg_plugins.centralised.irm import invariance_penalty
 from fdg_plugins.centralised.vrex import risk_variance
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from tests.centralised.pooled_batches import (
+    adam,
+    normalised_network,
+    same_bits,
+    sgd,
+    small_batches,
+    small_network,
+    trained,
+)
 
 PENALISED = [CentralisedIRM, CentralisedVREx, CentralisedFishr]
 

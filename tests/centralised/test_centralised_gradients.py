@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from pooled_batches import CLASSES, small_batches, small_network
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.centralised.algorithm import Batch
@@ -13,6 +12,7 @@ from fdg_plugins.centralised.fishr import gradient_variances, head_gradients, va
 from fdg_plugins.centralised.iga import gradient_spread
 from fdg_plugins.centralised.irm import scale_derivative
 from fdg_plugins.models import ExtractorClassifier
+from tests.centralised.pooled_batches import CLASSES, small_batches, small_network
 
 
 def double_batches() -> list[Batch]:

@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from own_drawings import CLASSES, DOMAINS, draw_own
 from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.data import own_data
 from fdg_plugins.storage import read_json
+from tests.own_drawings import CLASSES, DOMAINS, draw_own
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from federation_stubs import DOMAINS, HELD_OUT, census_reply, evaluation, honest_report, run_record
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from safetensors import safe_open
 
@@ -28,6 +27,7 @@ from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.global_model import GlobalModel
+from tests.controllers.federation_stubs import DOMAINS, HELD_OUT, census_reply, evaluation, honest_report, run_record
 
 # Two trainable numbers, a running mean and a batch counter: 8 + 4 + 8 bytes.
 KINDS = {"w": "trainable", "bn.running_mean": "float_buffer", "bn.num_batches_tracked": "integer_buffer"}

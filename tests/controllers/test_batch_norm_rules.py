@@ -10,8 +10,6 @@ import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
-from test_federation import PROTOCOL, Job
-from test_resume import ServerKilled, dying
 
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_STATISTICS, TASK_TRAIN
@@ -20,6 +18,8 @@ from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.state.site_memory import PERSONAL, read_memory
 from fdg_plugins.storage import load_tensors
+from tests.controllers.test_federation import PROTOCOL, Job
+from tests.controllers.test_resume import ServerKilled, dying
 
 SOURCES = ("art_painting", "cartoon", "photo")
 MEANS, BUFFERS = ".running_mean", (".running_mean", ".running_var", ".num_batches_tracked")

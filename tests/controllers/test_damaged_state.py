@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from federation_stubs import run_record
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters.gap import OwnModels
@@ -23,6 +22,7 @@ from fdg_plugins.state.checked_files import (
 )
 from fdg_plugins.state.site_memory import read_memory, write_memory
 from fdg_plugins.storage import save_tensors
+from tests.controllers.federation_stubs import run_record
 
 SEED = 7
 GARBLINGS = 300

@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from federation_stubs import SOURCES, evaluation
 from nvflare.app_common.abstract.fl_model import FLModel
-from rounds_stubs import (
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.controllers.expectations import expectations
+from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.controllers.undo import BEFORE_FILE
+from fdg_plugins.core.outliers import length_ratios, usual_length
+from fdg_plugins.errors import FDGError
+from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.run_record import RunRecord
+from tests.controllers.federation_stubs import SOURCES, evaluation
+from tests.controllers.rounds_stubs import (
     SAMPLES,
     Answer,
     all_well,
@@ -23,16 +33,6 @@ from rounds_stubs import (
     trained,
     update,
 )
-
-from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
-from fdg_plugins.controllers.expectations import expectations
-from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.undo import BEFORE_FILE
-from fdg_plugins.core.outliers import length_ratios, usual_length
-from fdg_plugins.errors import FDGError
-from fdg_plugins.messages import TASK_TRAIN
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
-from fdg_plugins.record.run_record import RunRecord
 
 RUNS = Path(__file__).parents[2] / "benchmarks"
 LIAR = "photo-1"

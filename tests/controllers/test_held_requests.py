@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from federation_stubs import Engine, Line, context_of
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
@@ -17,6 +16,7 @@ from nvflare.private.defs import SpecialTaskName
 
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.flare.held_requests import GRACE_S, HeldRequests
+from tests.controllers.federation_stubs import Engine, Line, context_of
 
 LONG_S = 30.0  # no test takes as long, unless something waits that must not
 NO_TASK = (SpecialTaskName.TRY_AGAIN, "", Shareable())

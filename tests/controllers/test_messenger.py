@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from federation_stubs import BUSY, Engine, Line, context_of
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
@@ -17,6 +16,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE, TASK_EVALUATE, TASK_TRAIN
+from tests.controllers.federation_stubs import BUSY, Engine, Line, context_of
 
 Reply = Callable[[str, str, Shareable], Shareable | None]
 

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation_stubs import context_of
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
-from test_federation import PROTOCOL, Job
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.controllers.rounds import draw_sites
@@ -33,6 +31,8 @@ from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.record.run_files import LAST_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
+from tests.controllers.federation_stubs import context_of
+from tests.controllers.test_federation import PROTOCOL, Job
 
 DIGITS: dict[str, Any] = {
     **PROTOCOL,

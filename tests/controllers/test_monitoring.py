@@ -6,9 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from rounds_stubs import UPDATES, all_well, make_rounds, trained
-
 from fdg_plugins.controllers.monitoring import COUNTERS, SERVER_METRICS, SITE_METRICS, round_metrics
+from tests.controllers.rounds_stubs import UPDATES, all_well, make_rounds, trained
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"

@@ -2,10 +2,10 @@
 """What a person reads: no number without its marks, and nothing missing is shown as zero."""
 
 import pytest
-from federation_stubs import evaluation, round_record, run_record, scores
 
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, precision_line, round_line
+from tests.controllers.federation_stubs import evaluation, round_record, run_record, scores
 
 
 def finished_record(**changes: object) -> RunRecord:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
-from rounds_stubs import Answer, all_well, make_rounds
 
 from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.controllers.channel import ReportChannel
@@ -18,6 +17,7 @@ from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_TRAIN
 from fdg_plugins.objectives import Exchange, SiteFacts
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.plugins.reports import CheckedReports
+from tests.controllers.rounds_stubs import Answer, all_well, make_rounds
 
 
 class Sum(Exchange):

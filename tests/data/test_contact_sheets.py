@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from published import write_files
-from published_vessels import annotation, photograph
 
 from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.contact_sheets import COLOURS, TILE, Entry, Picture, draw_sheet, lay_over
 from fdg_plugins.data.mask_facts import mask_facts
 from fdg_plugins.data.pairs import list_pairs
+from tests.data.published import write_files
+from tests.data.published_vessels import annotation, photograph
 
 CLASSES = ("background", "one", "two")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from nvflare.apis.utils.format_check import name_check
-from own_drawings import CLASSES, DOMAINS, draw_own
 
 from fdg_plugins.data import check_images, dataset_spec, open_domain, own_data
 from fdg_plugins.data.own_folder import OwnData
@@ -16,6 +15,7 @@ from fdg_plugins.plugins.own_dataset import OwnDataset, dataset_text, read_own_d
 from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
+from tests.own_drawings import CLASSES, DOMAINS, draw_own
 
 
 @pytest.fixture

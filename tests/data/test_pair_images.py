@@ -12,7 +12,6 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from pair_drawings import PairTask, draw_photo, draw_volume, eyes
 from PIL import Image
 
 from fdg_plugins.data import (
@@ -36,6 +35,7 @@ from fdg_plugins.data.presets import standardised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.tasks import TASKS
+from tests.data.pair_drawings import PairTask, draw_photo, draw_volume, eyes
 
 SIZE = 16
 COUNT = 10

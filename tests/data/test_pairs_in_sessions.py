@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pair_drawings import PairTask, draw_photo, eyes
 from PIL import Image
 
 from fdg_plugins.data import DATASETS
@@ -15,6 +14,7 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.session import SiteSession
+from tests.data.pair_drawings import PairTask, draw_photo, eyes
 
 COUNT = 20
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from idx_files import TEST, TRAIN
 from sklearn.datasets import load_digits
 
 from fdg_plugins.data import (
@@ -34,6 +33,7 @@ from fdg_plugins.data.images import ImageBatches
 from fdg_plugins.data.mnist import read_mnist
 from fdg_plugins.data.rotated import deal, rotate
 from fdg_plugins.errors import DataError, SettingsError
+from tests.data.idx_files import TEST, TRAIN
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 SPECS = (ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K)

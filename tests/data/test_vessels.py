@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
-from published import content_below, write_files, write_zip
-from published_vessels import (
+
+from fdg_plugins.data.catalogue import VESSELS
+from fdg_plugins.data.mask_facts import read_pair
+from fdg_plugins.data.pairs import list_pairs
+from fdg_plugins.data.preparation import MANIFEST, Prepared, find_changes, open_source, prepare, read_manifest
+from fdg_plugins.data.preparation.pictures import as_mask
+from fdg_plugins.data.specs import SegmentationSpec
+from fdg_plugins.errors import DataError
+from tests.data.published import content_below, write_files, write_zip
+from tests.data.published_vessels import (
     NUMBERS,
     SIZE,
     annotation,
@@ -24,14 +32,6 @@ from published_vessels import (
     stare,
     write_archives,
 )
-
-from fdg_plugins.data.catalogue import VESSELS
-from fdg_plugins.data.mask_facts import read_pair
-from fdg_plugins.data.pairs import list_pairs
-from fdg_plugins.data.preparation import MANIFEST, Prepared, find_changes, open_source, prepare, read_manifest
-from fdg_plugins.data.preparation.pictures import as_mask
-from fdg_plugins.data.specs import SegmentationSpec
-from fdg_plugins.errors import DataError
 
 
 def prepared(source: Path, root: Path, spec: SegmentationSpec = VESSELS, **options: bool) -> Prepared:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from flare_runner import SiteWorkspace, run_task, send, site_context
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import Filter
@@ -47,6 +46,7 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.settings.protocol import Protocol
+from tests.flare_runner import SiteWorkspace, run_task, send, site_context
 
 SITE = "photo"
 CANARY = 0.123456789  # measured on images: must not be found in anything that leaves

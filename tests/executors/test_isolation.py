@@ -18,11 +18,9 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from flare_runner import run_task
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
-from test_site import PROTOCOL, Site, census_request, counted, task_request
 
 from fdg_plugins.executors import isolation
 from fdg_plugins.executors.dialogue import pack_line, pack_order, pack_outcome, read_answer, read_order
@@ -32,6 +30,8 @@ from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResu
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.site_config import SiteConfig
+from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
+from tests.flare_runner import run_task
 
 SOON_S = 120  # for what takes no time at all, on a machine that has none to give
 LONG = PROTOCOL.model_copy(update={"local_epochs": 1000})

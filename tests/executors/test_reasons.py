@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from PIL import Image
-from test_site import PROTOCOL, Site, census_request, counted, task_request
 
 from fdg_plugins.audit.file import AUDIT_FILE
 from fdg_plugins.errors import DataError, FDGError, SettingsError
@@ -20,6 +19,7 @@ from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.training.session import SiteSession
+from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
 
 SECRET = "anna_smith"  # in the path of all that the site has
 ID = re.compile(r"details in the site's own log under ([0-9a-f]{8})\)\.$")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import EventScope, FLContextKey, ReturnCode
@@ -46,6 +45,7 @@ from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.precision import Suited
 from fdg_plugins.training.session import SiteSession
+from tests.flare_runner import SiteWorkspace, run_task, site_context
 
 PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=2, batch_size=8, rounds=10)
 LOOKS_OF_A_TRAINING = 1 + 2 * 3 + 1  # one batch before, three in each of two epochs, one after

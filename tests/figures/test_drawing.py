@@ -10,7 +10,6 @@ from dataclasses import replace
 import matplotlib
 import numpy as np
 import pytest
-from figure_stubs import ORIGIN, small_chart
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -41,6 +40,7 @@ from fdg_plugins.analysis.figures.picture import (
     render_csv,
 )
 from fdg_plugins.analysis.figures.style import numbered_look
+from tests.figures.figure_stubs import ORIGIN, small_chart
 
 COMMON = {"title": "A title", "caption": "[STAND-IN, from scratch] STAND-IN for PACS", "origin": ORIGIN}
 

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Bars, Chart, make_pictures
@@ -14,6 +13,7 @@ from fdg_plugins.analysis.figures.gaps import deviation_by_round, gaps_by_round,
 from fdg_plugins.analysis.figures.picture import Line
 from fdg_plugins.analysis.figures.seconds import quartiles
 from fdg_plugins.errors import DataError
+from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round
 
 SITES = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
 

@@ -11,7 +11,6 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from figure_stubs import census_reply, figure_run, judged, keep
 from PIL import Image
 
 from fdg_plugins.analysis import Run
@@ -25,6 +24,7 @@ from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.storage import save_tensors
 from fdg_plugins.tasks import SEGMENTATION
+from tests.figures.figure_stubs import census_reply, figure_run, judged, keep
 
 SELECTED = "global_model_selected.safetensors"
 TARGET, OTHERS = "drive", ("chase_db1", "hrf")

@@ -5,13 +5,13 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from figure_stubs import DOMAINS, FEDAVG, fedomg, figure_run, with_accuracy
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Chart, Request, make_pictures
 from fdg_plugins.analysis.figures.picture import Scale
 from fdg_plugins.analysis.figures.sensitivity import AVERAGE, varied_settings
 from fdg_plugins.errors import DataError, SettingsError
+from tests.figures.figure_stubs import DOMAINS, FEDAVG, fedomg, figure_run, with_accuracy
 
 KAPPAS = {0.1: (0.5, 0.6), 0.3: (0.7, 0.9)}
 

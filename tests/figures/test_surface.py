@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from figure_stubs import keep
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Request, Surface, make_pictures
@@ -18,6 +17,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import build_model
 from fdg_plugins.storage import load_tensors, save_tensors
 from fdg_plugins.training.loop import DevicePolicy, evaluate
+from tests.figures.figure_stubs import keep
 
 SOURCES = ("art_painting", "cartoon", "sketch")
 

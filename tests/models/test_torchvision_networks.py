@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_networks import TINY, tiny_vit
 from torch import nn
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, check_features, load_pretrained, network_of
 from fdg_plugins.models.network import _last_linear
 from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
+from tests.tiny_networks import TINY, tiny_vit
 
 # Parameters in torchvision's documentation, which counts 1,000 classes at 224 pixels.
 PARAMETERS = {

@@ -3,14 +3,14 @@
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, make_batches
-from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.insight import insight_matrix
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import FedDIMObjective, InsightExchange, see
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
+from tests.objectives.report_round import ReportRound
 
 Y, D = 3, 4
 WEIGHT = "classifier.weight"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
@@ -23,6 +22,7 @@ from fdg_plugins.objectives.harmofl import HarmoFLObjective
 from fdg_plugins.training.global_model import GlobalModel
 from fdg_plugins.training.loop import DevicePolicy, evaluate
 from fdg_plugins.training.results import make_update
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 AMPLITUDE = "normalization.amplitude"
 SHAPE = (3, 16, 16)

@@ -5,13 +5,13 @@ import copy
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
-from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.outliers import length_ratios
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import FedIIRObjective, GradientExchange, see
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
+from tests.objectives.report_round import ReportRound
 
 Gradient = dict[str, torch.Tensor]
 

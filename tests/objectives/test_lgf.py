@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from objective_batches import Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.flatness import Perturbed, adversarial_predictions, divergence_from
@@ -16,6 +15,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
 from fdg_plugins.objectives.fedlgf import FedLGFObjective, LocalFlatness
 from fdg_plugins.randomness import torch_generator
+from tests.objectives.objective_batches import Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
 KINDS = ["singular", "weight"]

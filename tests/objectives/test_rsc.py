@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -21,6 +20,7 @@ from fdg_plugins.objectives.rsc import (
     largest,
     spatial_scores,
 )
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 VARIANTS = ["spatial_channel", "feature"]
 SITE = SiteRound("photo", 3, seed=7)

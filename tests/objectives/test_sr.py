@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import cross_entropy, softplus
@@ -32,6 +31,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
 NAMES = {"mean", "raw_scale", "factor"}

@@ -12,7 +12,6 @@ import torch
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.style import styles_of
@@ -32,6 +31,7 @@ from fdg_plugins.objectives.stablefdg import (
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
 OFF: dict[str, Any] = {"sharing_probability": 0, "exploration_probability": 0}

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_jobs import files
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.recipes import FDGRecipe, FedOMGRecipe, PocEnv, ProdEnv, SimEnv, results_file
+from tests.recipes.exported_jobs import files
 
 NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_jobs import arguments, filters
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.errors import SettingsError
@@ -23,6 +22,7 @@ from fdg_plugins.recipes import (
     settings_of,
 )
 from fdg_plugins.settings.protocol import Protocol
+from tests.recipes.exported_jobs import arguments, filters
 
 SITE_FILE = "app_site/config/config_fed_client.json"
 

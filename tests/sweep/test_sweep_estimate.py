@@ -4,11 +4,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_stubs import planned
 
 from fdg_plugins.sweep.estimate import Forecast, estimate
 from fdg_plugins.sweep.execute import Active
 from fdg_plugins.sweep.run_process import Position
+from tests.sweep.sweep_stubs import planned
 
 FEDAVG, FEDOMG, FEDDIM, ERM = PLAN = tuple(planned(0, method) for method in ("fedavg", "fedomg", "feddim", "erm"))
 LONG = FEDAVG._replace(name="long", settings={"rounds": 400})

@@ -8,8 +8,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from fake_simulator import DIES, HANGS, REASON, STOPS
-from sweep_stubs import planned, start_fake
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json
@@ -19,6 +17,8 @@ from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import processes_below
 from fdg_plugins.sweep.run_process import Position, RunProcess
 from fdg_plugins.sweep.store import MODEL_FILES, Store
+from tests.sweep.fake_simulator import DIES, HANGS, REASON, STOPS
+from tests.sweep.sweep_stubs import planned, start_fake
 
 
 class Watcher:

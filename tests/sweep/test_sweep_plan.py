@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_stubs import request, settings_of
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.sweep.plan import LONGEST_NAME, PlannedRun, make_grids, make_plan, methods_with, run_name
 from fdg_plugins.sweep.request import Request
 from fdg_plugins.sweep.values import as_json
+from tests.sweep.sweep_stubs import request, settings_of
 
 
 def plan_of(asked: Request, base: dict[str, Any] | None = None) -> tuple[PlannedRun, ...]:
