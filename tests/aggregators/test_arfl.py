@@ -20,10 +20,10 @@ from fdg_plugins.aggregators import (
     UpdateAggregator,
     make_weighting,
 )
-from fdg_plugins.aggregators.arfl import REPORT_TRAINING_LOSS
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 ARFL = {"name": "arfl"}

@@ -74,7 +74,7 @@ def test_what_is_common_to_all_cells_of_a_domain_or_seed_changes_no_difference()
     first, second = (row(compared(runs), "fedomg").difference for runs in (RUNS, harder))
     assert first is not None
     assert second is not None
-    assert (first.mean, first.std) == (pytest.approx(second.mean), pytest.approx(second.std))
+    assert (first.mean, first.std) == pytest.approx((second.mean, second.std))
 
 
 def test_the_oracle_is_not_compared() -> None:

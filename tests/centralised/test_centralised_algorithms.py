@@ -45,9 +45,9 @@ def name_of(algorithm: Algorithm | type[Algorithm]) -> str:
     return algorithm.name
 
 
-def value_of(algorithm: Algorithm, model: ExtractorClassifier, step: int = 0, **batches: int) -> torch.Tensor:
+def value_of(algorithm: Algorithm, model: ExtractorClassifier, step: int = 0) -> torch.Tensor:
     """Return the loss of a first step."""
-    found = small_batches(**batches)
+    found = small_batches()
     return algorithm.loss(model, found, step, algorithm.begin(model, len(found))).value.detach()
 
 

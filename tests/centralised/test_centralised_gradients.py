@@ -65,7 +65,7 @@ def test_the_spread_of_gradients_and_its_gradient_are_those_of_autograd() -> Non
 
 def test_the_gradient_of_the_spread_agrees_with_finite_differences() -> None:
     model, batches = small_network().double(), double_batches()
-    weight = model.extractor[1].weight
+    weight = model.get_parameter("extractor.1.weight")
     parameters = list(model.parameters())
     (gradient,) = torch.autograd.grad(gradient_spread(risks_of(model, batches), parameters), [weight])
     values = []

@@ -63,7 +63,8 @@ def test_domains_are_shuffled_each_in_its_own_way(domain: DomainData) -> None:
 
 
 def test_the_mean_risks_are_those_of_the_steps() -> None:
-    model, seen = small_network(), []
+    model = small_network()
+    seen: list[int] = []
     training = PooledTraining(
         model,
         CentralisedERM(),
@@ -86,7 +87,8 @@ def test_the_mean_risks_are_those_of_the_steps() -> None:
 
 
 def test_an_order_to_stop_is_obeyed_before_the_next_step() -> None:
-    model, steps = small_network(), []
+    model = small_network()
+    steps: list[int] = []
     training = PooledTraining(model, CentralisedERM(), [own_batches(0, 1, (1, 3, 4))], partial(adam, model), ON_CPU)
     with pytest.raises(Stopped):
         training.train(10, lambda: len(steps) == 3, steps.append)

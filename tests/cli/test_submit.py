@@ -144,7 +144,7 @@ def test_the_commands_teach_by_example(command: str) -> None:
 def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:
     assert watch.ABORTED in inspect.getsource(Messenger)
     assert "stopped: {reason}" in inspect.getsource(FederationController)
-    assert watch.RESULTS_FILE == RESULTS_FILE
+    assert vars(watch)["RESULTS_FILE"] == RESULTS_FILE
     assert SIGNATURE == NVFLARE_SIG_FILE
     assert f"{FederationController.__module__}.{FederationController.__name__}" in CONTROLLERS
 

@@ -37,7 +37,7 @@ def model_hash(tensors: dict[str, torch.Tensor]) -> str:
 
 def main() -> None:
     """Run the methods that are named, each in a folder of its own."""
-    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)
     torch.set_num_threads(1)
     flare_decomposers.register()
     fobs.register(TensorDecomposer)

@@ -132,7 +132,7 @@ def test_a_garbled_file_is_refused_or_read_as_it_was_written(kind: str, tmp_path
     for number in range(GARBLINGS):
         content = bytearray(intact)
         WAYS[number % len(WAYS)](content, generator)
-        refusals.append(refusal_of(file, content, written))
+        refusals.append(refusal_of(file, bytes(content), written))
     reasons = [refusal for refusal in refusals if refusal is not None]
     assert len(reasons) > 0.97 * GARBLINGS
     assert not any("\n" in reason for reason in reasons)
@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_found_but_where_it_changes_nothing(kind: str, tmp_path
     for bit in bits:
         content = bytearray(intact)
         content[bit // 8] ^= 1 << bit % 8
-        refusals.append(refusal_of(file, content, written))
+        refusals.append(refusal_of(file, bytes(content), written))
     assert refusals.count(None) < 4
 
 

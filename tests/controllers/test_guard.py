@@ -83,7 +83,7 @@ def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_cou
     tmp_path: Path, aggregator: type[UpdateAggregator], lie: Callable[[FLModel], FLModel], reason: str
 ) -> None:
     rounds, _ = make_rounds(tmp_path, spoiled(LIAR, lie), aggregator())
-    without, _ = make_rounds(tmp_path / "without", spoiled(LIAR, lambda answer: None), aggregator())  # type: ignore[arg-type, return-value]
+    without, _ = make_rounds(tmp_path / "without", spoiled(LIAR, lambda answer: None), aggregator())
     (tmp_path / "without").mkdir()
     finished, _ = rounds.run_round(1)
     assert list(finished.failures) == [LIAR]

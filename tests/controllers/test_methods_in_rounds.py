@@ -4,7 +4,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ DIGITS: dict[str, Any] = {
     "batch_size": 8,
 }
 ANGLES = tuple(f"angle_{angle}" for angle in (0, 15, 30, 45, 60, 75))
-FILTERS = {
+FILTERS: dict[str, tuple[list[Filter], list[Filter]]] = {
     "down": ([ExchangeSendFilter()], [ExchangeReceiveFilter()]),
     "up": ([GapReportFilter(), ExchangeReportFilter()], [ExchangeCheckFilter(), GapCheckFilter()]),
 }
@@ -102,7 +102,7 @@ class MethodJob(Job):
             shareable = filter_.process(shareable, context)
         return shareable
 
-    def finished(self) -> "MethodJob":
+    def finished(self) -> Self:
         self.run()
         assert self.panics == []
         return self
@@ -264,8 +264,7 @@ def test_a_job_that_forgets_a_filter_is_told_so(
 
 
 def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path: Path) -> None:
-    filters = {**FILTERS, "up": ([GapReportFilter()], [])}
-    job = MethodJob(tmp_path / "job", aggregator="fedga", filters=filters)
+    job = MethodJob(tmp_path / "job", aggregator="fedga", filters={**FILTERS, "up": ([GapReportFilter()], [])})
     job.run()
     assert "the job's server config needs GapCheckFilter for the task 'train'." in job.panics[0]
 

@@ -117,7 +117,7 @@ def test_a_site_receives_its_own_mixture_of_heads_and_no_others(
 
 
 def test_a_false_score_of_an_own_model_is_refused_by_name(tmp_path: Path) -> None:
-    lies = {"angle_30": {"split": "train"}, "angle_45": {"count": 10_000}}
+    lies: dict[str, dict[str, Any]] = {"angle_30": {"split": "train"}, "angle_45": {"count": 10_000}}
 
     def forge(site: str, task: str, answer: Shareable) -> None:
         if site in lies and task == TASK_TRAIN:

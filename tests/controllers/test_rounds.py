@@ -117,6 +117,7 @@ def test_of_rounded_updates_the_bytes_count_with_which_they_came(tmp_path: Path)
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         answer = all_well()(task, site, number, sent)
         if task == TASK_TRAIN:
+            assert isinstance(answer, FLModel)
             answer.meta[META_UPDATE_BYTES] = 14  # where updates are not rounded, a site's own word
         return answer
 
@@ -130,6 +131,7 @@ def test_updates_that_a_privacy_filter_turned_into_arrays_are_used_and_counted(t
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         answer = all_well()(task, site, number, sent)
         if task == TASK_TRAIN:
+            assert isinstance(answer, FLModel)
             answer.params = {name: value.numpy() for name, value in answer.params.items()}
         return answer
 

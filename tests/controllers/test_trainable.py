@@ -122,6 +122,7 @@ def test_fedomgs_gram_matrix_is_over_what_travels(tmp_path: Path, trainable: str
     sites = sorted(site for site, _ in job.updates)
     for site, update in zip(sites, updates, strict=True):
         assert aggregation.update_norms[site] == pytest.approx(float(update.norm()), rel=1e-6)
+    assert aggregation.gamma is not None
     share = [1 / len(sites)] * len(sites)
     expected = match(gram_matrix(torch.stack(updates)), share, kappa=job.record.method.settings["kappa"])
     assert aggregation.objective == pytest.approx(expected.objective, rel=1e-5)

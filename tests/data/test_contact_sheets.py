@@ -55,7 +55,9 @@ def test_a_sheet_has_room_for_all_entries(number: int) -> None:
     sheet = draw_sheet([Entry(halves(), "a caption with ümläuts")] * number, "a title", CLASSES)
     assert sheet.width > 2 * TILE * min(number, 2)
     assert sheet.height > TILE * -(-number // 2)
-    colours = {colour for _, colour in sheet.getcolors(2**24)}
+    found = sheet.getcolors(2**24)
+    assert found is not None
+    colours = {colour for _, colour in found}
     assert {COLOURS[0], COLOURS[1], (100, 100, 100)} <= colours
 
 

@@ -55,7 +55,8 @@ def test_a_spoilt_mask_stops_the_site_or_is_left_out(root: Path) -> None:
     assert caught.value.public == "of the images of domain 'left', 1 with a mask that does not fit."
     tolerant = session(root, {"damaged_images": "leave_out"})
     reply = tolerant.census()
-    assert (reply.num_test, reply.num_damaged, tolerant.images.left_out) == (COUNT - 1, 1, {"left/images/04.png"})
+    assert (reply.num_test, reply.num_damaged) == (COUNT - 1, 1)
+    assert tolerant.images.left_out == {"left/images/04.png"}
 
 
 @pytest.mark.parametrize(("preset", "shape"), [("", (18, 3, 16, 16)), ("photo", (18, 3, 16, 16))])

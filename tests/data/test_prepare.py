@@ -20,8 +20,8 @@ from tests.data.published import FOLDERS, content_below, image, published, write
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}
 
 
-def prepared(dataset: str, source: Path, root: Path, **options: bool) -> Prepared:
-    return prepare(dataset_spec(dataset), open_source(source), root, **{"any_counts": True, **options})
+def prepared(dataset: str, source: Path, root: Path, *, link: bool = False, any_counts: bool = True) -> Prepared:
+    return prepare(dataset_spec(dataset), open_source(source), root, link=link, any_counts=any_counts)
 
 
 def images_below(root: Path) -> dict[str, bytes]:

@@ -239,6 +239,7 @@ def test_batches_have_declared_shapes_types_and_values_from_0_to_1(data: DomainD
     assert (images.shape, images.dtype) == ((32, 1, 28, 28), torch.float32)
     assert (labels.shape, labels.dtype) == ((32,), torch.int64)
     assert 0.0 <= images.min() < images.max() <= 1.0
+    assert isinstance(data.images, ImageArray)
     image, label = ArrayImages(data.images, data.train, 28)[3]
     assert (image.shape, int(label)) == ((1, 28, 28), data.train[3].label)
 

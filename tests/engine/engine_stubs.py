@@ -42,7 +42,7 @@ def record_after(rounds: int, status: str = "running") -> RunRecord:
         census={domain: census_reply(domain) for domain in (*SOURCES, TARGET)},
     )
     for number in range(rounds + (status == "finished")):
-        scores = Evaluation(split="test", loss=1.0, accuracy=0.5 + number / 10, count=100)
+        scores = Evaluation.model_validate({"split": "test", "loss": 1.0, "accuracy": 0.5 + number / 10, "count": 100})
         record.add_evaluation(number, dict.fromkeys((*SOURCES, TARGET), scores))
     record.rounds = [finished_round(number + 1) for number in range(rounds)]
     record.choices = record.choose({"last": "global_model.safetensors"})

@@ -2,6 +2,7 @@
 """The training process: the bits of work done in place, one task lost when it dies, and never a process left behind."""
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,8 +222,13 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
     tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, job: str, by_default: str, other: str
 ) -> None:
     done: list[str] = []
+
+    def note(name: str, *_: object, **__: object) -> TaskResult:
+        done.append(name)
+        return TaskResult("aborted")
+
     for kind, name in ((TrainingProcess, "apart"), (SiteWork, "in place")):
-        monkeypatch.setattr(kind, "do_work", lambda *_, name=name, **__: done.append(name) or TaskResult("aborted"))
+        monkeypatch.setattr(kind, "do_work", partial(note, name))
     site = Site("photo", tmp_path)
     site.configure(data_root=str(data_root))
     context = site.context()
@@ -447,9 +454,9 @@ def test_an_order_that_nobody_reads_can_be_aborted_and_ends_with_its_reader(
     planted: Callable[[str], TrainingProcess],
 ) -> None:
     large = SiteTask(TASK_TRAIN, "photo", None, state={"weight": torch.zeros(10**6)})
-    looks: list[bool] = []
+    looks = itertools.count(1)
     process = planted("time.sleep(600)")
-    outcome = process.do_work(large, SiteConfig(), Path(), lambda: bool(looks.append(True) or len(looks) > 5), ignore)
+    outcome = process.do_work(large, SiteConfig(), Path(), lambda: next(looks) > 5, ignore)
     assert outcome.kind == "aborted"
     outcome = planted("os.read(0, 100)\nsys.exit(5)").do_work(large, SiteConfig(), Path(), never, ignore)
     assert outcome.reason == "the training process ended with exit code 5."

@@ -9,7 +9,8 @@ import pytest
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Chart, Request, make_pictures
 from fdg_plugins.analysis.figures.picture import Scale
-from fdg_plugins.analysis.figures.sensitivity import AVERAGE, varied_settings
+from fdg_plugins.analysis.figures.sensitivity import AVERAGE
+from fdg_plugins.analysis.varied import varied_settings
 from fdg_plugins.errors import DataError, SettingsError
 from tests.figures.figure_stubs import DOMAINS, FEDAVG, fedomg, figure_run, with_accuracy
 

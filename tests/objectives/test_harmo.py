@@ -85,11 +85,11 @@ def test_without_normalization_a_step_is_that_of_sam_written_out(linear_model: E
     norm = torch.cat([gradient.flatten() for gradient in first]).norm()
     with torch.no_grad():
         for parameter, gradient in zip(by_hand.parameters(), first, strict=True):
-            parameter += 0.3 * gradient / norm
+            parameter.add_(0.3 * gradient / norm)
     second = gradients()
     with torch.no_grad():
         for parameter, gradient, sharp in zip(by_hand.parameters(), first, second, strict=True):
-            parameter -= 0.3 * gradient / norm + 0.1 * sharp
+            parameter.sub_(0.3 * gradient / norm + 0.1 * sharp)
         for buffer, value in zip(by_hand.buffers(), buffers, strict=True):
             buffer.copy_(value)
 

@@ -101,6 +101,7 @@ def meta_step_by_hand(model: ExtractorClassifier, batch: Batch, rate: float) -> 
         if one is model:
             with torch.no_grad():
                 for own, of_model in zip(adapted.parameters(), model.parameters(), strict=True):
+                    assert of_model.grad is not None
                     own.sub_(rate * of_model.grad)
     pairs = zip(model.named_parameters(), adapted.parameters(), strict=True)
     return {name: value.detach() - rate * other.grad for (name, value), other in pairs if other.grad is not None}

@@ -160,7 +160,8 @@ CURVATURES, STEPS = (0.2, 1.0, 2.0, 3.0), dict(zip(SITES, (2, 7, 3, 5), strict=T
 def optimum_of_the_mean_loss() -> Tensors:
     optima = [site.optimum for site in quadratics(CURVATURES).values()]
     return {
-        name: sum(h * optimum[name] for h, optimum in zip(CURVATURES, optima, strict=True)) / sum(CURVATURES)
+        name: torch.stack([h * optimum[name] for h, optimum in zip(CURVATURES, optima, strict=True)]).sum(dim=0)
+        / sum(CURVATURES)
         for name in SHAPES
     }
 

@@ -48,7 +48,10 @@ def test_more_runs_at_a_time_never_take_longer(parallel: int, waiting: int) -> N
     known.learn(FEDAVG.name, 100.0)
     one = known.remaining((), FEDERATED[:waiting], parallel)
     assert one == pytest.approx(100.0 * waiting / parallel)
-    assert (known.remaining((), FEDERATED[:waiting], parallel + 1) or 0.0) <= one
+    more = known.remaining((), FEDERATED[:waiting], parallel + 1)
+    assert one is not None
+    assert more is not None
+    assert more <= one
 
 
 def test_the_longest_run_that_goes_on_is_waited_for_and_one_that_takes_longer_counts_as_ending() -> None:

@@ -119,7 +119,7 @@ def test_a_methods_own_setting_wins_over_that_for_all_and_that_over_the_protocol
 
 
 def test_a_protocol_may_set_other_things_for_each_method() -> None:
-    base = {"fedavg": {"rounds": 5}, "fedomg": {"rounds": 7, "kappa": 0.1}}
+    base: dict[str, dict[str, Any]] = {"fedavg": {"rounds": 5}, "fedomg": {"rounds": 7, "kappa": 0.1}}
     fedavg, fedomg = make_plan(request(targets=("photo",), seeds=(0,)), base.__getitem__, settings_of)
     assert (fedavg.settings, fedomg.settings) == (base["fedavg"], base["fedomg"])
     assert {run.protocol for run in (fedavg, fedomg)} == {"paper"}
