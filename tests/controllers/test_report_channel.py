@@ -53,7 +53,8 @@ def reporting(spoil: Callable[[str, FLModel], None] = lambda site, answer: None)
     """Return the script of sites whose reports the server's filter has read; ``spoil`` changes an answer."""
 
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
-        answer: FLModel = all_well()(task, site, number, sent)
+        answer = all_well()(task, site, number, sent)
+        assert isinstance(answer, FLModel)
         if task == TASK_TRAIN:
             checked = CheckedReports()
             checked.note("sum", torch.tensor([NUMBERS[site]]), num_bytes=4)

@@ -193,10 +193,10 @@ def test_epochs_in_one_go_are_those_one_by_one(root: Path) -> None:
 
 
 def test_the_global_generators_are_left_alone(root: Path) -> None:
-    before, other = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
+    before, other = torch.get_rng_state(), np.random.get_state(legacy=False)
     epoch(opened(root))
     assert torch.equal(torch.get_rng_state(), before)
-    assert (np.random.get_state()[1] == other).all()  # type: ignore[index]
+    np.testing.assert_equal(np.random.get_state(legacy=False), other)
 
 
 # --- memory -----------------------------------------------------------------------------------------
@@ -243,7 +243,8 @@ def test_an_evaluation_has_whole_images_in_order_whatever_their_size(root: Path)
     batches = whole(data)
     assert [tuple(images.shape) for images, _ in batches] == [(1, 3, 20 + 4 * (n % 3), 36) for n in range(COUNT)]
     for sample, (images, masks) in zip(data.test, batches, strict=True):
-        with Image.open(root / "eyes" / sample.file) as image, Image.open(root / "eyes" / sample.mask) as mask:  # type: ignore[attr-defined]
+        assert isinstance(sample, PairSample)
+        with Image.open(root / "eyes" / sample.file) as image, Image.open(root / "eyes" / sample.mask) as mask:
             expected = np.asarray(image).transpose(2, 0, 1).astype(np.float32) / 255
             assert np.allclose(images[0].numpy(), expected, atol=1e-7), "rows are the first axis, as in Pillow"
             assert (masks[0].numpy() == np.asarray(mask) // 100).all()

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -196,7 +197,9 @@ def test_the_same_holds_across_the_training_process(
     try:
         number = assert_names_nothing(damage_images(patient))
     finally:
-        patient.site.executor._process.close()  # type: ignore[union-attr]
+        process = patient.site.executor._process
+        assert process is not None
+        process.close()
     assert any(f"[{number}]" in record.getMessage() and SECRET in record.getMessage() for record in caplog.records)
 
 
@@ -211,8 +214,8 @@ def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
 ) -> None:
     init = SiteSession.__init__
 
-    def with_skipped(self: SiteSession, *arguments: object) -> None:
-        init(self, *arguments)  # type: ignore[arg-type]
+    def with_skipped(self: SiteSession, *arguments: Any) -> None:
+        init(self, *arguments)
         self.images.data = self.data.__class__(**{**vars(self.data), "skipped": (f"dog/{SECRET}.png",)})
 
     monkeypatch.setattr(SiteSession, "__init__", with_skipped)

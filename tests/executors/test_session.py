@@ -234,7 +234,7 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
     data: DomainData = site.data
     assert isinstance(data.images, ImageFiles)
     images = DomainImages(data.images, getattr(data, split), [WholeView(16)])
-    pixels = normalised(torch.stack([image for image, _ in images]))  # type: ignore[attr-defined]
+    pixels = normalised(torch.stack([images[place][0] for place in range(len(images))]))
     labels = torch.tensor([sample.label for sample in getattr(data, split)])
     model = site.load(state).eval()
     with torch.no_grad():

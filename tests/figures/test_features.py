@@ -4,6 +4,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from fdg_plugins.storage import load_tensors, save_tensors
 from tests.figures.figure_stubs import census_reply
 
 
-def features_of(run: Run, data_root: Path | None, **request: object) -> Scatter:
-    (scatter,) = make_pictures("features", [run], Request(**{"data_root": data_root, **request}))  # type: ignore[arg-type]
+def features_of(run: Run, data_root: Path | None, **request: Any) -> Scatter:
+    (scatter,) = make_pictures("features", [run], Request(**{"data_root": data_root, **request}))
     assert isinstance(scatter, Scatter)
     return scatter
 

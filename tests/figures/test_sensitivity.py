@@ -3,6 +3,7 @@
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,8 @@ def kappa_runs(target: str = "photo") -> list[Run]:
     ]
 
 
-def chart_of(runs: Sequence[Run], **request: object) -> Chart:
-    (chart,) = make_pictures("sensitivity", runs, Request(**request))  # type: ignore[arg-type]
+def chart_of(runs: Sequence[Run], **request: Any) -> Chart:
+    (chart,) = make_pictures("sensitivity", runs, Request(**request))
     assert isinstance(chart, Chart)
     return chart
 

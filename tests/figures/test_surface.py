@@ -4,6 +4,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from tests.figures.figure_stubs import keep
 SOURCES = ("art_painting", "cartoon", "sketch")
 
 
-def surface_of(run: Run, data_root: Path | None, **request: object) -> Surface:
-    asked = Request(**{"data_root": data_root, "points": 3, "samples": 7, **request})  # type: ignore[arg-type]
+def surface_of(run: Run, data_root: Path | None, **request: Any) -> Surface:
+    asked = Request(**{"data_root": data_root, "points": 3, "samples": 7, **request})
     (surface,) = make_pictures("surface", [run], asked)
     assert isinstance(surface, Surface)
     return surface

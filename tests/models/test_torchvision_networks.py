@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,10 +29,10 @@ PARAMETERS = {
 WITHOUT_BUFFERS = ("convnext_tiny", "vit_b_16")
 
 
-def on_meta(name: str, **settings: object) -> tuple[nn.Module, int]:
+def on_meta(name: str, **settings: Any) -> tuple[nn.Module, int]:
     """Return a network without its head, and its number of features; no parameter has memory."""
     with torch.device("meta"):
-        return NETWORKS.get(name).extractor(7, **settings)  # type: ignore[arg-type]
+        return NETWORKS.get(name).extractor(7, **settings)
 
 
 def count(module: nn.Module) -> int:

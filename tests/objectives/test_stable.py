@@ -4,6 +4,7 @@
 import copy
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ def test_one_image_has_no_deviation(network: StyledClassifier) -> None:
     assert reported(network, make_batches(network, (1,)))[1].abs().max().item() < 1e-3
 
 
-def exchange_after(*rounds: tuple[str, ...]) -> StyleExchange:
+def exchange_after(*rounds: Iterable[str]) -> StyleExchange:
     """The exchange after rounds of these sites, each with the style of its letter."""
     exchange = StyleExchange(2)
     for sites in rounds:
@@ -250,7 +251,7 @@ def source_of(exchange: Exchange, site: str) -> str:
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_every_site_gives_to_exactly_one_other(number: int) -> None:
-    exchange = exchange_after(*["abcde"] * number)  # type: ignore[arg-type]
+    exchange = exchange_after(*["abcde"] * number)
     sources = [source_of(exchange, site) for site in "abcde"]
     assert sorted(sources) == list("abcde")
     assert all(source != site for source, site in zip(sources, "abcde", strict=True))
@@ -258,7 +259,7 @@ def test_every_site_gives_to_exactly_one_other(number: int) -> None:
 
 def test_all_others_come_before_one_comes_again() -> None:
     for site in "abcd":
-        sources = [source_of(exchange_after(*["abcd"] * number), site) for number in (1, 2, 3)]  # type: ignore[arg-type]
+        sources = [source_of(exchange_after(*["abcd"] * number), site) for number in (1, 2, 3)]
         assert sorted(sources) == sorted(set("abcd") - {site})
 
 
