@@ -8,6 +8,8 @@ LOWEST := .venv-lowest
 NEWEST := .venv-newest
 # What make coverage runs.
 TESTS ?= tests
+# Processes among which pytest divides the tests.
+WORKERS ?= 2
 TRACKERS := .venv-trackers
 QUICK := "not slow and not federation and not nightly"
 # Not what needs an extra or pip, nor what counts how often torch compiles, which older versions do less often.
@@ -18,8 +20,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo demo-medical poc poc-stop test test-slow test-nightly test-federation test-lowest test-newest \
-	test-wheel test-trackers coverage lint docs-tables export-jobs docs bench dist rehearse-images sbom clean
+.PHONY: help install demo demo-medical poc poc-stop test test-slow test-nightly test-federation test-python test-lowest \
+	test-newest test-wheel test-trackers coverage lint docs-tables export-jobs docs bench dist rehearse-images sbom clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
@@ -31,6 +33,7 @@ help:
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
 	@echo "make test-nightly     install, then those of every composition of methods, also unpublished ones"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
+	@echo "make test-python      make test with PYTHON=python3.12, or another, in an environment of its own"
 	@echo "make test-lowest      the tests that need no extra, in an environment with the lowest versions of all packages"
 	@echo "make test-newest      the quick tests with the newest versions of all packages, whatever constraints.txt says"
 	@echo "make test-wheel       install, then build the wheel and use it without the checkout"
@@ -81,35 +84,39 @@ poc-stop: $(VENV)/.installed
 	$(BIN)/fdg poc stop --folder $(POC)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m $(QUICK)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m $(QUICK)
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m slow
 
 test-nightly: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder -m nightly
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder -m nightly
 
 test-federation: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m federation
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m federation
+
+# Beside .venv, so that a machine can keep an environment for every version of Python.
+test-python:
+	$(MAKE) test PYTHON=$(PYTHON) VENV=.venv-$(notdir $(PYTHON))
 
 test-lowest: $(VENV)/.installed
 	$(INSTALL) uv
 	$(BIN)/uv venv --quiet --clear $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct \
 		--editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
-	$(LOWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m $(QUICK) $(WITHOUT_EXTRAS)
+	$(LOWEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m $(QUICK) $(WITHOUT_EXTRAS)
 
 test-newest: $(VENV)/.installed
 	$(INSTALL) uv
 	$(BIN)/uv venv --quiet --clear $(NEWEST)
 	$(BIN)/uv pip install --quiet --python $(NEWEST) --upgrade --editable '.[dev]'
-	$(NEWEST)/bin/python -m pytest --numprocesses 2 --dist loadfile -m $(QUICK)
+	$(NEWEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m $(QUICK)
 
 test-wheel: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/end_to_end/test_wheel.py
 
 coverage: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m $(QUICK) \
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m $(QUICK) \
 		--cov=fdg_plugins --cov-branch --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(TESTS)
 
 # On top of .venv, since MLflow wants an older gunicorn than FLARE's newest.
@@ -160,4 +167,4 @@ sbom: $(VENV)/.installed-release
 	$(BIN)/python docs/make_sbom.py --to build
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(TRACKERS) simulator_workspace dist build/site build/sbom.json build/licences.txt build/coverage.xml
+	rm -rf $(VENV) .venv-* simulator_workspace dist build/site build/sbom.json build/licences.txt build/coverage.xml

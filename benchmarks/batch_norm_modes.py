@@ -20,6 +20,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.data import SharedDomains, shuffled_reported_batches
 from fdg_plugins.errors import FDGError
+from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import FeatureBatch
 from fdg_plugins.objectives.fediir import classifier_parameters, gradient_report
 from fdg_plugins.settings.protocol import Protocol
@@ -98,7 +99,7 @@ def gradients(site: SiteSession, state: Mapping[str, torch.Tensor]) -> tuple[tor
     return vector(site.probe(state, lambda: False)), vector(penalised)
 
 
-def seen_in_training(site: SiteSession, model: torch.nn.Module) -> Iterator[FeatureBatch]:
+def seen_in_training(site: SiteSession, model: ExtractorClassifier) -> Iterator[FeatureBatch]:
     """Yield the features of the training images in batches of training, in the model's present mode."""
     protocol = site.protocol
     batches = shuffled_reported_batches(
@@ -106,7 +107,7 @@ def seen_in_training(site: SiteSession, model: torch.nn.Module) -> Iterator[Feat
     )
     for images, targets in batches:
         with torch.no_grad():
-            features = model.features(images)  # type: ignore[operator]
+            features = model.features(images)
         yield FeatureBatch(images, features, targets)
 
 

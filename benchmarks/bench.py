@@ -66,7 +66,7 @@ def number(value: float) -> str:
     return f"{rounded:.{max(2 - magnitude, 0)}f}" if -4 < magnitude < 6 else f"{rounded:.2e}"
 
 
-def _cells(row: Row, peak: int) -> tuple[str, ...]:
+def _cells(row: Row, peak: int) -> tuple[str, str, str, str, str, str]:
     ratio = "" if row.ratio is None else number(row.ratio)
     goal = "" if row.goal is None else f"{row.goal.text}: {'reached' if row.reached else 'missed'}"
     return row.case, _quantity(row.ours, row), _quantity(row.reference, row), ratio, goal, f"{peak / MIB:.0f} MiB"

@@ -23,7 +23,7 @@ from nvflare.fuel.utils import fobs
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.executors import SiteConfig, SiteExecutor
-from fdg_plugins.executors.work import Say, SiteTask, SiteWork, TaskResult
+from fdg_plugins.executors.work import RequestError, Say, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import (
     META_UPDATE_BYTES,
     TASK_CENSUS,
@@ -31,6 +31,7 @@ from fdg_plugins.messages import (
     CensusReply,
     CensusRequest,
     Evaluation,
+    ScoreSum,
     TaskRequest,
     TrainReport,
 )
@@ -103,11 +104,11 @@ class Echo(Executor):
 class InstantSite(SiteExecutor):
     """This package's executor with nothing to do: reads each task, answers it at once, notes what leaves the site."""
 
-    def _worker(self, site: str, shared: SiteWork | None, *, isolate: bool) -> "InstantWork":
+    def _worker(self, site: str, shared: SiteWork | None, *, isolate: bool) -> SiteWork:
         return InstantWork()
 
 
-class InstantWork:
+class InstantWork(SiteWork):
     """Answers as a site of the domain that it is named after would, without data and without a step."""
 
     def do_work(
@@ -116,10 +117,12 @@ class InstantWork:
         """Return a census of one training image per class, equal scores, and an update of zeros."""
         if order.task == TASK_CENSUS:
             return TaskResult("ok", _census(order).model_dump(mode="json"))
-        protocol = TaskRequest.read(order.request, "task request", ValueError).protocol
+        protocol = TaskRequest.read(order.request, "task request", RequestError).protocol
         judges = order.site == protocol.target
         split: Literal["test", "validation"] = "test" if judges else "validation"
-        score = Evaluation(split=split, loss=1.0, accuracy=0.5, count=(2 if judges else 1) * CLASSES)
+        count = (2 if judges else 1) * CLASSES
+        half = {"accuracy": ScoreSum(sum=count / 2, count=count)}
+        score = Evaluation(split=split, loss=1.0, count=count, sums=half)
         if order.task != TASK_TRAIN:
             return TaskResult("ok", score.model_dump(mode="python"))
         steps = protocol.local_epochs * batches_per_epoch(CLASSES, protocol.batch_size)
@@ -139,7 +142,7 @@ class InstantWork:
 
 
 def _census(order: SiteTask) -> CensusReply:
-    protocol = CensusRequest.read(order.request, "census request", ValueError).protocol
+    protocol = CensusRequest.read(order.request, "census request", RequestError).protocol
     classes = dataset_spec(protocol.dataset).classes
     return CensusReply(
         domain=order.site,

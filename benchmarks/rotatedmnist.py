@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fdg_plugins.controllers import RunRecord
 
@@ -71,7 +71,10 @@ def read_results() -> list[Result]:
 def _result(row: dict[str, str]) -> Result:
     numbers = {"seed": int, "rounds": int, "selected_round": int}
     texts = ("method", "angle", "precision")
-    return Result(**{key: value if key in texts else numbers.get(key, float)(value) for key, value in row.items()})  # type: ignore[arg-type]
+    values: dict[str, Any] = {
+        key: value if key in texts else numbers.get(key, float)(value) for key, value in row.items()
+    }
+    return Result(**values)
 
 
 def keep(result: Result) -> None:

@@ -18,7 +18,7 @@ import bench
 import numpy as np
 import torch
 from cases import scale
-from cases.scale import Cost, Growth, Side
+from cases.scale import Cost, Growth, Quantity, Side
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator, StrMethodFormatter
@@ -34,7 +34,7 @@ SIDES: dict[Side, tuple[str, Look]] = {
     "ours": ("FedOMG", method_looks(["fedomg"])[0]),
     "reference": ("FLARE's weighted mean", Look(BLACK, "o")),
 }
-QUANTITIES = ("seconds", "bytes")
+QUANTITIES: tuple[Quantity, ...] = ("seconds", "bytes")
 UNITS = {"seconds": "s", "bytes": "B"}
 TITLES = {"seconds": "time", "bytes": "peak memory beyond the global model"}
 WIDTH, HEIGHT = 8.4, 6.0
@@ -86,7 +86,7 @@ def draw(picture: Picture, growths: tuple[Growth, Growth]) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, growth: Growth, quantity: str) -> None:
+def _draw_panel(axes: Axes, growth: Growth, quantity: Quantity) -> None:
     for side, (name, look) in SIDES.items():
         values = growth.values(quantity, side)
         axes.plot(*_points(values), linestyle="", marker=look.marker, markersize=4.5, color=look.colour)

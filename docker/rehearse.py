@@ -48,18 +48,18 @@ def rehearse(file: Path, scratch: Path) -> str:
     install = install.replace(steps.wheels, f"{wheels}/")
     subprocess.run(["sh", "-euc", install], env=environment, check=True)
     shutil.copytree(scratch / "installed", python, dirs_exist_ok=True, symlinks=True)
-    other = {"user": steps.user} if os.geteuid() == 0 else {}
+    user = steps.user if os.geteuid() == 0 else None
     scratch.chmod(0o755)
     program = python / "bin" / steps.command[0]
     home = {**environment, "HOME": str(scratch / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [python / "bin" / "python", program, *steps.command[1:]],
+        [str(python / "bin" / "python"), str(program), *steps.command[1:]],
         env=home,
         cwd=scratch,
         capture_output=True,
         text=True,
         check=True,
-        **other,
+        user=user,
     )
     return done.stdout
 

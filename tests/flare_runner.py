@@ -51,13 +51,13 @@ def site_context(site: str, workspace: Any, job: str = "job", scope: Sequence[Fi
     """Return a new context of a job at a site, as FLARE's engine makes one; ``scope``: result filters of its scope."""
     engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, context: None)
     context = FLContext()
-    private = {ReservedKey.ENGINE: engine}
+    private: dict[str, Any] = {ReservedKey.ENGINE: engine}
     if scope:
         private[FLContextKey.SCOPE_OBJECT] = SimpleNamespace(task_result_filters={"out": list(scope), "in": []})
     for key, value in private.items():
         context.set_prop(key, value, private=True, sticky=False)
-    for key, value in {ReservedKey.IDENTITY_NAME: site, ReservedKey.RUN_NUM: job}.items():
-        context.set_prop(key, value, private=False, sticky=False)
+    for key, name in {ReservedKey.IDENTITY_NAME: site, ReservedKey.RUN_NUM: job}.items():
+        context.set_prop(key, name, private=False, sticky=False)
     return context
 
 

@@ -69,11 +69,12 @@ def test_its_protocols_and_aggregator_settings_hold(job: Path) -> None:
     server = read(job, "app_server", "config_fed_server.json")
     controller = build(server["workflows"][0])
     assert isinstance(controller, FederationController)
+    assert controller.aggregator is not None
     aggregator = make_aggregator(controller.aggregator)
     plans = make_plans(controller.protocol or {}, controller.stand_in_protocol or {}, {}, aggregator.setting_names())
-    assert (
-        plans.real.protocol.image_size == {"pacs": 224, "rotatedmnist": 28, "vessels": 192}[plans.real.protocol.dataset]
-    )
+    dataset = plans.real.protocol.dataset
+    assert isinstance(dataset, str)
+    assert plans.real.protocol.image_size == {"pacs": 224, "rotatedmnist": 28, "vessels": 192}[dataset]
     assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
     aggregator.configure(plans.stand_in.aggregator)
 
@@ -104,6 +105,7 @@ def chains(config: dict[str, Any]) -> dict[tuple[str, str], list[str]]:
 def test_its_filters_are_those_that_its_method_needs_at_both_ends(job: Path) -> None:
     server = read(job, "app_server", "config_fed_server.json")
     controller = build(server["workflows"][0])
+    assert controller.aggregator is not None
     aggregator = make_aggregator(controller.aggregator)
     objective = make_objective(controller.protocol.get("objective", "erm"))
     gap = aggregator.shares == REPORT_GAP

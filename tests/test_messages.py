@@ -19,7 +19,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.settings.protocol import Protocol
 
-EVALUATION = Evaluation(split="validation", loss=1.25, accuracy=0.5, count=8)
+EVALUATION = Evaluation.model_validate({"split": "validation", "loss": 1.25, "accuracy": 0.5, "count": 8})
 REPORT = TrainReport(
     domain="photo",
     received=EVALUATION,
@@ -73,7 +73,7 @@ def test_every_message_round_trips_through_json(message: Checked, mode: str) -> 
 
 def test_messages_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        EVALUATION.loss = 0.0
+        EVALUATION.loss = 0.0  # type: ignore[misc]
 
 
 # --- refusals ---------------------------------------------------------------------------------------
@@ -198,11 +198,15 @@ def test_a_loss_that_is_not_finite_crosses_the_wire_and_becomes_null_in_json(los
     )
     received = fobs.loads(fobs.dumps(report.model_dump(mode="python")))
     read = TrainReport.read(received, "site photo", ContributionError)
+    assert read.local is not None
+    assert read.epoch_losses is not None
     assert repr(read.local.loss) == repr(read.epoch_losses[1]) == repr(loss)
     text = read.model_dump_json()
     assert '"loss":null' in text
     assert '"epoch_losses":[1.0,null]' in text
     again = TrainReport.model_validate_json(text)
+    assert again.local is not None
+    assert again.epoch_losses is not None
     assert math.isnan(again.local.loss)
     assert math.isnan(again.epoch_losses[1])
     assert again.epoch_losses[0] == 1.0

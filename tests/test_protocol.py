@@ -22,7 +22,7 @@ def test_the_defaults_are_those_of_the_paper_for_pacs() -> None:
 
 def test_a_protocol_cannot_be_changed_after_it_was_made() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        Protocol().rounds = 3
+        Protocol().rounds = 3  # type: ignore[misc]
 
 
 # --- layers -----------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_a_failing_write_leaves_the_old_file_and_no_leftovers(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), fail)
+    monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
     with pytest.raises(DataError, match="cannot be written: No space left on device"):
         write_bytes(tmp_path / "file", b"new" * 1000)
     assert (tmp_path / "file").read_bytes() == b"old"

@@ -21,7 +21,8 @@ def rows(quick: bool = False) -> list[Row]:
     plain, compiled = (build_model(network, CLASSES, seed=0) for _ in range(2))
     compiled.compile_for_training(BACKEND)
     plainly, by_compiled_code = our_training(plain, batches), our_training(compiled, batches)
-    with torch.compiler.config.patch(force_disable_caches=True):  # what an earlier run compiled does not help
+    # What an earlier run compiled does not help. torch adds the method when it loads the module, so mypy knows of none.
+    with torch.compiler.config.patch(force_disable_caches=True):  # type: ignore[attr-defined]
         turns = [lambda: lap("compiled", by_compiled_code), lambda: lap("plain", plainly)]
         first = interleave(turns, repetitions=1, warm_ups=0)
         seconds = interleave(turns, repetitions)

@@ -20,6 +20,7 @@ from torchvision.transforms import v2
 
 from cases.measure import Goal, Row, interleave, lap
 from fdg_plugins.data import PACS, DomainData, open_domain, training_epochs
+from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.stand_in import draw
 from fdg_plugins.data.transforms import IMAGENET_DEVIATION, IMAGENET_MEAN
 
@@ -31,7 +32,7 @@ GOAL = Goal("ratio", 1 / 4, "ratio ≤ 1/4")
 
 EPOCHS = 5  # of a round
 
-Epochs = Callable[[], Iterable[object]]
+Epochs = Callable[[], Iterable[tuple[torch.Tensor, torch.Tensor]]]  # images [B, 3, S, S] and labels [B]
 
 
 def rows(quick: bool = False) -> list[Row]:
@@ -77,7 +78,7 @@ def our_rounds(data: DomainData, workers: int, epochs: int) -> Epochs:
     """Return what begins another round of so many epochs each time it is called."""
     numbers = itertools.count()
 
-    def batches() -> Iterator[object]:
+    def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         scope = ("site", next(numbers))
         for epoch in training_epochs(
             data, image_size=PIXELS, batch_size=BATCH, seed=1, scope=scope, epochs=epochs, workers=workers
@@ -100,6 +101,7 @@ def plain_epochs(data: DomainData, workers: int) -> Epochs:
             v2.Normalize(IMAGENET_MEAN, IMAGENET_DEVIATION),
         ]
     )
+    assert isinstance(data.images, ImageFiles)
     folder = data.images.folder
     images = ImageFolder(str(folder / DOMAIN), transform)
     wanted = {str(folder / sample.file) for sample in data.train}
@@ -115,7 +117,7 @@ def _seconds(ours: Epochs, plain: Epochs, epochs: int, repetitions: int) -> dict
     return interleave(
         [
             lambda: lap("ours", lambda: _exhaust(ours())),
-            lambda: lap("plain", lambda: [_exhaust(plain()) for _ in range(epochs)]),
+            lambda: lap("plain", lambda: _exhaust(itertools.chain.from_iterable(plain() for _ in range(epochs)))),
         ],
         repetitions,
     )

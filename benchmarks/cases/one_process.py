@@ -88,7 +88,7 @@ def _sweep(folder: Path, settings: Mapping[str, Any], own: Mapping[str, str], ru
 def _many_sites(folder: Path, quick: bool) -> list[Row]:
     """Return the row of a round of some of 100 sites, and those of the memory."""
     counts, settings = ((10,), {**MANY, "rounds": 3, "image_size": 16}) if quick else (COUNTS, MANY)
-    found = []
+    found: list[Row] = []
     for count in counts:
         job, workspace, entries = write_many(folder / f"many-{count}", count, settings)
         run = run_job(job, workspace, {"FDG_DEVICE": "cpu"})

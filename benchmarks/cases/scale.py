@@ -22,6 +22,7 @@ MANY_SITES = 100  # a step of more takes seconds
 FEW_SITES = 3
 PARAMETERS = (100_000, 1_000_000, 10_000_000, 100_000_000)
 
+Quantity = Literal["seconds", "bytes"]
 Side = Literal["ours", "reference"]
 
 
@@ -43,7 +44,7 @@ class Growth(NamedTuple):
     symbol: str
     costs: Sequence[Cost]
 
-    def values(self, quantity: Literal["seconds", "bytes"], side: Side) -> dict[int, float]:
+    def values(self, quantity: Quantity, side: Side) -> dict[int, float]:
         """Return a quantity of one side by size."""
         field = quantity if side == "ours" else f"reference_{quantity}"
         return {getattr(cost, self.size): getattr(cost, field) for cost in self.costs}

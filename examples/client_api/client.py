@@ -3,7 +3,7 @@
 
 import nvflare.client as flare
 import torch
-from small_domains import Net, load
+from small_domains import SAMPLES, Net, load
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.client import ClassInsight, LocalRound, evaluate
@@ -14,7 +14,8 @@ STRENGTH = 0.01  # FedDIM's lambda
 def main() -> None:
     """Train on every model that the server sends."""
     flare.init()
-    training, training_in_order, validation = load(flare.get_site_name())
+    site = flare.get_site_name()
+    training, training_in_order, validation = load(site)
     model = Net()
     insight = ClassInsight(model, head="fc")
     while flare.is_running():
@@ -36,7 +37,7 @@ def main() -> None:
                 model,
                 optimizer,
                 steps=len(training),
-                num_samples=len(training.dataset),
+                num_samples=SAMPLES[site],
                 before=before,
                 after=evaluate(model, validation),
                 report=insight.report(training_in_order),

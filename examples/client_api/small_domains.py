@@ -26,7 +26,10 @@ class Net(nn.Module):
         return self.fc(self.features(images))
 
 
-def load(site: str) -> tuple[DataLoader, DataLoader, DataLoader]:
+Batches = DataLoader[tuple[torch.Tensor, ...]]  # images [B, 3, 16, 16] and labels [B]
+
+
+def load(site: str) -> tuple[Batches, Batches, Batches]:
     """Return a site's training batches, the same in order, and its validation batches."""
     seed = list(STYLES).index(site)
     train = _draw(site, SAMPLES[site], torch.Generator().manual_seed(seed))

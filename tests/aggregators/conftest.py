@@ -14,11 +14,11 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
-from trained_sites import training_report
 
 from fdg_plugins.aggregators import AGGREGATORS, FedAvgAggregator, RunFacts, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import META_SAMPLES
+from tests.aggregators.trained_sites import training_report
 
 Params = dict[str, Any]
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
-from trained_sites import aggregate, contribution, report_of
 
 from fdg_plugins.aggregators import (
     ARFLWeighting,
@@ -21,10 +20,11 @@ from fdg_plugins.aggregators import (
     UpdateAggregator,
     make_weighting,
 )
-from fdg_plugins.aggregators.arfl import REPORT_TRAINING_LOSS
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.messages import REPORT_TRAINING_LOSS
+from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 ARFL = {"name": "arfl"}
 SAMPLES = {"art": 100, "cartoon": 300, "photo": 600}

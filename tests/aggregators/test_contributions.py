@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.core.stored import Stored
 from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import META_SAMPLES, META_SITE
 
@@ -23,6 +24,12 @@ Params = dict[str, Any]
 def model_of(params: Params, site: Any = "photo", samples: Any = 10, **meta: Any) -> FLModel:
     with_samples = {} if samples is None else {META_SAMPLES: samples}
     return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_SITE: site, **with_samples, **meta})
+
+
+def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
+    """Return what must be a tensor in memory."""
+    assert isinstance(value, torch.Tensor)
+    return value
 
 
 def single(value: Any) -> FLModel:
@@ -42,14 +49,14 @@ def test_a_contribution_holds_what_was_sent(
     assert list(contribution.update) == list(layout)
     for name, value in contribution.update.items():
         assert (tuple(value.shape), value.dtype) == (layout[name].shape, layout[name].dtype)
-        np.testing.assert_array_equal(value.numpy(), np.asarray(sent[name]))
+        np.testing.assert_array_equal(loaded(value).numpy(), np.asarray(sent[name]))
 
 
 def test_a_contribution_does_not_change_with_the_array_it_was_read_from(layout: ModelLayout) -> None:
     array = np.ones(3, np.float32)
     contribution = read_contribution(single(array), None)
     array[:] = 9.0
-    assert contribution.update["w"].tolist() == [1.0, 1.0, 1.0]
+    assert loaded(contribution.update["w"]).tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_a_contribution_does_not_change_with_the_array_it_was_read_from(layout: 
 )
 def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out(value: Any) -> None:
     layout = ModelLayout.of({"w": torch.zeros(2, 3)})
-    update = read_contribution(single(value), layout).update["w"]
+    update = loaded(read_contribution(single(value), layout).update["w"])
     assert update.dtype == torch.float32
     assert update.is_contiguous()
     assert not update.requires_grad
@@ -91,13 +98,13 @@ def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out(value: A
 def test_a_read_only_array_is_read_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     array = np.ones(3, np.float32)
     array.setflags(write=False)
-    assert read_contribution(single(array), None).update["w"].tolist() == [1.0] * 3
+    assert loaded(read_contribution(single(array), None).update["w"]).tolist() == [1.0] * 3
     assert len(recwarn) == 0
 
 
 @pytest.mark.parametrize("value", [np.float32(2.5), np.array(2.5), torch.tensor(2.5)])
 def test_a_scalar_is_read_as_a_tensor_without_dimensions(value: Any) -> None:
-    update = read_contribution(single(value), None).update["w"]
+    update = loaded(read_contribution(single(value), None).update["w"])
     assert update.shape == ()
     assert update.item() == 2.5
 
@@ -109,13 +116,13 @@ def test_an_empty_parameter_is_read() -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint16, np.int64])
 def test_integers_of_any_width_are_read_in_the_buffers_dtype(dtype: Any) -> None:
     layout = ModelLayout.of({"w": np.array(0, np.int64)})
-    update = read_contribution(single(np.array(12, dtype)), layout).update["w"]
+    update = loaded(read_contribution(single(np.array(12, dtype)), layout).update["w"])
     assert (update.dtype, update.item()) == (torch.int64, 12)
 
 
 def test_references_of_disk_offload_are_loaded(make_reference: Callable[[Any], Any]) -> None:
     contribution = read_contribution(single(make_reference(torch.tensor([1.0, 2.0]))), None)
-    assert contribution.update["w"].tolist() == [1.0, 2.0]
+    assert loaded(contribution.update["w"]).tolist() == [1.0, 2.0]
     assert not contribution.arrays
     assert read_contribution(single(make_reference(np.ones(2))), None).arrays
 
@@ -164,7 +171,7 @@ def test_without_a_layout_an_update_is_checked_against_itself() -> None:
 def test_values_whose_square_overflows_float64_are_refused(value: float) -> None:
     with pytest.raises(ContributionError, match=r"site photo: parameter 'w' has values beyond 1e\+140"):
         read_contribution(single(np.array([1.0, value])), None)
-    assert read_contribution(single(np.array([1.0, 1e139])), None).update["w"].tolist() == [1.0, 1e139]
+    assert loaded(read_contribution(single(np.array([1.0, 1e139])), None).update["w"]).tolist() == [1.0, 1e139]
 
 
 @pytest.mark.parametrize("site", [None, "", 3, b"photo", ["photo"]])

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
-from trained_sites import aggregate, contribution, report_of
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator, make_weighting
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
+from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 SAMPLES = {"art": 100, "cartoon": 300, "photo": 600}
 UPDATES = {

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trained_sites import aggregate, contribution, report_of
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedCSAAggregator, RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.aggregators.fedcsa import class_shares, class_weights, combine_rows
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import SettingsError
+from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 Params = dict[str, Any]
 Counts = Mapping[str, Sequence[int]]

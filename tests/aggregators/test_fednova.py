@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trained_sites import aggregate, contribution, report_of
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, make_aggregator
 from fdg_plugins.aggregators.fednova import normalized_coefficients
@@ -18,6 +17,7 @@ from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.objectives import OBJECTIVES
+from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 Params = dict[str, Any]
 MakeUpdate = Callable[..., Params]

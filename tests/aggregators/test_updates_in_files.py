@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
-from trained_sites import contribution
 
 from fdg_plugins.aggregators import AGGREGATORS, Contribution, RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.aggregators import contributions as reading
@@ -22,6 +21,7 @@ from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError, DataError
 from fdg_plugins.flare.stored_tensor import StoredTensor
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SITE, REPORT_GAP
+from tests.aggregators.trained_sites import contribution
 
 Params = dict[str, Any]
 Offload = Callable[[Mapping[str, Any]], Params]

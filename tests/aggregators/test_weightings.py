@@ -10,7 +10,7 @@ from fdg_plugins.aggregators import Contribution, make_weighting
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import Evaluation, TrainReport
 
-SCORE = Evaluation(split="train", loss=1.5, accuracy=0.5, count=8)
+SCORE = Evaluation.model_validate({"split": "train", "loss": 1.5, "accuracy": 0.5, "count": 8})
 TRAINING = TrainReport(
     domain="photo", training_split=(SCORE, SCORE), steps=4, effective_steps=4, learning_rate=0.1, seconds=1
 )

@@ -46,7 +46,7 @@ def census_reply(domain: str, seed: int = 0, **changes: Any) -> CensusReply:
 
 def evaluation(accuracy: float) -> Evaluation:
     """Return an evaluation on 100 examples."""
-    return Evaluation(split="test", loss=1.0, accuracy=accuracy, count=100)
+    return Evaluation.model_validate({"split": "test", "loss": 1.0, "accuracy": accuracy, "count": 100})
 
 
 def finished(

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from run_stubs import FEDAVG, fedomg, run
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.choosing import choose
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from tests.analysis.run_stubs import FEDAVG, fedomg, run
 
 
 def swept(kappa: Any, target: str, seed: int, on_sources: float, on_target: float, **changes: Any) -> Run:

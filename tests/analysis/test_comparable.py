@@ -4,12 +4,12 @@
 from typing import Any
 
 import pytest
-from run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
 
 from fdg_plugins.analysis import Run, check_comparable, without_repeats
 from fdg_plugins.analysis.comparable import settings_key
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import InitialWeights
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
 
 
 def census(seed: int = 0, domain: str = "sketch", **changes: Any) -> dict[str, Any]:

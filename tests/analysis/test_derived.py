@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from run_stubs import DOMAINS, FEDAVG, FEDOMG, finished
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.grid import to_grid
@@ -14,6 +13,7 @@ from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.text import final_table
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, finished
 
 
 def evaluation(dice: float, hits: int, false: int, missed: int) -> Evaluation:

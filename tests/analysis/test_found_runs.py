@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_stubs import FEDOMG, finished, keep, run
 
 from fdg_plugins.analysis import find_runs
 from fdg_plugins.errors import DataError
+from tests.analysis.run_stubs import FEDOMG, finished, keep, run
 
 
 def write(folder: Path, record: Any) -> Path:

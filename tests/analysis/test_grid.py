@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, run, runs_of
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.cells import Cell, Grid
 from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.record.run_record import InitialWeights, Method
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, run, runs_of
 
 
 def grid(

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, finished
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.analysis import method_name, method_order, method_settings, method_title
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.record.run_record import Method
+from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, finished
 
 JOBS = Path(__file__).parents[2] / "jobs"
 GA = {"name": "ga", "step_size": 0.05}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.grid import to_grid
@@ -15,6 +14,7 @@ from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.analysis.render_latex import render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
 from fdg_plugins.analysis.render_text import render_text
+from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 # Differences of FedOMG: +0.1, +0.3 on photo, -0.1 on sketch with seed 0; FedAvg has no run on sketch with seed 1.
 RUNS: Sequence[Run] = [
@@ -74,7 +74,7 @@ def test_what_is_common_to_all_cells_of_a_domain_or_seed_changes_no_difference()
     first, second = (row(compared(runs), "fedomg").difference for runs in (RUNS, harder))
     assert first is not None
     assert second is not None
-    assert (first.mean, first.std) == (pytest.approx(second.mean), pytest.approx(second.std))
+    assert (first.mean, first.std) == pytest.approx((second.mean, second.std))
 
 
 def test_the_oracle_is_not_compared() -> None:

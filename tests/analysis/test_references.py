@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from run_stubs import DOMAINS, FEDAVG, FEDOMG, census_reply, finished, run, runs_of
 
 from fdg_plugins.analysis import Run, build_table, check_comparable, method_name, method_order, method_title
 from fdg_plugins.analysis.cells import REFERENCES, Grid
@@ -20,6 +19,7 @@ from fdg_plugins.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.run_record import Method
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, census_reply, finished, run, runs_of
 
 SCHEDULE = {"optimizer": "adam", "steps": 5001, "checkpoint_every": 300}
 # How a centralised run trains, in the words of the protocol: other rounds, batches and rates than the federated ones.

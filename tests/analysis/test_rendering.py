@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 from fdg_plugins.analysis import Run, Table, build_table
 from fdg_plugins.analysis.cells import Cell, Grid
@@ -16,6 +15,7 @@ from fdg_plugins.analysis.render_csv import FIELDS, render_csv
 from fdg_plugins.analysis.render_latex import escaped, render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
 from fdg_plugins.analysis.render_text import render_text
+from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 NASTY = r"50% of $x_1 & {a|b} #*^~\ [c] <d>"
 

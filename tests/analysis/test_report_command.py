@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from run_stubs import FEDAVG, FEDOMG, fedomg, keep, run, runs_of
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.analysis import RULES
 from fdg_plugins.analysis.papers import ALL_PAPERS, papers
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.report import Against, Selection, report
+from tests.analysis.run_stubs import FEDAVG, FEDOMG, fedomg, keep, run, runs_of
 
 app = typer.Typer(cls=OneLineErrors)
 app.command("report")(report)

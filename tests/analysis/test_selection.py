@@ -2,10 +2,10 @@
 """Selection rules: each reports the held-out accuracy of the model that its own number chose."""
 
 import pytest
-from run_stubs import finished
 
 from fdg_plugins.analysis import RULES, target_score
 from fdg_plugins.controllers import RunRecord
+from tests.analysis.run_stubs import finished
 
 # Three models: mean over sources 0.4, 0.6, 0.5; worst source 0.4, 0.1, 0.2; held-out domain 0.7, 0.5, 0.6.
 SOURCES = [(0.4, 0.4, 0.4), (0.1, 0.8, 0.9), (0.2, 0.6, 0.7)]

@@ -4,13 +4,13 @@
 from typing import Any
 
 import pytest
-from run_stubs import FEDAVG, FEDOMG, census_reply, run
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.render_csv import render_grid_csv
 from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, is_of_sites, printed_cells, sites_grid
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import Method
+from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, run
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]
 

@@ -4,12 +4,12 @@
 from collections.abc import Sequence
 
 import pytest
-from run_stubs import DOMAINS, FEDAVG, FEDOMG, fedomg, run, runs_of
 
 from fdg_plugins.analysis import Run, Table, build_table
 from fdg_plugins.analysis.estimates import Estimate
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import Method
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, fedomg, run, runs_of
 
 # FedAvg by seed 0, 1, 2: averages over the four domains 0.5, 0.6, 0.7.
 FULL = {

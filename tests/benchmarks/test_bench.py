@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import bench
@@ -217,9 +218,10 @@ def test_fedomg_holds_every_update_and_flares_mean_does_not() -> None:
 
 
 def test_tasks_take_turns_and_warm_ups_do_not_count() -> None:
-    order, first, second = [], iter([100.0, 1.0, 2.0, 9.0]), iter([100.0, 5.0, 4.0, 3.0])
+    order: list[str] = []
+    first, second = iter([100.0, 1.0, 2.0, 9.0]), iter([100.0, 5.0, 4.0, 3.0])
 
-    def task(name: str, values: "iter[float]") -> dict[str, float]:
+    def task(name: str, values: Iterator[float]) -> dict[str, float]:
         order.append(name)
         return {name: next(values)}
 

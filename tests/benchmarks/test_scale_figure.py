@@ -27,8 +27,9 @@ def test_the_fit_gives_back_a_power_of_the_size() -> None:
     by_sites, by_parameters = scale.growths(cubic_costs())
     assert list(by_sites.values("seconds", "ours")) == list(scale.SITES)
     assert list(by_parameters.values("bytes", "reference")) == list(scale.PARAMETERS)
-    for growth, slopes in ((by_sites, {"ours": 3, "reference": 1}), (by_parameters, {"ours": 1, "reference": 1})):
-        for side, expected in slopes.items():
+    slopes: tuple[dict[scale.Side, int], ...] = ({"ours": 3, "reference": 1}, {"ours": 1, "reference": 1})
+    for growth, by_side in zip((by_sites, by_parameters), slopes, strict=True):
+        for side, expected in by_side.items():
             values = growth.values("bytes", side)
             assert scale.slope(values) == pytest.approx(expected)
             assert scale_figure.fitted(values) == pytest.approx(values)
@@ -36,7 +37,8 @@ def test_the_fit_gives_back_a_power_of_the_size() -> None:
 
 def test_each_panel_has_both_sides_with_their_slopes() -> None:
     figure = scale_figure.draw(scale_figure.picture_of(MACHINE), scale.growths(cubic_costs()))
-    legends = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in figure.axes]
+    found = [axes.get_legend() for axes in figure.axes]
+    legends = [[text.get_text() for text in legend.get_texts()] for legend in found if legend is not None]
     by_sites = ["FedOMG: slope 3.00", "FLARE's weighted mean: slope 1.00"]
     by_parameters = ["FedOMG: slope 1.00", "FLARE's weighted mean: slope 1.00"]
     assert legends == [by_sites, by_parameters] * 2

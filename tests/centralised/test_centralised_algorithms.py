@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from pooled_batches import adam, normalised_network, same_bits, sgd, small_batches, small_network, trained
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.centralised import (
@@ -29,6 +28,15 @@ from fdg_plugins.centralised.irm import invariance_penalty
 from fdg_plugins.centralised.vrex import risk_variance
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from tests.centralised.pooled_batches import (
+    adam,
+    normalised_network,
+    same_bits,
+    sgd,
+    small_batches,
+    small_network,
+    trained,
+)
 
 PENALISED = [CentralisedIRM, CentralisedVREx, CentralisedFishr]
 
@@ -37,9 +45,9 @@ def name_of(algorithm: Algorithm | type[Algorithm]) -> str:
     return algorithm.name
 
 
-def value_of(algorithm: Algorithm, model: ExtractorClassifier, step: int = 0, **batches: int) -> torch.Tensor:
+def value_of(algorithm: Algorithm, model: ExtractorClassifier, step: int = 0) -> torch.Tensor:
     """Return the loss of a first step."""
-    found = small_batches(**batches)
+    found = small_batches()
     return algorithm.loss(model, found, step, algorithm.begin(model, len(found))).value.detach()
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from pooled_batches import CLASSES, small_batches, small_network
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.centralised.algorithm import Batch
@@ -13,6 +12,7 @@ from fdg_plugins.centralised.fishr import gradient_variances, head_gradients, va
 from fdg_plugins.centralised.iga import gradient_spread
 from fdg_plugins.centralised.irm import scale_derivative
 from fdg_plugins.models import ExtractorClassifier
+from tests.centralised.pooled_batches import CLASSES, small_batches, small_network
 
 
 def double_batches() -> list[Batch]:
@@ -65,7 +65,7 @@ def test_the_spread_of_gradients_and_its_gradient_are_those_of_autograd() -> Non
 
 def test_the_gradient_of_the_spread_agrees_with_finite_differences() -> None:
     model, batches = small_network().double(), double_batches()
-    weight = model.extractor[1].weight
+    weight = model.get_parameter("extractor.1.weight")
     parameters = list(model.parameters())
     (gradient,) = torch.autograd.grad(gradient_spread(risks_of(model, batches), parameters), [weight])
     values = []

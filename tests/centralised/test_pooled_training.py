@@ -6,7 +6,6 @@ from itertools import islice
 
 import pytest
 import torch
-from pooled_batches import ON_CPU, adam, own_batches, same_bits, small_network, trained
 
 from fdg_plugins.centralised import CentralisedERM
 from fdg_plugins.centralised.training import PooledTraining, endless_batches
@@ -14,6 +13,7 @@ from fdg_plugins.data import DomainData, open_domain
 from fdg_plugins.errors import FDGError
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.loop import Stopped
+from tests.centralised.pooled_batches import ON_CPU, adam, own_batches, same_bits, small_network, trained
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,8 @@ def test_domains_are_shuffled_each_in_its_own_way(domain: DomainData) -> None:
 
 
 def test_the_mean_risks_are_those_of_the_steps() -> None:
-    model, seen = small_network(), []
+    model = small_network()
+    seen: list[int] = []
     training = PooledTraining(
         model,
         CentralisedERM(),
@@ -86,7 +87,8 @@ def test_the_mean_risks_are_those_of_the_steps() -> None:
 
 
 def test_an_order_to_stop_is_obeyed_before_the_next_step() -> None:
-    model, steps = small_network(), []
+    model = small_network()
+    steps: list[int] = []
     training = PooledTraining(model, CentralisedERM(), [own_batches(0, 1, (1, 3, 4))], partial(adam, model), ON_CPU)
     with pytest.raises(Stopped):
         training.train(10, lambda: len(steps) == 3, steps.append)

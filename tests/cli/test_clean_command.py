@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.state.leftovers import DAY_S, JOB_MODULES

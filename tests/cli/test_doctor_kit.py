@@ -127,7 +127,8 @@ def test_a_file_of_the_sites_own_that_cannot_be_used_is_a_problem(tmp_path: Path
 
 def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_chooses(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
-    private, bare = {"name": "private", "task_result_filters": [DP]}, {"name": "bare"}
+    private: dict[str, Any] = {"name": "private", "task_result_filters": [DP]}
+    bare: dict[str, Any] = {"name": "bare"}
     for scopes, status in (([private], "ok"), ([bare], "ok"), ([private, bare], "warning")):
         write(kit, "privacy.json", {"scopes": scopes, "default_scope": scopes[0]["name"]})
         ((found, text),) = findings(kit, "privacy.json")

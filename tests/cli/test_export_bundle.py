@@ -177,6 +177,7 @@ def test_a_volume_keeps_its_orientation_and_spacing(tmp_path: Path, volumes: str
     nibabel.save(nibabel.Nifti1Image(values, affine), tmp_path / "images" / "one.nii.gz")
     (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
     found = nibabel.load(mask)
+    assert isinstance(found, nibabel.Nifti1Image)
     assert found.shape == (36, 40, 33)
     assert np.allclose(found.affine, affine)
     assert set(np.unique(np.asarray(found.dataobj))) <= {0, 1}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
@@ -82,7 +83,12 @@ def test_the_versions_are_printed() -> None:
     assert result.stdout == f"fdg-plugins {version('fdg-plugins')}, nvflare {version('nvflare')}, torch {TORCH}\n"
 
 
-@pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
+GROUP = typer.main.get_command(app)
+assert isinstance(GROUP, TyperGroup)
+COMMANDS = GROUP.commands
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_has_room_for_its_texts_on_80_columns(command: str) -> None:
     printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).stdout
     (line,) = [line for line in printed.splitlines() if "--help " in line]
@@ -90,9 +96,10 @@ def test_help_has_room_for_its_texts_on_80_columns(command: str) -> None:
     assert 78 - line.index("Show this message") >= 30
 
 
-@pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_the_lines_of_a_help_end_at_the_width_of_the_terminal_and_not_where_the_source_does(command: str) -> None:
-    text = typer.main.get_command(app).commands[command].help
+    text = COMMANDS[command].help
+    assert text is not None
     assert not any("\n" in paragraph for paragraph in text.split("\n\n"))
     printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}).stdout
     assert " ".join(text.replace("\\[", "[").split()) in " ".join(printed.split())

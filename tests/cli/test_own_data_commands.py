@@ -3,16 +3,17 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from own_drawings import CLASSES, DOMAINS, draw_own
 from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.data import own_data
 from fdg_plugins.storage import read_json
+from tests.own_drawings import CLASSES, DOMAINS, draw_own
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
@@ -34,8 +35,8 @@ def test_check_says_what_is_there_and_draws_a_row_for_each_domain(photos: Path, 
     assert "absent      sketch has no image of Hund" in result.stdout
     assert "BMP 3, JPEG 3, PNG 3, TIFF 3, WEBP 3" in result.stdout
     with Image.open(tmp_path / "sheets" / "Meine_Fotos.png") as sheet:
-        rows = [sheet.crop((0, place * sheet.height // 4, *[sheet.width, (place + 1) * sheet.height // 4]))
-                for place in range(4)]  # fmt: skip
+        edges = [place * sheet.height // 4 for place in range(5)]
+        rows = [sheet.crop((0, upper, sheet.width, lower)) for upper, lower in pairwise(edges)]
         assert all(len(row.getcolors(maxcolors=2**24) or []) > 50 for row in rows)
 
 

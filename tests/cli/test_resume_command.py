@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, NoConnection
-from session_stubs import COMPLETED, JOB, SITES, FakeFlare, Step, check_refusal, job_id, make_person_kit, run
 from typer.testing import Result
 
 from fdg_plugins.cli import watch
 from fdg_plugins.cli.resume import SIGNATURE
+from tests.cli.session_stubs import COMPLETED, JOB, SITES, FakeFlare, Step, check_refusal, job_id, make_person_kit, run
 
 BROKEN = [Step("RUNNING", False)]
 CONFIG = Path("app_server/config/config_fed_server.json")

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, InvalidJobDefinition, NoConnection, SessionClosed
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE
-from session_stubs import (
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli import watch
+from fdg_plugins.cli.main import app
+from fdg_plugins.cli.resume import SIGNATURE, write_resuming_job
+from fdg_plugins.controllers import FederationController
+from fdg_plugins.controllers.messenger import Messenger
+from fdg_plugins.engine.workflow import CONTROLLERS
+from fdg_plugins.record.run_files import RESULTS_FILE
+from tests.cli.session_stubs import (
     COMPLETED,
     DIED,
     JOB,
@@ -22,16 +31,7 @@ from session_stubs import (
     make_person_kit,
     record,
 )
-from session_stubs import run as run_command
-from typer.testing import CliRunner, Result
-
-from fdg_plugins.cli import watch
-from fdg_plugins.cli.main import app
-from fdg_plugins.cli.resume import SIGNATURE, write_resuming_job
-from fdg_plugins.controllers import FederationController
-from fdg_plugins.controllers.messenger import Messenger
-from fdg_plugins.engine.workflow import CONTROLLERS
-from fdg_plugins.record.run_files import RESULTS_FILE
+from tests.cli.session_stubs import run as run_command
 
 LOG = """2026-11-21 18:36:43,587 - FederationController - ERROR - [identity=fdg, run=x, wf=federation] - {}
 2026-11-21 18:36:43,587 - FederatedServer - INFO - Server app stopped.
@@ -144,7 +144,7 @@ def test_the_commands_teach_by_example(command: str) -> None:
 def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:
     assert watch.ABORTED in inspect.getsource(Messenger)
     assert "stopped: {reason}" in inspect.getsource(FederationController)
-    assert watch.RESULTS_FILE == RESULTS_FILE
+    assert vars(watch)["RESULTS_FILE"] == RESULTS_FILE
     assert SIGNATURE == NVFLARE_SIG_FILE
     assert f"{FederationController.__module__}.{FederationController.__name__}" in CONTROLLERS
 

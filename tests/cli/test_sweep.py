@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg sweep`` as a user meets it: plan, runs, what is left, what is refused, Ctrl-C; a real run of each kind."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import psutil
 import pytest
@@ -22,8 +20,9 @@ from fdg_plugins.cli.sweep import sweep
 from fdg_plugins.sweep import jobs, references
 from fdg_plugins.sweep.processes import processes_below
 from fdg_plugins.sweep.store import MODEL_FILES
+from tests.sweep import fake_simulator
+from tests.sweep.fake_simulator import HANGS, REASON, STOPS
 
-FAKE = Path(__file__).parents[1] / "sweep" / "fake_simulator.py"
 DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,fedomg")
 # One method of each kind.
 BOTH = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,irm")
@@ -33,9 +32,9 @@ REAL_FDG = references.FDG
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
-from test_sweep import app
+from tests.cli.test_sweep import app
 from fdg_plugins.sweep import jobs, references
-jobs.SIMULATOR = references.FDG = (sys.executable, {str(FAKE)!r})
+jobs.SIMULATOR = references.FDG = (sys.executable, {fake_simulator.__file__!r})
 app([*sys.argv[1:], "--engine", "simulator"])
 """
 
@@ -49,18 +48,7 @@ app.callback()(lambda: None)
 def _plain_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's shell sets nothing; the fake simulator runs where the real programs would."""
     for module, name in PROGRAMS:
-        monkeypatch.setattr(module, name, (sys.executable, str(FAKE)))
-
-
-@pytest.fixture(scope="module")
-def fake() -> ModuleType:
-    """The fake simulator's module, for what it does at which seed."""
-    spec = importlib.util.spec_from_file_location("fake_simulator", FAKE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+        monkeypatch.setattr(module, name, (sys.executable, fake_simulator.__file__))
 
 
 def run(*arguments: object) -> Result:
@@ -115,12 +103,10 @@ def test_references_are_planned_run_kept_and_gone_on_with_beside_federated_metho
     assert "6 of 6 runs have finished, 3 of them now" in again.stdout
 
 
-def test_a_reference_that_fails_is_named_and_one_of_other_settings_is_refused(tmp_path: Path, fake: ModuleType) -> None:
-    asked = ("--to", tmp_path / "sweep", *BOTH[:-1], "irm", "--seeds", f"0,{fake.STOPS}", "--parallel", "2")
+def test_a_reference_that_fails_is_named_and_one_of_other_settings_is_refused(tmp_path: Path) -> None:
+    asked = ("--to", tmp_path / "sweep", *BOTH[:-1], "irm", "--seeds", f"0,{STOPS}", "--parallel", "2")
     assert run(*asked).exit_code == 1
-    assert (tmp_path / "sweep" / "failed" / f"irm-angle_0-seed{fake.STOPS}" / "reason.txt").read_text() == (
-        f"{fake.REASON}\n"
-    )
+    assert (tmp_path / "sweep" / "failed" / f"irm-angle_0-seed{STOPS}" / "reason.txt").read_text() == (f"{REASON}\n")
     file = tmp_path / "sweep" / "runs" / "irm-angle_0-seed0" / "job" / "plan.json"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "settings": {**content["settings"], "strength": 3.0}}))
@@ -154,12 +140,12 @@ def test_a_sweep_runs_a_reference_for_real_once(tmp_path: Path, monkeypatch: pyt
     assert table[table.index("Centralised references (pooled source data):") + 1].startswith("V-REx ")
 
 
-def test_what_fails_is_named_and_tried_again_unless_the_user_says_no(tmp_path: Path, fake: ModuleType) -> None:
-    asked = ("--to", tmp_path / "sweep", *DIGITS, "--seeds", f"{fake.STOPS},0")
+def test_what_fails_is_named_and_tried_again_unless_the_user_says_no(tmp_path: Path) -> None:
+    asked = ("--to", tmp_path / "sweep", *DIGITS, "--seeds", f"{STOPS},0")
     first = run(*asked)
     assert first.exit_code == 1
     assert "2 of 4 runs have finished, 2 of them now; 2 failed" in first.stdout
-    assert f"fedavg-angle_0-seed{fake.STOPS}: {fake.REASON}" in first.stdout
+    assert f"fedavg-angle_0-seed{STOPS}: {REASON}" in first.stdout
     assert run(*asked).stdout.count("FAILED") == 2
     without = run(*asked, "--no-retry-failed")
     assert (without.exit_code, without.stdout.count("started")) == (1, 0)
@@ -255,7 +241,7 @@ def test_settings_in_the_users_shell_are_kept_away_and_named(tmp_path: Path, mon
     ("number", "methods"), [(signal.SIGINT, "fedavg,fedomg"), (signal.SIGTERM, "irm,fedavg")], ids=["SIGINT", "SIGTERM"]
 )
 def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
-    tmp_path: Path, fake: ModuleType, number: signal.Signals, methods: str
+    tmp_path: Path, number: signal.Signals, methods: str
 ) -> None:
     folder = tmp_path / "sweep"
     with subprocess.Popen(
@@ -269,12 +255,12 @@ def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
             *DIGITS[:-1],
             methods,
             "--seeds",
-            f"0,{fake.HANGS}",
+            f"0,{HANGS}",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     ) as command:
         deadline = time.monotonic() + 600
         while len(processes_below(folder)) < 2 and command.poll() is None and time.monotonic() < deadline:
@@ -299,7 +285,7 @@ def test_a_real_sweep_is_stopped_after_its_first_run_and_goes_on(tmp_path: Path)
     tiny = ("--protocol", "quick", "--set", "rounds=2", "--set", "max_samples_per_domain=40", "--set", "image_size=16")
     real = DRIVER.replace("jobs.SIMULATOR = references.FDG =", "_ =")
     command = [sys.executable, "-c", real, "sweep", "--to", str(folder), *DIGITS, *tiny, "--keep-models"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as first:
         deadline = time.monotonic() + 600
         while not (folder / "runs").exists() and time.monotonic() < deadline:

@@ -55,7 +55,7 @@ def context(tmp_path: Path) -> FLContext:
     )
     engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
     made = FLContext()
-    made.get_engine = lambda: engine  # type: ignore[method-assign]
+    made.get_engine = lambda: engine
     return made
 
 
@@ -114,17 +114,18 @@ def test_update_report_and_samples_of_a_script_are_those_of_this_packages_own_si
         assert getattr(found.training, name) == getattr(result.report, name), name
     for name, value in result.update.items():
         torch.testing.assert_close(found.update[name], value, rtol=1e-3, atol=1e-6)
+    assert result.report.received is not None
     assert answer.metrics == {
         "loss": pytest.approx(result.report.received.loss),
         "accuracy": answer.metrics["accuracy"],
-    }  # type: ignore[union-attr]
+    }
 
 
 # --- without data of this package -------------------------------------------------------------------
 
 
 @pytest.fixture
-def model() -> torch.nn.Module:
+def model() -> torch.nn.Sequential:
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
 
 
@@ -143,7 +144,7 @@ def received_by(model: torch.nn.Module) -> FLModel:
 
 
 def test_an_evaluation_is_of_all_images_and_leaves_the_model_as_it_was(
-    model: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]
+    model: torch.nn.Sequential, batches: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
@@ -228,12 +229,12 @@ def test_a_model_that_is_not_the_one_received_is_refused_by_name(model: torch.nn
         LocalRound(received).answer(model, sgd(model), 1, 10)
 
 
-def test_the_update_is_local_minus_global_also_of_counters(model: torch.nn.Module) -> None:
+def test_the_update_is_local_minus_global_also_of_counters(model: torch.nn.Sequential) -> None:
     received = received_by(model)
     received.params["1.num_batches_tracked"] = torch.tensor(3)
-    model[1].num_batches_tracked.fill_(8)
+    model.get_buffer("1.num_batches_tracked").fill_(8)
     with torch.no_grad():
-        model[0].weight += 1.0
+        model.get_parameter("0.weight").add_(1.0)
     answer = LocalRound(received).answer(model, sgd(model), 1, 10)
     assert answer.params_type == ParamsType.DIFF
     assert answer.params["1.num_batches_tracked"] == 5

@@ -33,7 +33,7 @@ def lit_model() -> Any:
     """Return a module that trains a linear layer with momentum, and hinders a later callback from sending."""
     pl = importlib.import_module("pytorch_lightning")
 
-    class Lit(pl.LightningModule):  # type: ignore[misc, name-defined]
+    class Lit(pl.LightningModule):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.fc = torch.nn.Linear(4, 3)

@@ -14,6 +14,7 @@ from fdg_plugins.messages import META_RECEIVED
 from fdg_plugins.models import build_model
 from fdg_plugins.models.registry import ExtractorClassifier
 from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, see
+from fdg_plugins.objectives.feddim import Target
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 CLASSES = 4
@@ -57,9 +58,9 @@ def test_class_means_are_those_of_this_packages_own_sites(model: ExtractorClassi
 
 @pytest.mark.parametrize("target", ["insight", "feature", "logit"])
 def test_the_loss_with_feddims_penalty_is_that_of_this_packages_own_sites(
-    model: ExtractorClassifier, batches: Batches, target: str
+    model: ExtractorClassifier, batches: Batches, target: Target
 ) -> None:
-    objective = FedDIMObjective(strength=0.3, target=target)  # type: ignore[arg-type]
+    objective = FedDIMObjective(strength=0.3, target=target)
     exchange = objective.exchange(model, CLASSES)
     exchange.begin_round(model.state_dict())
     report = objective.report_trained(model, see(model, batches), CLASSES)
@@ -68,7 +69,7 @@ def test_the_loss_with_feddims_penalty_is_that_of_this_packages_own_sites(
     images, labels = batches[0]
     with torch.no_grad():
         model.last_layer.weight += 0.1  # away from the model whose insight it is
-    part = ClassInsight(model, "classifier", target)  # type: ignore[arg-type]
+    part = ClassInsight(model, "classifier", target)
     part.begin(message(exchange.broadcast()))
     loss = cross_entropy(model(images), labels) + 0.3 * part.penalty(labels)
     expected = objective.local(exchange.broadcast(), model).loss(model, images, labels)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sites without a training that answer the workflow at once, in its process: for many of them, or many rounds.
 
-``python tests/controllers/crowd.py FOLDER ROUNDS``: runs them, and prints the resident memory of the process, in bytes,
+``python -m tests.controllers.crowd FOLDER ROUNDS``: runs them, and prints the resident memory of the process, in bytes,
 after each round, as a JSON list. What FLARE's own communicator keeps has no part in it.
 """
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from federation_stubs import Engine, Line, census_reply, context_of, evaluation, honest_report
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
@@ -23,6 +22,7 @@ from fdg_plugins.controllers import FederationController
 from fdg_plugins.messages import META_REPORT, META_REQUEST, META_SAMPLES, TASK_CENSUS, TASK_EVALUATE, CensusReply
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
+from tests.controllers.federation_stubs import Engine, Line, census_reply, context_of, evaluation, honest_report
 
 PROTOCOL: dict[str, Any] = {"model": "convnet", "pretrained": "none", "target": "sketch", "image_size": 16}
 DOMAINS = ("art_painting", "cartoon", "photo")

@@ -255,5 +255,5 @@ class Line(WFCommSpec):
             return
         client_task = ClientTask(Client(site, "token"), task)
         client_task.result = reply
-        context = context_of(self.controller.engine)  # type: ignore[attr-defined]
+        context = context_of(self.controller.engine)
         task.result_received_cb(client_task, context)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python tests/controllers/kept_bits.py FOLDER METHOD...``: three rounds of each method, SHA-256 of each model.
+"""``python -m tests.controllers.kept_bits FOLDER METHOD...``: three rounds of each method, SHA-256 of each model.
 
 Prints one JSON object from method to hash. ``PLAIN`` is the environment in which the bits depend on no processor: it is
 read when torch is loaded.
@@ -14,7 +14,8 @@ import torch
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
-from test_every_method import run
+
+from tests.controllers.test_every_method import run
 
 # No vector instructions beyond the oldest, in torch's own code and in MKL's; one process, one thread.
 PLAIN = {
@@ -36,7 +37,7 @@ def model_hash(tensors: dict[str, torch.Tensor]) -> str:
 
 def main() -> None:
     """Run the methods that are named, each in a folder of its own."""
-    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)
     torch.set_num_threads(1)
     flare_decomposers.register()
     fobs.register(TensorDecomposer)

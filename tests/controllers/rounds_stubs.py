@@ -4,11 +4,10 @@
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
-from federation_stubs import DOMAINS, HELD_OUT, census_reply, evaluation, honest_report, run_record
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from safetensors import safe_open
 
@@ -28,12 +27,14 @@ from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.global_model import GlobalModel
+from tests.controllers.federation_stubs import DOMAINS, HELD_OUT, census_reply, evaluation, honest_report, run_record
 
 # Two trainable numbers, a running mean and a batch counter: 8 + 4 + 8 bytes.
 KINDS = {"w": "trainable", "bn.running_mean": "float_buffer", "bn.num_batches_tracked": "integer_buffer"}
 MODEL_BYTES = 20
 PROTOCOL = Protocol(target="sketch", rounds=2, model="convnet", lr_decay_factor=1.0)
-Answer = FLModel | str | None
+Answer: TypeAlias = FLModel | str | None
+Script: TypeAlias = Callable[[str, str, int, FLModel], Answer]
 State = dict[str, torch.Tensor]
 
 
@@ -73,7 +74,7 @@ class Sites:
     A text is a failure, None is no answer. Before every request the record on disk is read, as a person might.
     """
 
-    def __init__(self, folder: Path, script: Callable[[str, str, int, FLModel], Answer], reverse: bool = False) -> None:
+    def __init__(self, folder: Path, script: Script, reverse: bool = False) -> None:
         self.folder = folder
         self.script = script
         self.reverse = reverse
@@ -117,7 +118,7 @@ def read_strictly(folder: Path) -> Any:
 
 def make_rounds(
     folder: Path,
-    script: Callable[[str, str, int, FLModel], Answer],
+    script: Script,
     aggregator: UpdateAggregator | None = None,
     *,
     reverse: bool = False,
@@ -142,7 +143,7 @@ UPDATES = {"cartoon": update([1.0, 0.0], 1.0, 2), "photo-1": update([0.0, 4.0], 
 SAMPLES = {"cartoon": 1, "photo-1": 2, "photo-2": 1}
 
 
-def all_well(source: Callable[[int], float] = lambda n: 0.5, target: Callable[[int], float] = lambda n: 0.5) -> Any:
+def all_well(source: Callable[[int], float] = lambda n: 0.5, target: Callable[[int], float] = lambda n: 0.5) -> Script:
     """Return the script of sites that do their work; accuracies are functions of the number of the request."""
 
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
@@ -162,7 +163,7 @@ def description(path: Path) -> dict[str, str]:
 # --- a whole run ------------------------------------------------------------------------------------
 
 
-def spoiled(site: str, spoil: Callable[[FLModel], FLModel]) -> Any:
+def spoiled(site: str, spoil: Callable[[FLModel], Answer]) -> Script:
     """Return the script in which one source's answer to training is changed by ``spoil``."""
 
     def script(task: str, name: str, number: int, sent: FLModel) -> Answer:

@@ -3,15 +3,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
-from test_federation import PROTOCOL, Job
-from test_resume import ServerKilled, dying
 
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_STATISTICS, TASK_TRAIN
@@ -20,6 +18,8 @@ from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.state.site_memory import PERSONAL, read_memory
 from fdg_plugins.storage import load_tensors
+from tests.controllers.test_federation import PROTOCOL, Job
+from tests.controllers.test_resume import ServerKilled, dying
 
 SOURCES = ("art_painting", "cartoon", "photo")
 MEANS, BUFFERS = ".running_mean", (".running_mean", ".running_var", ".num_batches_tracked")
@@ -60,7 +60,7 @@ class RuleJob(Job):
             self.forge(site, task, answer)
         return answer
 
-    def finished(self) -> "RuleJob":
+    def finished(self) -> Self:
         self.run()
         assert self.panics == []
         return self
@@ -134,11 +134,12 @@ def test_statistics_of_the_first_layer_are_those_of_all_images_together(reestima
     model = build_model("convnet", 7, seed=0)
     model.load_state_dict(state)
     first = next(iter(batch_norm_layers(model)))
+    convolution = model.get_submodule("extractor.0")
     seen = []
     for domain in SOURCES:
         data = open_domain(data_root, "pacs", domain, seed=0)
         batches = reported_batches(data, image_size=16, batch_size=64, seed=0, scope=(domain,))
-        seen += [model.extractor[0](images).detach().double() for images, _ in batches]
+        seen += [convolution(images).detach().double() for images, _ in batches]
     inputs = torch.cat(seen)
     torch.testing.assert_close(state[f"{first}.running_mean"].double(), inputs.mean((0, 2, 3)), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(state[f"{first}.running_var"].double(), inputs.var((0, 2, 3)), rtol=1e-5, atol=1e-6)
@@ -156,7 +157,7 @@ def test_order_of_arrival_and_new_processes_leave_the_bits(tmp_path: Path, reest
 @pytest.mark.parametrize(("task", "count"), [(TASK_TRAIN, 5), (TASK_STATISTICS, 5), (TASK_EVALUATE, 4)])
 def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, reestimated: RuleJob, task: str, count: int) -> None:
     job = RuleJob(tmp_path, "reestimate")
-    job.meddle = dying(task, count)  # type: ignore[assignment]
+    job.meddle = dying(task, count)
     with pytest.raises(ServerKilled):
         job.run()
     again = RuleJob(tmp_path, "reestimate", resume="job").finished()
@@ -166,7 +167,7 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, reestimated: RuleJ
 
 @pytest.mark.slow
 def test_a_network_without_batch_norm_is_asked_for_no_statistics(tmp_path: Path) -> None:
-    settings = {"model": "resnet18", "normalization": "group", "rounds": 1, "image_size": 32}
+    settings: dict[str, Any] = {"model": "resnet18", "normalization": "group", "rounds": 1, "image_size": 32}
     job = RuleJob(tmp_path / "one", "reestimate", **settings).finished()
     assert job.asked_for_statistics == 0
     assert_same(job, RuleJob(tmp_path / "other", **settings).finished())

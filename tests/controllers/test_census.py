@@ -5,12 +5,12 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.record.census import Federation, check_min_sites, take_census
 from fdg_plugins.settings.protocol import Protocol
+from tests.controllers.federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 
 
 def replies(**changes: dict[str, Any]) -> dict[str, CensusReply]:

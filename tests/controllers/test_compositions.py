@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_one_process import job_of, made, record_in
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import OBJECTIVES
@@ -15,6 +14,7 @@ from fdg_plugins.plugins.composition import Composition, compositions
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors
+from tests.controllers.test_one_process import job_of, made, record_in
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from federation_stubs import run_record
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters.gap import OwnModels
@@ -23,6 +22,7 @@ from fdg_plugins.state.checked_files import (
 )
 from fdg_plugins.state.site_memory import read_memory, write_memory
 from fdg_plugins.storage import save_tensors
+from tests.controllers.federation_stubs import run_record
 
 SEED = 7
 GARBLINGS = 300
@@ -132,7 +132,7 @@ def test_a_garbled_file_is_refused_or_read_as_it_was_written(kind: str, tmp_path
     for number in range(GARBLINGS):
         content = bytearray(intact)
         WAYS[number % len(WAYS)](content, generator)
-        refusals.append(refusal_of(file, content, written))
+        refusals.append(refusal_of(file, bytes(content), written))
     reasons = [refusal for refusal in refusals if refusal is not None]
     assert len(reasons) > 0.97 * GARBLINGS
     assert not any("\n" in reason for reason in reasons)
@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_found_but_where_it_changes_nothing(kind: str, tmp_path
     for bit in bits:
         content = bytearray(intact)
         content[bit // 8] ^= 1 << bit % 8
-        refusals.append(refusal_of(file, content, written))
+        refusals.append(refusal_of(file, bytes(content), written))
     assert refusals.count(None) < 4
 
 

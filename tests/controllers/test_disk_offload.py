@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from federation_stubs import DOMAINS, Engine, census_reply, evaluation, honest_report, run_record
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.tensor_downloader import DiskTensorConsumer
 from nvflare.fuel.utils.fobs import FOBSContextKey
@@ -24,6 +23,7 @@ from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.training.global_model import GlobalModel
+from tests.controllers.federation_stubs import DOMAINS, Engine, census_reply, evaluation, honest_report, run_record
 
 Offload = Callable[[Mapping[str, Any]], dict[str, Any]]
 KINDS = {"w": "trainable", "bn.running_mean": "float_buffer", "bn.num_batches_tracked": "integer_buffer"}

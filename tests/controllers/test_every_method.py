@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_methods_in_rounds import MethodJob, same
 
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import METHODS, make_recipe
+from tests.controllers.test_methods_in_rounds import MethodJob, same
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 

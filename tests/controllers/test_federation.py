@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from federation_stubs import Engine, Line, context_of
-from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
@@ -35,6 +33,8 @@ from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_E
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
+from tests.controllers.federation_stubs import Engine, Line, context_of
+from tests.flare_runner import SiteWorkspace, run_task, site_context
 
 PROTOCOL: dict[str, Any] = {
     "model": "convnet",

@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from federation_stubs import SOURCES, evaluation
 from nvflare.app_common.abstract.fl_model import FLModel
-from rounds_stubs import (
+
+from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.controllers.expectations import expectations
+from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.controllers.undo import BEFORE_FILE
+from fdg_plugins.core.outliers import length_ratios, usual_length
+from fdg_plugins.errors import FDGError
+from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.run_record import RunRecord
+from tests.controllers.federation_stubs import SOURCES, evaluation
+from tests.controllers.rounds_stubs import (
     SAMPLES,
     Answer,
     all_well,
@@ -23,16 +33,6 @@ from rounds_stubs import (
     trained,
     update,
 )
-
-from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
-from fdg_plugins.controllers.expectations import expectations
-from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.undo import BEFORE_FILE
-from fdg_plugins.core.outliers import length_ratios, usual_length
-from fdg_plugins.errors import FDGError
-from fdg_plugins.messages import TASK_TRAIN
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
-from fdg_plugins.record.run_record import RunRecord
 
 RUNS = Path(__file__).parents[2] / "benchmarks"
 LIAR = "photo-1"
@@ -83,7 +83,7 @@ def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_cou
     tmp_path: Path, aggregator: type[UpdateAggregator], lie: Callable[[FLModel], FLModel], reason: str
 ) -> None:
     rounds, _ = make_rounds(tmp_path, spoiled(LIAR, lie), aggregator())
-    without, _ = make_rounds(tmp_path / "without", spoiled(LIAR, lambda answer: None), aggregator())  # type: ignore[arg-type, return-value]
+    without, _ = make_rounds(tmp_path / "without", spoiled(LIAR, lambda answer: None), aggregator())
     (tmp_path / "without").mkdir()
     finished, _ = rounds.run_round(1)
     assert list(finished.failures) == [LIAR]

@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from federation_stubs import Engine, Line, context_of
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
@@ -17,6 +16,7 @@ from nvflare.private.defs import SpecialTaskName
 
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.flare.held_requests import GRACE_S, HeldRequests
+from tests.controllers.federation_stubs import Engine, Line, context_of
 
 LONG_S = 30.0  # no test takes as long, unless something waits that must not
 NO_TASK = (SpecialTaskName.TRY_AGAIN, "", Shareable())
@@ -197,7 +197,7 @@ def test_after_the_end_nobody_waits(pool: ThreadPoolExecutor) -> None:
 @pytest.mark.parametrize("name", [SpecialTaskName.END_RUN, "train"])
 def test_any_other_answer_is_passed_on_as_it_is(name: str) -> None:
     runner, answer = Runner(), (name, "", None)
-    runner.tasks["photo"] = answer  # type: ignore[assignment]
+    runner.tasks["photo"] = answer
     HeldRequests(LONG_S).begin(runner)
     assert runner.process_task_request(Client("photo", ""), FLContext()) is answer
 
@@ -207,7 +207,8 @@ class Holding(Messenger):
 
     def __init__(self, runner: Runner, pool: ThreadPoolExecutor) -> None:
         super().__init__(poll=0.001)
-        self.runner, self.pool, self.answers = runner, pool, []  # type: ignore[var-annotated]
+        self.runner, self.pool = runner, pool
+        self.answers: list[object] = []
 
     def run(self) -> None:
         answer = self.pool.submit(self.runner.process_task_request, Client("photo", ""), FLContext())
@@ -224,6 +225,7 @@ def test_a_workflow_holds_requests_and_lets_sites_look_when_it_has_sent_its_own(
     runner = Runner()
     messenger = Holding(runner, pool)
     messenger.set_communicator(Line(lambda *_: None))
+    assert isinstance(messenger.requests, HeldRequests)
     messenger.requests.longest = LONG_S
     fl_ctx = context_of(Engine(tmp_path))
     fl_ctx.set_prop(FLContextKey.RUNNER, runner, private=True, sticky=False)

@@ -29,7 +29,7 @@ class Server:
     def __init__(self, objective: dict[str, Any], head: str = "fc", state: Any = None) -> None:
         self.host = ExchangeHost(objective, head)
         self.panics: list[str] = []
-        self.host.system_panic = lambda reason, fl_ctx: self.panics.append(reason)  # type: ignore[method-assign]
+        self.host.system_panic = lambda reason, fl_ctx: self.panics.append(reason)
         self.state = STATE if state is None else state
         self.context = FLContext()
         engine = SimpleNamespace(fire_event=lambda event, fl_ctx: None)

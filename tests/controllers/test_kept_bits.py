@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from kept_bits import PLAIN
 
-HERE = Path(__file__).parent
-KEPT = json.loads((HERE / "kept_hashes.json").read_text(encoding="utf-8"))
+from tests.controllers import kept_bits
+
+ROOT = Path(__file__).parents[2]
+KEPT = json.loads(Path(__file__).with_name("kept_hashes.json").read_text(encoding="utf-8"))
 TIMEOUT_S = 600
 
 
 @pytest.fixture(scope="module")
 def hashes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The hashes of the models, from a process that computes plainly."""
-    command = [sys.executable, str(HERE / "kept_bits.py"), str(tmp_path_factory.mktemp("kept")), *KEPT["sha256"]]
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    command = [sys.executable, "-m", kept_bits.__name__, str(tmp_path_factory.mktemp("kept")), *KEPT["sha256"]]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
-    environment = {**inherited, **PLAIN, "PYTHONPATH": path}
+    environment = {**inherited, **kept_bits.PLAIN, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.controllers import kept_results
 from fdg_plugins.controllers.kept_results import keep_results
 from fdg_plugins.errors import DataError
 
@@ -31,7 +30,7 @@ def keep(workspace: Path) -> Path:
 @pytest.mark.parametrize("links", [True, False])
 def test_what_is_kept_outlives_the_workspace(workspace: Path, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not links:
-        monkeypatch.setattr(kept_results.os, "link", refuse)
+        monkeypatch.setattr("os.link", refuse)
     folder = keep(workspace)
     shutil.rmtree(workspace)
     assert folder.parent == workspace.parent / "runs"

@@ -4,7 +4,6 @@
 from pathlib import Path
 
 import pytest
-from test_one_process import made, record_in
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures.partition import partition, split_name
@@ -18,6 +17,7 @@ from fdg_plugins.analysis.sites_table import (
 )
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import make_recipe
+from tests.controllers.test_one_process import made, record_in
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

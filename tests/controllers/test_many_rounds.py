@@ -14,15 +14,15 @@ SETTLED = 50  # rounds after which allocator and caches have what they need
 # Bytes. A round adds some 18 kB of objects to the record, and the whole of it is written after each round, which takes
 # about as much again for a moment: 6 MiB were measured. One update kept of each round would be 45 MiB.
 ALLOWED = 10 * 2**20
-SCRIPT = Path(__file__).with_name("crowd.py")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read as Linux gives it")
 def test_the_memory_of_the_server_does_not_grow_with_the_rounds(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), str(ROUNDS)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, "-m", "tests.controllers.crowd", str(tmp_path), str(ROUNDS)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=900,

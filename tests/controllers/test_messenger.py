@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from federation_stubs import BUSY, Engine, Line, context_of
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
@@ -17,6 +16,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE, TASK_EVALUATE, TASK_TRAIN
+from tests.controllers.federation_stubs import BUSY, Engine, Line, context_of
 
 Reply = Callable[[str, str, Shareable], Shareable | None]
 
@@ -63,9 +63,12 @@ def test_every_site_is_asked_and_its_answer_is_keyed_by_the_name_flare_knows_it_
 
 def test_all_requests_are_sent_before_any_answer_is_waited_for(tmp_path: Path) -> None:
     order: list[str] = []
-    messenger, line = connect(
-        tmp_path, lambda site, task, request: order.append(f"{len(line.sent)} {site}") or answer()
-    )
+
+    def answered(site: str, task: str, request: Shareable) -> Shareable:
+        order.append(f"{len(line.sent)} {site}")
+        return answer()
+
+    messenger, line = connect(tmp_path, answered)
     requests = [
         Request(TASK_TRAIN, ("a", "b"), data(), lambda site, model: None),
         Request(TASK_EVALUATE, ("c",), data(), lambda site, model: None),
@@ -207,7 +210,7 @@ def test_an_answer_after_its_task_has_ended_is_logged_and_not_used(
 
 def test_the_monitor_of_flare_looks_as_often_as_the_messenger(tmp_path: Path) -> None:
     _, line = connect(tmp_path, lambda *_: None)
-    assert line._task_check_period == 0.001  # type: ignore[attr-defined]
+    assert line._task_check_period == 0.001
 
 
 def test_every_line_of_a_marked_run_carries_the_mark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,18 +4,16 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
-from federation_stubs import context_of
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
-from test_federation import PROTOCOL, Job
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.controllers.rounds import draw_sites
@@ -33,6 +31,8 @@ from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.record.run_files import LAST_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
+from tests.controllers.federation_stubs import context_of
+from tests.controllers.test_federation import PROTOCOL, Job
 
 DIGITS: dict[str, Any] = {
     **PROTOCOL,
@@ -44,7 +44,7 @@ DIGITS: dict[str, Any] = {
     "batch_size": 8,
 }
 ANGLES = tuple(f"angle_{angle}" for angle in (0, 15, 30, 45, 60, 75))
-FILTERS = {
+FILTERS: dict[str, tuple[list[Filter], list[Filter]]] = {
     "down": ([ExchangeSendFilter()], [ExchangeReceiveFilter()]),
     "up": ([GapReportFilter(), ExchangeReportFilter()], [ExchangeCheckFilter(), GapCheckFilter()]),
 }
@@ -102,7 +102,7 @@ class MethodJob(Job):
             shareable = filter_.process(shareable, context)
         return shareable
 
-    def finished(self) -> "MethodJob":
+    def finished(self) -> Self:
         self.run()
         assert self.panics == []
         return self
@@ -264,8 +264,7 @@ def test_a_job_that_forgets_a_filter_is_told_so(
 
 
 def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path: Path) -> None:
-    filters = {**FILTERS, "up": ([GapReportFilter()], [])}
-    job = MethodJob(tmp_path / "job", aggregator="fedga", filters=filters)
+    job = MethodJob(tmp_path / "job", aggregator="fedga", filters={**FILTERS, "up": ([GapReportFilter()], [])})
     job.run()
     assert "the job's server config needs GapCheckFilter for the task 'train'." in job.panics[0]
 

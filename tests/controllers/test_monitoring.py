@@ -6,23 +6,24 @@ import json
 import re
 from pathlib import Path
 
-from rounds_stubs import UPDATES, all_well, make_rounds, trained
+from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.monitoring import COUNTERS, SERVER_METRICS, SITE_METRICS, round_metrics
+from tests.controllers.rounds_stubs import UPDATES, Answer, all_well, make_rounds, trained
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
 
 
 def test_a_lost_site_a_refused_update_and_the_others_are_told_apart(tmp_path: Path) -> None:
-    def script(task: str, site: str, number: int, sent: object) -> object:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         if task == "train" and site == "photo-2":
             return "is lost."
         if task == "train" and site == "cartoon":
             return trained(site, {**UPDATES[site], "w": UPDATES[site]["w"] * float("nan")}, samples=1)
-        return all_well()(task, site, number, sent)  # type: ignore[no-any-return]
+        return all_well()(task, site, number, sent)
 
-    rounds, _ = make_rounds(tmp_path, script, min_sites=1)  # type: ignore[arg-type]
+    rounds, _ = make_rounds(tmp_path, script, min_sites=1)
     finished, _ = rounds.run_round(1)
     found = {(one.name, one.tags.get("site")): one.value for one in round_metrics(rounds.record, finished)}
     assert found["fdg_round", None] == 1

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_methods_in_rounds import MethodJob
 from torch import nn
 from typer.testing import CliRunner
 
@@ -29,6 +28,7 @@ from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.left_out import read_left_out
 from fdg_plugins.state.site_memory import read_memory
 from fdg_plugins.storage import load_tensors
+from tests.controllers.test_methods_in_rounds import MethodJob
 
 OF_0_1_0 = Path(__file__).parents[1] / "data" / "of_0_1_0"
 RUN = "job"

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
-from test_every_method import run
-from test_methods_in_rounds import DIGITS
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
@@ -22,6 +20,8 @@ from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors
+from tests.controllers.test_every_method import run
+from tests.controllers.test_methods_in_rounds import DIGITS
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

@@ -8,8 +8,6 @@ import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.shareable import Shareable
-from test_methods_in_rounds import ANGLES, MethodJob, same
-from test_resume import ServerKilled, dying
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.messages import META_REPORT, TASK_TRAIN
@@ -17,6 +15,8 @@ from fdg_plugins.record.run_record import EvaluationRecord
 from fdg_plugins.record.text import evaluation_line, final_table
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.training.session import SiteSession
+from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob, same
+from tests.controllers.test_resume import ServerKilled, dying
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 
@@ -117,7 +117,7 @@ def test_a_site_receives_its_own_mixture_of_heads_and_no_others(
 
 
 def test_a_false_score_of_an_own_model_is_refused_by_name(tmp_path: Path) -> None:
-    lies = {"angle_30": {"split": "train"}, "angle_45": {"count": 10_000}}
+    lies: dict[str, dict[str, Any]] = {"angle_30": {"split": "train"}, "angle_45": {"count": 10_000}}
 
     def forge(site: str, task: str, answer: Shareable) -> None:
         if site in lies and task == TASK_TRAIN:

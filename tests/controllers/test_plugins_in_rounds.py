@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_methods_in_rounds import MethodJob, same
 
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.recipes import FDGRecipe, make_recipe
+from tests.controllers.test_methods_in_rounds import MethodJob, same
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 

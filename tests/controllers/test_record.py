@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.checkpoint import check_continues
 from fdg_plugins.record.run_record import AggregationRecord, domain_sums
+from tests.controllers.federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
 
 
 def choices(record: RunRecord) -> dict[str, int]:

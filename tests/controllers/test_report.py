@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person reads: no number without its marks, and nothing missing is shown as zero."""
 
+from typing import Any
+
 import pytest
-from federation_stubs import evaluation, round_record, run_record, scores
 
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, precision_line, round_line
+from tests.controllers.federation_stubs import evaluation, round_record, run_record, scores
 
 
-def finished_record(**changes: object) -> RunRecord:
-    record = run_record(**changes)  # type: ignore[arg-type]
+def finished_record(**changes: Any) -> RunRecord:
+    record = run_record(**changes)
     record.add_evaluation(0, scores(0.1, 0.2, 0.2, 0.5))
     record.add_evaluation(1, scores(0.75, 0.5, 1.0, 0.25))
     record.add_evaluation(2, scores(0.5, 0.5, 0.5, 0.125))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
-from rounds_stubs import Answer, all_well, make_rounds
 
 from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.controllers.channel import ReportChannel
@@ -18,6 +17,7 @@ from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_TRAIN
 from fdg_plugins.objectives import Exchange, SiteFacts
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.plugins.reports import CheckedReports
+from tests.controllers.rounds_stubs import Answer, all_well, make_rounds
 
 
 class Sum(Exchange):
@@ -53,7 +53,8 @@ def reporting(spoil: Callable[[str, FLModel], None] = lambda site, answer: None)
     """Return the script of sites whose reports the server's filter has read; ``spoil`` changes an answer."""
 
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
-        answer: FLModel = all_well()(task, site, number, sent)
+        answer = all_well()(task, site, number, sent)
+        assert isinstance(answer, FLModel)
         if task == TASK_TRAIN:
             checked = CheckedReports()
             checked.note("sum", torch.tensor([NUMBERS[site]]), num_bytes=4)

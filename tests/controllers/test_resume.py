@@ -12,13 +12,13 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
-from test_methods_in_rounds import MethodJob
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.storage import load_tensors
+from tests.controllers.test_methods_in_rounds import MethodJob
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 

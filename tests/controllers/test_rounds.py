@@ -8,9 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from federation_stubs import HELD_OUT, SOURCES, evaluation
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from rounds_stubs import (
+
+from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.messages import (
+    META_REQUEST,
+    META_UPDATE_BYTES,
+    TASK_EVALUATE,
+    TASK_TRAIN,
+    TaskRequest,
+)
+from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.storage import load_tensors
+from tests.controllers.federation_stubs import HELD_OUT, SOURCES, evaluation
+from tests.controllers.rounds_stubs import (
     MODEL_BYTES,
     SAMPLES,
     Answer,
@@ -24,18 +36,6 @@ from rounds_stubs import (
     trained,
     update,
 )
-
-from fdg_plugins.aggregators import FedOMGAggregator
-from fdg_plugins.messages import (
-    META_REQUEST,
-    META_UPDATE_BYTES,
-    TASK_EVALUATE,
-    TASK_TRAIN,
-    TaskRequest,
-)
-from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.storage import load_tensors
 
 
 def test_two_rounds_of_federated_averaging_give_the_numbers_done_by_hand(tmp_path: Path) -> None:
@@ -117,6 +117,7 @@ def test_of_rounded_updates_the_bytes_count_with_which_they_came(tmp_path: Path)
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         answer = all_well()(task, site, number, sent)
         if task == TASK_TRAIN:
+            assert isinstance(answer, FLModel)
             answer.meta[META_UPDATE_BYTES] = 14  # where updates are not rounded, a site's own word
         return answer
 
@@ -130,6 +131,7 @@ def test_updates_that_a_privacy_filter_turned_into_arrays_are_used_and_counted(t
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         answer = all_well()(task, site, number, sent)
         if task == TASK_TRAIN:
+            assert isinstance(answer, FLModel)
             answer.params = {name: value.numpy() for name, value in answer.params.items()}
         return answer
 

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
-from federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 
 from fdg_plugins.aggregators import (
     AGGREGATORS,
@@ -25,6 +24,7 @@ from fdg_plugins.record.first import new_record
 from fdg_plugins.record.run_record import InitialWeights
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import CLASSIFICATION, TASKS
+from tests.controllers.federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 
 
 def plans(

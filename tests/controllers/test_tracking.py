@@ -4,12 +4,20 @@
 from pathlib import Path
 
 import pytest
-from federation_stubs import Engine, Reporter, context_of, evaluation, round_record, run_record, scores
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData, AnalyticsDataType
 from nvflare.apis.dxo import from_shareable
 
 from fdg_plugins.controllers.tracking import Tracker, describe, evaluation_scalars, round_scalars
 from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord
+from tests.controllers.federation_stubs import (
+    Engine,
+    Reporter,
+    context_of,
+    evaluation,
+    round_record,
+    run_record,
+    scores,
+)
 
 
 def judged() -> EvaluationRecord:

@@ -9,10 +9,6 @@ import pytest
 import torch
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
-from test_batch_norm_rules import RuleJob
-from test_methods_in_rounds import MethodJob
-from test_resume import ServerKilled, dying
-from tiny_networks import tiny_vit
 from torch import nn
 from torchvision.models import ResNet
 from torchvision.models.resnet import BasicBlock
@@ -21,6 +17,10 @@ from fdg_plugins.core import gram_matrix, match
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.models import NETWORKS, Network
 from fdg_plugins.objectives import build_network
+from tests.controllers.test_batch_norm_rules import RuleJob
+from tests.controllers.test_methods_in_rounds import MethodJob
+from tests.controllers.test_resume import ServerKilled, dying
+from tests.tiny_networks import tiny_vit
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables", "at_sites", "networks")
 
@@ -122,6 +122,7 @@ def test_fedomgs_gram_matrix_is_over_what_travels(tmp_path: Path, trainable: str
     sites = sorted(site for site, _ in job.updates)
     for site, update in zip(sites, updates, strict=True):
         assert aggregation.update_norms[site] == pytest.approx(float(update.norm()), rel=1e-6)
+    assert aggregation.gamma is not None
     share = [1 / len(sites)] * len(sites)
     expected = match(gram_matrix(torch.stack(updates)), share, kappa=job.record.method.settings["kappa"])
     assert aggregation.objective == pytest.approx(expected.objective, rel=1e-5)

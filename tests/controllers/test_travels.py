@@ -9,12 +9,12 @@ import pytest
 import torch
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
-from test_methods_in_rounds import ANGLES, MethodJob
-from test_resume import ServerKilled, dying
 
 from fdg_plugins.messages import META_REQUEST, TASK_TRAIN
 from fdg_plugins.state.site_memory import PERSONAL, read_memory
 from fdg_plugins.training.session import SiteSession
+from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob
+from tests.controllers.test_resume import ServerKilled, dying
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from crowd import PROTOCOL, Crowd
-from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from PIL import Image
@@ -20,6 +18,8 @@ from fdg_plugins.data import PACS
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE
 from fdg_plugins.storage import load_tensors, write_json
+from tests.controllers.crowd import PROTOCOL, Crowd
+from tests.flare_runner import SiteWorkspace, run_task, site_context
 
 SITES, ROUNDS = 200, 3
 SOURCES = ("art_painting", "cartoon", "photo")

@@ -9,12 +9,12 @@ import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.shareable import Shareable
-from test_methods_in_rounds import ANGLES, FILTERS, MethodJob, forging, same
-from test_resume import ServerKilled, dying
 
 from fdg_plugins.filters import ExchangeReportFilter
 from fdg_plugins.messages import META_SITE_REPORT, TASK_TRAIN
 from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
+from tests.controllers.test_methods_in_rounds import ANGLES, FILTERS, MethodJob, forging, same
+from tests.controllers.test_resume import ServerKilled, dying
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 

@@ -187,6 +187,7 @@ def test_going_backward_twice_doubles_the_gradients() -> None:
     penalty.backward(retain_graph=True)
     penalty.backward()
     for tensor, gradient in zip(inputs, once, strict=True):
+        assert tensor.grad is not None
         assert torch.equal(tensor.grad, 2 * gradient)
 
 

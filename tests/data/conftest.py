@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from idx_files import TEST, TRAIN, write_idx
+
+from tests.data.idx_files import TEST, TRAIN, write_idx
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from published import write_tar, write_zip
+
+from tests.data.published import write_tar, write_zip
 
 SIZE = (24, 20)
 NUMBERS = {"chase_db1": 28, "drive": 40, "hrf": 45, "stare": 20}

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from published import write_files
 
 from fdg_plugins.data import TERRA_INCOGNITA
 from fdg_plugins.data.preparation import make_plan, open_source
 from fdg_plugins.errors import DataError
+from tests.data.published import write_files
 
 CATEGORIES = [{"id": 1, "name": "opossum"}, {"id": 3, "name": "raccoon"}, {"id": 33, "name": "car"}]
 IMAGES = [

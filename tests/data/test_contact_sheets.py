@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from published import write_files
-from published_vessels import annotation, photograph
 
 from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.contact_sheets import COLOURS, TILE, Entry, Picture, draw_sheet, lay_over
 from fdg_plugins.data.mask_facts import mask_facts
 from fdg_plugins.data.pairs import list_pairs
+from tests.data.published import write_files
+from tests.data.published_vessels import annotation, photograph
 
 CLASSES = ("background", "one", "two")
 
@@ -55,7 +55,9 @@ def test_a_sheet_has_room_for_all_entries(number: int) -> None:
     sheet = draw_sheet([Entry(halves(), "a caption with ümläuts")] * number, "a title", CLASSES)
     assert sheet.width > 2 * TILE * min(number, 2)
     assert sheet.height > TILE * -(-number // 2)
-    colours = {colour for _, colour in sheet.getcolors(2**24)}
+    found = sheet.getcolors(2**24)
+    assert found is not None
+    colours = {colour for _, colour in found}
     assert {COLOURS[0], COLOURS[1], (100, 100, 100)} <= colours
 
 

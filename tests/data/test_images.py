@@ -58,9 +58,14 @@ def stacked(batches: ImageBatches) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(images), torch.cat(labels)
 
 
+def files_of(data: DomainData) -> ImageFiles:
+    assert isinstance(data.images, ImageFiles)
+    return data.images
+
+
 def augmented(data: DomainData, seed: int = 1, scope: tuple[str | int, ...] = ("site-1", 0)) -> DomainImages:
     view = TrainingView(SIZE, len(data.train), seed=seed, scope=scope)
-    return DomainImages(data.images, data.train, [view])
+    return DomainImages(files_of(data), data.train, [view])
 
 
 # --- single samples ---------------------------------------------------------------------------------
@@ -143,7 +148,7 @@ def test_a_single_sample_is_still_a_batch() -> None:
 @pytest.mark.parametrize("memory", [24 * 20 * 3 * 5, 2**20])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_images_kept_in_memory_change_no_bit(data: DomainData, memory: int, workers: int) -> None:
-    keeping = replace(data, images=ImageFiles(data.images.folder, memory))
+    keeping = replace(data, images=ImageFiles(files_of(data).folder, memory))
     for number in range(3):
         expected, kept = (stacked(epoch(which, scope=("a", number), workers=workers)) for which in (data, keeping))
         assert torch.equal(expected[0], kept[0])
@@ -152,10 +157,10 @@ def test_images_kept_in_memory_change_no_bit(data: DomainData, memory: int, work
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_kept_images_are_decoded_once(data: DomainData, workers: int) -> None:
-    keeping = replace(data, images=ImageFiles(data.images.folder, 2**20))
+    keeping = replace(data, images=ImageFiles(files_of(data).folder, 2**20))
     before = stacked(epoch(keeping, workers=workers))[0]
     for sample in data.train:
-        (data.images.folder / sample.file).unlink()
+        (files_of(data).folder / sample.file).unlink()
     assert torch.equal(stacked(epoch(keeping, workers=workers))[0], before)
     evaluated = evaluation_batches(keeping, data.train, image_size=SIZE, batch_size=5, workers=workers)
     assert len(stacked(evaluated)[1]) == len(data.train)
@@ -204,7 +209,7 @@ def test_no_samples_give_no_batches(data: DomainData) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("damage", ["truncated", "text", "missing"])
 def test_a_bad_image_is_one_sentence_with_or_without_workers(data: DomainData, workers: int, damage: str) -> None:
-    bad = data.images.folder / data.train[5].file
+    bad = files_of(data).folder / data.train[5].file
     content = {"truncated": bad.read_bytes()[:400], "text": b"not an image"}.get(damage)
     bad.unlink()
     if content is not None:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from published import FOLDERS, published, write_files
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.preparation import Plan, make_plan, open_source
 from fdg_plugins.errors import DataError
+from tests.data.published import FOLDERS, published, write_files
 
 
 def plan(dataset: str, folder: Path, files: Mapping[str, bytes], target: Path | None = None) -> Plan:

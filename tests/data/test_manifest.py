@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from published import image, write_files
 
 from fdg_plugins.data import PACS, ROTATED_MNIST, VLCS
 from fdg_plugins.data.preparation import MANIFEST, Changes, find_changes, read_manifest, write_manifest
 from fdg_plugins.errors import DataError
+from tests.data.published import image, write_files
 
 FILES = {
     "photo/dog/1.jpg": image(1),

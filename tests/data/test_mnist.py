@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from idx_files import TEST, TRAIN, write_idx
 from torchvision.datasets import MNIST
 
 from fdg_plugins.data.mnist import read_mnist
 from fdg_plugins.errors import DataError
+from tests.data.idx_files import TEST, TRAIN, write_idx
 
 RAW = Path("mnist", "MNIST", "raw")
 FILES = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]

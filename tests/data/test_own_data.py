@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from nvflare.apis.utils.format_check import name_check
-from own_drawings import CLASSES, DOMAINS, draw_own
 
 from fdg_plugins.data import check_images, dataset_spec, open_domain, own_data
+from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.own_folder import OwnData
 from fdg_plugins.data.site_names import site_names
 from fdg_plugins.errors import DataError, SettingsError
@@ -16,6 +16,7 @@ from fdg_plugins.plugins.own_dataset import OwnDataset, dataset_text, read_own_d
 from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
+from tests.own_drawings import CLASSES, DOMAINS, draw_own
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ def test_images_of_every_format_colour_and_size_are_opened(photos: Path, domain:
     data = open_domain(photos, own_data(photos).dataset, domain, seed=0)
     check_images(data)
     assert len(data.test) == 15
-    assert {data.images.read(sample.file).shape[-1] for sample in data.test} == {3}  # type: ignore[attr-defined]
+    images = data.images
+    assert isinstance(images, ImageFiles)
+    assert {images.read(sample.file).shape[-1] for sample in data.test} == {3}
 
 
 def test_a_class_that_a_domain_lacks_is_told_and_keeps_its_label_elsewhere(photos: Path) -> None:

@@ -12,7 +12,6 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from pair_drawings import PairTask, draw_photo, draw_volume, eyes
 from PIL import Image
 
 from fdg_plugins.data import (
@@ -36,6 +35,7 @@ from fdg_plugins.data.presets import standardised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.tasks import TASKS
+from tests.data.pair_drawings import PairTask, draw_photo, draw_volume, eyes
 
 SIZE = 16
 COUNT = 10
@@ -103,7 +103,7 @@ def test_a_whole_photo_and_its_mask_move_together_in_flips_and_turns(tmp_path: P
         draw_photo(tmp_path / "eyes" / "left", f"{number}", (SIZE, SIZE), number)
     data = opened(tmp_path, preset="photo")
     still = {mask.numpy().tobytes() for _, masks in whole(data) for mask in masks}
-    moved = set()
+    moved: set[bytes] = set()
     for number in range(3):
         for images, masks in epoch(data, scope=("a", number)):
             assert torch.allclose(images[:, 0], VALUES[masks])
@@ -193,10 +193,10 @@ def test_epochs_in_one_go_are_those_one_by_one(root: Path) -> None:
 
 
 def test_the_global_generators_are_left_alone(root: Path) -> None:
-    before, other = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
+    before, other = torch.get_rng_state(), np.random.get_state(legacy=False)
     epoch(opened(root))
     assert torch.equal(torch.get_rng_state(), before)
-    assert (np.random.get_state()[1] == other).all()  # type: ignore[index]
+    np.testing.assert_equal(np.random.get_state(legacy=False), other)
 
 
 # --- memory -----------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_the_memory_bounds_what_is_kept_and_kept_images_are_read_once(root: Path
 def test_the_bytes_are_those_of_the_tensors(root: Path) -> None:
     for preset in ("photo", "photo_patches"):
         data = opened(root, preset=preset)
-        image, mask = data.images.evaluation(data.test[:1], SIZE)[0]  # type: ignore[attr-defined]
+        image, mask = data.images.evaluation(data.test[:1], SIZE)[0]
         assert isinstance(data.images, PairFiles)
         assert data.images.bytes_of(data.test[0], SIZE) == image.nbytes + mask.nbytes // 4
 
@@ -243,7 +243,8 @@ def test_an_evaluation_has_whole_images_in_order_whatever_their_size(root: Path)
     batches = whole(data)
     assert [tuple(images.shape) for images, _ in batches] == [(1, 3, 20 + 4 * (n % 3), 36) for n in range(COUNT)]
     for sample, (images, masks) in zip(data.test, batches, strict=True):
-        with Image.open(root / "eyes" / sample.file) as image, Image.open(root / "eyes" / sample.mask) as mask:  # type: ignore[attr-defined]
+        assert isinstance(sample, PairSample)
+        with Image.open(root / "eyes" / sample.file) as image, Image.open(root / "eyes" / sample.mask) as mask:
             expected = np.asarray(image).transpose(2, 0, 1).astype(np.float32) / 255
             assert np.allclose(images[0].numpy(), expected, atol=1e-7), "rows are the first axis, as in Pillow"
             assert (masks[0].numpy() == np.asarray(mask) // 100).all()
@@ -253,7 +254,7 @@ def test_scaled_images_are_evaluated_in_batches_and_reported_as_evaluated(root: 
     data = opened(root, preset="photo")
     batches = whole(data)
     assert [len(masks) for _, masks in batches] == [4, 4, 2]
-    options = {"image_size": SIZE, "batch_size": 4}
+    options: dict[str, Any] = {"image_size": SIZE, "batch_size": 4}
     reported = list(reported_batches(data, seed=1, scope=("a",), **options))
     assert equal(reported, list(evaluation_batches(data, data.train, **options)))
     assert not data.images.reports_differ
@@ -276,7 +277,7 @@ def test_large_images_are_evaluated_a_few_at_a_time(root: Path) -> None:
 
 def test_reports_have_one_seeded_crop_of_each_image(root: Path) -> None:
     data = opened(root)
-    options = {"image_size": SIZE, "batch_size": 64, "seed": 1}
+    options: dict[str, Any] = {"image_size": SIZE, "batch_size": 64, "seed": 1}
     images, masks = next(iter(reported_batches(data, scope=("a",), **options)))
     assert (images.shape, masks.shape) == ((len(data.train), 3, SIZE, SIZE), (len(data.train), SIZE, SIZE))
     assert equal([(images, masks)], list(reported_batches(data, scope=("a",), workers=2, **options)))
@@ -305,7 +306,8 @@ def test_photographs_are_read_as_pillow_reads_them(tmp_path: Path, suffix: str) 
         assert (pixels == np.asarray(image).transpose(2, 0, 1)).all()
     with Image.open(mask) as values:
         assert (classes[0] == np.asarray(values) // 100).all()
-    assert (pixels.dtype, classes.dtype, form().spacing_of(path)) == (np.float32, np.int16, None)
+    assert (pixels.dtype, classes.dtype) == (np.dtype(np.float32), np.dtype(np.int16))
+    assert form().spacing_of(path) is None
     assert form().size_of(path) == (24, 20)
 
 

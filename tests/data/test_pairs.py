@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pair_drawings import PairTask, draw_photo, draw_volume, eyes
 from PIL import Image
 
 from fdg_plugins.data import (
@@ -25,6 +24,7 @@ from fdg_plugins.data import (
 from fdg_plugins.data.data_lists import find_data_list, read_data_list
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.tasks import TASKS
+from tests.data.pair_drawings import PairTask, draw_photo, draw_volume, eyes
 
 COUNT = 20
 SUFFIXES = ".png, .jpg, .jpeg, .tif, .tiff, .nii, .nii.gz"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pair_drawings import PairTask, draw_photo, eyes
 from PIL import Image
 
 from fdg_plugins.data import DATASETS
@@ -15,6 +14,7 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.session import SiteSession
+from tests.data.pair_drawings import PairTask, draw_photo, eyes
 
 COUNT = 20
 
@@ -55,7 +55,8 @@ def test_a_spoilt_mask_stops_the_site_or_is_left_out(root: Path) -> None:
     assert caught.value.public == "of the images of domain 'left', 1 with a mask that does not fit."
     tolerant = session(root, {"damaged_images": "leave_out"})
     reply = tolerant.census()
-    assert (reply.num_test, reply.num_damaged, tolerant.images.left_out) == (COUNT - 1, 1, {"left/images/04.png"})
+    assert (reply.num_test, reply.num_damaged) == (COUNT - 1, 1)
+    assert tolerant.images.left_out == {"left/images/04.png"}
 
 
 @pytest.mark.parametrize(("preset", "shape"), [("", (18, 3, 16, 16)), ("photo", (18, 3, 16, 16))])

@@ -9,19 +9,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from published import FOLDERS, content_below, image, published, write_files, write_tar, write_zip
 
 from fdg_plugins.data import PACS, TERRA_INCOGNITA, VLCS, check_images, dataset_spec, open_domain
 from fdg_plugins.data.origins import Origin, Release
 from fdg_plugins.data.preparation import MANIFEST, Prepared, Source, counts, open_source, prepare, read_manifest
 from fdg_plugins.data.preparation.copying import LOCK
 from fdg_plugins.errors import DataError
+from tests.data.published import FOLDERS, content_below, image, published, write_files, write_tar, write_zip
 
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}
 
 
-def prepared(dataset: str, source: Path, root: Path, **options: bool) -> Prepared:
-    return prepare(dataset_spec(dataset), open_source(source), root, **{"any_counts": True, **options})
+def prepared(dataset: str, source: Path, root: Path, *, link: bool = False, any_counts: bool = True) -> Prepared:
+    return prepare(dataset_spec(dataset), open_source(source), root, link=link, any_counts=any_counts)
 
 
 def images_below(root: Path) -> dict[str, bytes]:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from idx_files import write_idx
 from PIL import Image
 
 from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_batches
@@ -14,6 +13,7 @@ from fdg_plugins.data.preparation.counts import count_images
 from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.specs import FILES_OF, files_of
 from fdg_plugins.errors import DataError
+from tests.data.idx_files import write_idx
 
 SOURCES = ("mnist", "emnist", "cifar10", "cifar100")
 EACH = 3  # images of a class in a file

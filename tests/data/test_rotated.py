@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from idx_files import TEST, TRAIN
 from sklearn.datasets import load_digits
 
 from fdg_plugins.data import (
@@ -34,6 +33,7 @@ from fdg_plugins.data.images import ImageBatches
 from fdg_plugins.data.mnist import read_mnist
 from fdg_plugins.data.rotated import deal, rotate
 from fdg_plugins.errors import DataError, SettingsError
+from tests.data.idx_files import TEST, TRAIN
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 SPECS = (ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K)
@@ -239,6 +239,7 @@ def test_batches_have_declared_shapes_types_and_values_from_0_to_1(data: DomainD
     assert (images.shape, images.dtype) == ((32, 1, 28, 28), torch.float32)
     assert (labels.shape, labels.dtype) == ((32,), torch.int64)
     assert 0.0 <= images.min() < images.max() <= 1.0
+    assert isinstance(data.images, ImageArray)
     image, label = ArrayImages(data.images, data.train, 28)[3]
     assert (image.shape, int(label)) == ((1, 28, 28), data.train[3].label)
 

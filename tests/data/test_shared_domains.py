@@ -21,12 +21,13 @@ def test_parts_of_a_domain_are_those_of_sites_apart_and_share_its_images(
 ) -> None:
     apart = [opened(data_root, None, part=(number, 2)) for number in (1, 2)]
     listed: list[str] = []
-    known = domains.list_domain
-    monkeypatch.setattr(
-        domains,
-        "list_domain",
-        lambda root, spec, domain, rules: listed.append(domain) or known(root, spec, domain, rules),
-    )
+    known = vars(domains)["list_domain"]
+
+    def list_noted(root: Path, spec: object, domain: str, rules: object) -> object:
+        listed.append(domain)
+        return known(root, spec, domain, rules)
+
+    monkeypatch.setattr(domains, "list_domain", list_noted)
     shared = SharedDomains()
     together = [opened(data_root, shared, part=(number, 2)) for number in (1, 2)]
     assert listed == ["photo"]

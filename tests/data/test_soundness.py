@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,7 +90,7 @@ def damage(root: Path, file: str, content: bytes = b"") -> str:
     return f"photo/{file}"
 
 
-def opener(root: Path, **options: int) -> Callable[[frozenset[str]], DomainData]:
+def opener(root: Path, **options: Any) -> Callable[[frozenset[str]], DomainData]:
     def reopen(left_out: frozenset[str]) -> DomainData:
         return open_domain(root, "pacs", "photo", seed=1, left_out=left_out, **options)
 

@@ -107,7 +107,7 @@ def test_a_view_leaves_the_pixels_as_they_were() -> None:
 @pytest.mark.parametrize("view", [TrainingView(24, 1, seed=0, scope=()), WholeView(24)])
 def test_any_image_becomes_a_square(view: TrainingView | WholeView, shape: tuple[int, int]) -> None:
     image = view(np.full((*shape, 3), 90, dtype=np.uint8), 0)
-    assert (image.shape, image.dtype) == ((3, 24, 24), np.uint8)
+    assert (image.shape, image.dtype) == ((3, 24, 24), np.dtype(np.uint8))
 
 
 def test_the_whole_view_is_pillows_resize_of_the_whole_image() -> None:

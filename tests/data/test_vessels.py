@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
-from published import content_below, write_files, write_zip
-from published_vessels import (
+
+from fdg_plugins.data.catalogue import VESSELS
+from fdg_plugins.data.mask_facts import read_pair
+from fdg_plugins.data.pairs import list_pairs
+from fdg_plugins.data.preparation import MANIFEST, Prepared, find_changes, open_source, prepare, read_manifest
+from fdg_plugins.data.preparation.pictures import as_mask
+from fdg_plugins.data.specs import SegmentationSpec
+from fdg_plugins.errors import DataError
+from tests.data.published import content_below, write_files, write_zip
+from tests.data.published_vessels import (
     NUMBERS,
     SIZE,
     annotation,
@@ -25,17 +33,11 @@ from published_vessels import (
     write_archives,
 )
 
-from fdg_plugins.data.catalogue import VESSELS
-from fdg_plugins.data.mask_facts import read_pair
-from fdg_plugins.data.pairs import list_pairs
-from fdg_plugins.data.preparation import MANIFEST, Prepared, find_changes, open_source, prepare, read_manifest
-from fdg_plugins.data.preparation.pictures import as_mask
-from fdg_plugins.data.specs import SegmentationSpec
-from fdg_plugins.errors import DataError
 
-
-def prepared(source: Path, root: Path, spec: SegmentationSpec = VESSELS, **options: bool) -> Prepared:
-    return prepare(spec, open_source(source), root, **options)
+def prepared(
+    source: Path, root: Path, spec: SegmentationSpec = VESSELS, *, link: bool = False, any_counts: bool = False
+) -> Prepared:
+    return prepare(spec, open_source(source), root, link=link, any_counts=any_counts)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,7 @@ def test_the_pixels_are_those_of_the_published_files(pair: str, image: bytes, ma
         assert place.suffix == ".png"
     with Image.open(root / "vessels" / domain / "masks" / f"{stem}.png") as made:
         assert (made.format, made.mode) == ("PNG", "L")
-        assert set(np.unique(made)) == {0, 255}
+        assert set(np.unique(np.asarray(made))) == {0, 255}
         np.testing.assert_array_equal(np.asarray(made.convert("RGB")), pixels_of(mask))
 
 

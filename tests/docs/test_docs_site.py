@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from typer.core import TyperGroup
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.plugins.methods import METHODS
@@ -121,7 +122,9 @@ def test_a_notebook_becomes_text_code_and_what_it_printed(hooks: ModuleType) -> 
 
 def test_the_command_line_page_names_every_command_with_its_examples(hooks: ModuleType) -> None:
     text = hooks.commands()
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    commands = group.commands
     assert [name for name in commands if f"## `fdg {name}`" not in text] == []
     assert not text.startswith("#")
     assert "```bash\nfdg report sweeps/pacs\nfdg report" in text

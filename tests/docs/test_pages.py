@@ -148,7 +148,8 @@ def complaint(words: list[str]) -> str:
 
     Asked for help in the middle of the line, a command reads all of it and does nothing.
     """
-    group, names = typer.main.get_command(app), []
+    group = typer.main.get_command(app)
+    names: list[str] = []
     while isinstance(group, TyperGroup) and words and not words[0].startswith("-"):
         if words[0] not in group.commands:
             return f"there is no command {words[0]}"

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from types import ModuleType
 
 import pytest
-from test_pages import script
+
+from tests.docs.test_pages import script
 
 
 @pytest.fixture(scope="module")

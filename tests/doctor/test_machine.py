@@ -116,7 +116,7 @@ def test_memory_is_held_against_the_sites(memory: Memory, processes: int, status
 def test_a_disk_is_judged_where_the_folder_will_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = {"free": 100 * GIB}
     usage = type("Usage", (), free)
-    monkeypatch.setattr(machine.shutil, "disk_usage", lambda place: usage if place == tmp_path else None)
+    monkeypatch.setattr("shutil.disk_usage", lambda place: usage if place == tmp_path else None)
     found = check_disk("disk", tmp_path / "not" / "there")
     assert (found.status, found.text) == (Status.OK, f"100.0 GiB free in {tmp_path / 'not' / 'there'}")
     for size, status in ((GIB, Status.WARNING), (GIB // 8, Status.PROBLEM)):

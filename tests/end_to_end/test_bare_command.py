@@ -73,6 +73,8 @@ def test_the_record_tells_the_whole_run(threaded: Simulation) -> None:
     for finished in record.rounds:
         assert finished.failures == {}
         assert finished.aggregation is not None
+        assert finished.aggregation.gamma is not None
+        assert finished.aggregation.duality_gap is not None
         assert sum(finished.aggregation.gamma.values()) == pytest.approx(1)
         assert 0 <= finished.aggregation.duality_gap < 1e-6
         assert finished.bytes_up > 0

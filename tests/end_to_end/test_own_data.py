@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from own_drawings import draw_own
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
+from tests.own_drawings import draw_own
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_fdg_variables")]
 

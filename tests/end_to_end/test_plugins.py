@@ -24,7 +24,7 @@ def environment(example_plugin: Path) -> dict[str, str]:
 
 
 def fdg(environment: dict[str, str], *words: object) -> str:
-    command = [Path(sys.executable).with_name("fdg"), *map(str, words)]
+    command = [str(Path(sys.executable).with_name("fdg")), *map(str, words)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

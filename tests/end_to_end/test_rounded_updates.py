@@ -2,6 +2,7 @@
 """A job whose sites add noise for privacy and then round their updates, as FLARE's processes run it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -13,7 +14,7 @@ from .conftest import Simulator
 
 pytestmark = pytest.mark.slow
 
-PROTOCOL = {
+PROTOCOL: dict[str, Any] = {
     "model": "convnet",
     "image_size": 16,
     "rounds": 2,

@@ -3,7 +3,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fdg_plugins.engine.engine import Launch
 from fdg_plugins.engine.simulator import SimulatorEngine
@@ -26,7 +26,7 @@ def census_reply(domain: str) -> CensusReply:
     return CensusReply(domain=domain, dataset="pacs", stand_in=True, classes=("dog", "elephant"), **fields, **split)
 
 
-def record_after(rounds: int, status: str = "running") -> RunRecord:
+def record_after(rounds: int, status: Literal["running", "finished", "stopped"] = "running") -> RunRecord:
     """Return the record after so many rounds; a finished run has evaluated its last model too."""
     record = RunRecord(
         stand_in=True,
@@ -42,11 +42,11 @@ def record_after(rounds: int, status: str = "running") -> RunRecord:
         census={domain: census_reply(domain) for domain in (*SOURCES, TARGET)},
     )
     for number in range(rounds + (status == "finished")):
-        scores = Evaluation(split="test", loss=1.0, accuracy=0.5 + number / 10, count=100)
+        scores = Evaluation.model_validate({"split": "test", "loss": 1.0, "accuracy": 0.5 + number / 10, "count": 100})
         record.add_evaluation(number, dict.fromkeys((*SOURCES, TARGET), scores))
     record.rounds = [finished_round(number + 1) for number in range(rounds)]
     record.choices = record.choose({"last": "global_model.safetensors"})
-    record.status = status  # type: ignore[assignment]
+    record.status = status
     return record
 
 

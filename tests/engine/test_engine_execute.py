@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from engine_stubs import ROUNDS, FakeEngine, fake, record_after
 
 from fdg_plugins.engine.engine import Engine, Launch
 from fdg_plugins.engine.engines import ENGINES
@@ -19,6 +18,7 @@ from fdg_plugins.sweep import jobs
 from fdg_plugins.sweep.execute import StopOrder
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import MARK, processes_below
+from tests.engine.engine_stubs import ROUNDS, FakeEngine, fake, record_after
 
 RUN = PlannedRun("fedavg-pacs-photo-seed0", "pacs", "paper", "fedavg", "photo", 0, {})
 

@@ -4,11 +4,11 @@
 import io
 
 import pytest
-from engine_stubs import ROUNDS, record_after
 from rich.console import Console
 
 from fdg_plugins.engine.progress import RunDisplay
 from fdg_plugins.record.run_record import RunRecord
+from tests.engine.engine_stubs import ROUNDS, record_after
 
 
 def shown(*records: RunRecord, terminal: bool = False, width: int = 200) -> str:

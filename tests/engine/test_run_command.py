@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_stubs import FakeEngine, fake
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
@@ -23,6 +22,7 @@ from fdg_plugins.engine import engines
 from fdg_plugins.engine.names import EngineName
 from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.sweep.processes import processes_below
+from tests.engine.engine_stubs import FakeEngine, fake
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")
 NAME = "fedavg-rotateddigits-angle_0-seed0"
@@ -34,7 +34,7 @@ DRIVER = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
-from engine_stubs import fake
+from tests.engine.engine_stubs import fake
 from fdg_plugins.cli.main import app
 from fdg_plugins.engine import engines
 engines.ENGINES = dict.fromkeys(engines.ENGINES, fake(Path(sys.argv[1]), "hangs"))
@@ -247,7 +247,7 @@ def test_stopped_by_a_signal_it_leaves_no_process_and_the_record(tmp_path: Path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     ) as command:
         deadline = time.monotonic() + 600
         while len(processes_below(folder)) < 2 and command.poll() is None and time.monotonic() < deadline:

@@ -394,7 +394,12 @@ def test_what_was_written_of_a_line_before_the_disk_was_full_is_taken_back(
 def test_jobs_that_write_at_once_do_not_mix_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     line = made_line(values={f"value {index}": index for index in range(500)})
-    threads = [threading.Thread(target=lambda: [append_line(path, line) for _ in range(10)]) for _ in range(4)]
+
+    def write() -> None:
+        for _ in range(10):
+            append_line(path, line)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from flare_runner import SiteWorkspace, run_task, send, site_context
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import Filter
@@ -47,12 +46,13 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.settings.protocol import Protocol
+from tests.flare_runner import SiteWorkspace, run_task, send, site_context
 
 SITE = "photo"
 CANARY = 0.123456789  # measured on images: must not be found in anything that leaves
 UPDATE = {"w": torch.full((400,), CANARY), "bn.num_batches_tracked": torch.tensor(17)}
 LIMITS: dict[str, float] = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 100.0}
-SCORE = Evaluation(split="validation", loss=CANARY, accuracy=0.5, count=10)
+SCORE = Evaluation.model_validate({"split": "validation", "loss": CANARY, "accuracy": 0.5, "count": 10})
 REPORT = TrainReport(
     domain=SITE,
     received=SCORE,
@@ -100,7 +100,11 @@ class Done(SiteExecutor):
         self.orders: list[SiteTask] = []
 
     def _worker(self, site: str, shared: Any, *, isolate: bool) -> Any:
-        return SimpleNamespace(do_work=lambda order, *_, **__: self.orders.append(order) or self.outcome)
+        return SimpleNamespace(do_work=self._do)
+
+    def _do(self, order: SiteTask, *_: Any, **__: Any) -> TaskResult:
+        self.orders.append(order)
+        return self.outcome
 
 
 class Site:
@@ -148,10 +152,8 @@ def site(tmp_path: Path) -> Site:
 
 def request(task: str, /, **protocol: Any) -> Shareable:
     values = Protocol(model="convnet", target="sketch", **protocol).model_dump(mode="json")
-    if task == TASK_CENSUS:
-        meta = {META_REQUEST: {"protocol": values, "stand_in_protocol": values, "run": "run-1"}}
-    else:
-        meta = {META_REQUEST: {"protocol": values, "stand_in": False, "run": "run-1"}}
+    other: dict[str, Any] = {"stand_in_protocol": values} if task == TASK_CENSUS else {"stand_in": False}
+    meta = {META_REQUEST: {"protocol": values, **other, "run": "run-1"}}
     shareable = DXO(DataKind.WEIGHTS, data={"w": torch.zeros(400)}, meta=meta).to_shareable()
     shareable.set_header(AppConstants.CURRENT_ROUND, 4)
     return shareable

@@ -2,6 +2,7 @@
 """The training process: the bits of work done in place, one task lost when it dies, and never a process left behind."""
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -12,17 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
-from flare_runner import run_task
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
-from test_site import PROTOCOL, Site, census_request, counted, task_request
 
 from fdg_plugins.executors import isolation
 from fdg_plugins.executors.dialogue import pack_line, pack_order, pack_outcome, read_answer, read_order
@@ -32,6 +32,8 @@ from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResu
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.site_config import SiteConfig
+from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
+from tests.flare_runner import run_task
 
 SOON_S = 120  # for what takes no time at all, on a machine that has none to give
 LONG = PROTOCOL.model_copy(update={"local_epochs": 1000})
@@ -220,8 +222,13 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
     tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, job: str, by_default: str, other: str
 ) -> None:
     done: list[str] = []
+
+    def note(name: str, *_: object, **__: object) -> TaskResult:
+        done.append(name)
+        return TaskResult("aborted")
+
     for kind, name in ((TrainingProcess, "apart"), (SiteWork, "in place")):
-        monkeypatch.setattr(kind, "do_work", lambda *_, name=name, **__: done.append(name) or TaskResult("aborted"))
+        monkeypatch.setattr(kind, "do_work", partial(note, name))
     site = Site("photo", tmp_path)
     site.configure(data_root=str(data_root))
     context = site.context()
@@ -447,9 +454,9 @@ def test_an_order_that_nobody_reads_can_be_aborted_and_ends_with_its_reader(
     planted: Callable[[str], TrainingProcess],
 ) -> None:
     large = SiteTask(TASK_TRAIN, "photo", None, state={"weight": torch.zeros(10**6)})
-    looks: list[bool] = []
+    looks = itertools.count(1)
     process = planted("time.sleep(600)")
-    outcome = process.do_work(large, SiteConfig(), Path(), lambda: bool(looks.append(True) or len(looks) > 5), ignore)
+    outcome = process.do_work(large, SiteConfig(), Path(), lambda: next(looks) > 5, ignore)
     assert outcome.kind == "aborted"
     outcome = planted("os.read(0, 100)\nsys.exit(5)").do_work(large, SiteConfig(), Path(), never, ignore)
     assert outcome.reason == "the training process ended with exit code 5."

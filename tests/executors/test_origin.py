@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flare_runner import SiteWorkspace, fetch, run_task, site_context
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReservedTopic, ReturnCode
@@ -18,12 +17,13 @@ from nvflare.apis.utils.event import fire_event_to_components
 from nvflare.app_common.ccwf import CyclicClientController
 from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignment
 from nvflare.private.fed.client.client_runner import ClientRunner, ClientRunnerConfig, TaskRouter
-from test_site import Site, census_request, counted, task_request
 
 from fdg_plugins.audit.file import AUDIT_FILE, read_audit
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.executors.work import SiteTask, SiteWork
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from tests.executors.test_site import Site, census_request, counted, task_request
+from tests.flare_runner import SiteWorkspace, fetch, run_task, site_context
 
 ANOTHER_WAY = "the site does only tasks that it fetched from the server itself, and this one came another way."
 

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from PIL import Image
-from test_site import PROTOCOL, Site, census_request, counted, task_request
 
 from fdg_plugins.audit.file import AUDIT_FILE
 from fdg_plugins.errors import DataError, FDGError, SettingsError
@@ -20,6 +20,7 @@ from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.training.session import SiteSession
+from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
 
 SECRET = "anna_smith"  # in the path of all that the site has
 ID = re.compile(r"details in the site's own log under ([0-9a-f]{8})\)\.$")
@@ -196,7 +197,9 @@ def test_the_same_holds_across_the_training_process(
     try:
         number = assert_names_nothing(damage_images(patient))
     finally:
-        patient.site.executor._process.close()  # type: ignore[union-attr]
+        process = patient.site.executor._process
+        assert process is not None
+        process.close()
     assert any(f"[{number}]" in record.getMessage() and SECRET in record.getMessage() for record in caplog.records)
 
 
@@ -211,8 +214,8 @@ def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
 ) -> None:
     init = SiteSession.__init__
 
-    def with_skipped(self: SiteSession, *arguments: object) -> None:
-        init(self, *arguments)  # type: ignore[arg-type]
+    def with_skipped(self: SiteSession, *arguments: Any) -> None:
+        init(self, *arguments)
         self.images.data = self.data.__class__(**{**vars(self.data), "skipped": (f"dog/{SECRET}.png",)})
 
     monkeypatch.setattr(SiteSession, "__init__", with_skipped)

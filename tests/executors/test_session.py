@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.data import PACS, DomainData, WholeView
-from fdg_plugins.data.image_files import DomainImages
+from fdg_plugins.data.image_files import DomainImages, ImageFiles
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import Evaluation, TrainReport
-from fdg_plugins.models import build_model
+from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import see
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -99,9 +99,14 @@ def test_the_census_looks_at_every_image(own_data_root: Path) -> None:
 
 
 def test_the_update_is_local_minus_received_exactly(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    placed: list[torch.nn.Module] = []
+    placed: list[ExtractorClassifier] = []
     place = DevicePolicy.place
-    monkeypatch.setattr(DevicePolicy, "place", lambda self, model: placed.append(place(self, model)) or placed[-1])
+
+    def place_noted(self: DevicePolicy, model: ExtractorClassifier) -> ExtractorClassifier:
+        placed.append(place(self, model))
+        return placed[-1]
+
+    monkeypatch.setattr(DevicePolicy, "place", place_noted)
     received = initial_state()
     kept = {name: value.clone() for name, value in received.items()}
     update, _ = train(session(data_root), received)
@@ -128,6 +133,8 @@ def test_the_report_says_what_the_model_was_worth_before_and_after(data_root: Pa
     assert report.domain == "photo"
     assert report.received == judge(site, received, "validation")
     after = judge(site, local, "validation")
+    assert report.local is not None
+    assert report.epoch_losses is not None
     assert (report.local.accuracy, report.local.count) == (after.accuracy, VALIDATION)
     assert report.local.loss == pytest.approx(after.loss, abs=1e-4)
     assert heard == list(enumerate(report.epoch_losses))
@@ -164,7 +171,9 @@ def test_round_site_and_seed_each_give_another_order_of_images(data_root: Path, 
     def loss(site: str = "photo", round_number: int = 0, seed: int = 0) -> float:
         config = SiteConfig(domain="photo", device="cpu")
         # The initial model is that of seed 0 throughout, so only order and augmentation can differ.
-        return train(session(data_root, site, config, seed=seed), initial_state(), round_number)[1].epoch_losses[0]
+        _, report = train(session(data_root, site, config, seed=seed), initial_state(), round_number)
+        assert report.epoch_losses is not None
+        return report.epoch_losses[0]
 
     changed = {"round": loss(round_number=1), "site": loss("elsewhere"), "seed": loss(seed=1)}
     assert changed[change] != loss()
@@ -174,6 +183,7 @@ def test_each_epoch_has_an_order_and_an_augmentation_of_its_own(data_root: Path)
     # A model that stands still has the same loss on the same batches, and only on them.
     still = session(data_root, local_epochs=3, learning_rate=1e-30, momentum=0, weight_decay=0)
     _, report = train(still, initial_state())
+    assert report.epoch_losses is not None
     assert len(set(report.epoch_losses)) == 3
 
 
@@ -222,8 +232,9 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
 ) -> None:
     site, state = session(data_root), initial_state()
     data: DomainData = site.data
+    assert isinstance(data.images, ImageFiles)
     images = DomainImages(data.images, getattr(data, split), [WholeView(16)])
-    pixels = normalised(torch.stack([image for image, _ in images]))  # type: ignore[attr-defined]
+    pixels = normalised(torch.stack([images[place][0] for place in range(len(images))]))
     labels = torch.tensor([sample.label for sample in getattr(data, split)])
     model = site.load(state).eval()
     with torch.no_grad():
@@ -350,7 +361,7 @@ def test_the_probe_reports_the_gradient_of_the_model_received_and_trains_nothing
     model = site.load(digits_state()).eval()
     images, labels = (torch.cat(part) for part in zip(*site._training_images(lambda: False), strict=True))
     loss = cross_entropy(model(images), labels)
-    expected = torch.autograd.grad(loss, [model.classifier.weight])[0]
+    expected = torch.autograd.grad(loss, [model.last_layer.weight])[0]
     assert torch.allclose(gradient["gradient/classifier.weight"], expected, atol=1e-6)
     assert go(site).tensors == {}
     late = go(digits(objective={"name": "iir", "probe": "previous_round"})).tensors

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from flare_runner import SiteWorkspace, run_task, site_context
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import EventScope, FLContextKey, ReturnCode
@@ -46,6 +45,7 @@ from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.precision import Suited
 from fdg_plugins.training.session import SiteSession
+from tests.flare_runner import SiteWorkspace, run_task, site_context
 
 PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=2, batch_size=8, rounds=10)
 LOOKS_OF_A_TRAINING = 1 + 2 * 3 + 1  # one batch before, three in each of two epochs, one after
@@ -173,6 +173,7 @@ def test_training_is_answered_with_update_report_and_number_of_samples(photo: Si
     assert {name: value.shape for name, value in dxo.data.items()} == {n: v.shape for n, v in expected.items()}
     assert int(dxo.data["extractor.1.num_batches_tracked"]) == 6
     report = TrainReport.model_validate(dxo.meta[META_REPORT])
+    assert report.received is not None
     assert (report.domain, report.steps, report.received.split) == ("photo", 6, "validation")
     assert report.learning_rate == pytest.approx(0.1 * PROTOCOL.learning_rate), (
         "the header names the tenth of ten rounds"
@@ -210,9 +211,12 @@ def test_a_new_process_after_the_census_trains_to_the_same_bits(photo: Site) -> 
 def test_the_data_are_opened_once_for_all_tasks_of_a_process(photo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     init = SiteSession.__init__
-    monkeypatch.setattr(
-        SiteSession, "__init__", lambda self, site, *rest: opened.append(site) or init(self, site, *rest)
-    )
+
+    def init_noted(self: SiteSession, site: str, *rest: Any) -> None:
+        opened.append(site)
+        init(self, site, *rest)
+
+    monkeypatch.setattr(SiteSession, "__init__", init_noted)
     counted(photo)
     photo.ask(TASK_EVALUATE, task_request())
     photo.ask(TASK_EVALUATE, task_request(round_number=1))

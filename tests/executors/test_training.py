@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective
 from fdg_plugins.randomness import seeded, torch_generator
-from fdg_plugins.training.loop import DevicePolicy, LocalTraining, Score, Stopped, evaluate, train_locally
+from fdg_plugins.tasks import Score
+from fdg_plugins.training.loop import DevicePolicy, LocalTraining, Stopped, evaluate, train_locally
 from fdg_plugins.training.results import make_update
 
 CPU = torch.device("cpu")
@@ -179,7 +180,7 @@ def test_a_score_does_not_depend_on_the_size_of_batches_or_on_the_mode_of_the_mo
 
 def test_a_loss_that_is_not_finite_is_a_value_and_no_error() -> None:
     model, batches = small_model(), toy_batches([4])
-    nn.init.constant_(model.classifier.bias, float("nan"))
+    nn.init.constant_(model.last_layer.bias, float("nan"))
     score = evaluate(model, batches, DevicePolicy(CPU), never)
     assert score.loss != score.loss
     assert isinstance(score, Score)
@@ -216,7 +217,7 @@ def test_channels_last_changes_the_layout_but_not_the_result_and_the_update_is_c
         model = small_model()
         policy = DevicePolicy(CPU, channels_last=channels_last)
         train(model, [toy_batches([8, 8])], policy=policy)
-        weight = model.extractor[0].weight
+        weight = model.get_parameter("extractor.0.weight")
         assert weight.is_contiguous(memory_format=torch.channels_last) is channels_last
         updates.append(make_update(model.state_dict(), received))
     assert all(value.is_contiguous() for value in updates[1].values())

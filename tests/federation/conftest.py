@@ -37,7 +37,7 @@ PORTS = range(20_000, 30_000)
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # Small enough for two cores.
-PROTOCOL = {
+PROTOCOL: dict[str, Any] = {
     "model": "convnet",
     "pretrained": "none",
     "image_size": 16,
@@ -246,7 +246,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path, exampl
     with running_federation(tmp_path_factory.mktemp("poc") / "federation", data_root, example_plugin) as found:
         for site in set(found.sites) - {ISOLATED}:
             path = found.folder / site / "local" / "fdg_site.json"
-            edit_json(path, lambda config, site=site: config[site].update(isolate=False))
+            edit_json(path, own_settings(site, isolate=False))
         yield found
 
 
@@ -279,6 +279,15 @@ def job(exported_job: Path, tmp_path: Path) -> Path:
 def change_protocol(job: Path, **settings: Any) -> None:
     """Replace settings of the job's protocol."""
     edit_json(job / SERVER_CONFIG, lambda config: config["workflows"][0]["args"]["protocol"].update(settings))
+
+
+def own_settings(site: str, **settings: Any) -> Callable[[Any], None]:
+    """Return the change that gives a site these settings in its own file."""
+
+    def change(config: Any) -> None:
+        config[site].update(settings)
+
+    return change
 
 
 def edit_json(path: Path, change: Callable[[Any], Any]) -> None:

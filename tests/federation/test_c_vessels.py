@@ -11,7 +11,16 @@ import pytest
 
 from fdg_plugins.data.stand_in_vessels import write_vessels
 
-from .conftest import COMMAND_TIMEOUT_S, ROOT, Federation, change_protocol, edit_json, free_ports, running_federation
+from .conftest import (
+    COMMAND_TIMEOUT_S,
+    ROOT,
+    Federation,
+    change_protocol,
+    edit_json,
+    free_ports,
+    own_settings,
+    running_federation,
+)
 
 CAMERAS = ("chase_db1", "drive", "hrf", "stare")
 FDG = Path(sys.executable).with_name("fdg")
@@ -28,7 +37,7 @@ def cameras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
             (own / "vessels").mkdir()
             (drawn / "vessels" / camera).rename(own / "vessels" / camera)
             site = found.folder / camera / "local" / "fdg_site.json"
-            edit_json(site, lambda config, camera=camera, own=own: config[camera].update(data_root=str(own)))
+            edit_json(site, own_settings(camera, data_root=str(own)))
         yield found
 
 
@@ -85,9 +94,10 @@ def test_a_site_that_forbids_class_means_ends_feddim_at_the_census(cameras: Fede
 def test_a_folder_keeps_the_sites_with_which_it_was_provisioned(tmp_path: Path) -> None:
     folder = tmp_path / "pacs"
     folder.mkdir()
-    state = {"version": 1, "ports": list(free_ports()), "pids": {}}  # as version 0.1.0 wrote it
+    ports = free_ports()
+    state = {"version": 1, "ports": list(ports), "pids": {}}  # as version 0.1.0 wrote it
     (folder / "federation.json").write_text(json.dumps(state), encoding="utf-8")
-    other = Federation(folder, tuple(state["ports"]), tmp_path, dataset="vessels")
+    other = Federation(folder, ports, tmp_path, dataset="vessels")
     refused = other.start()
     assert refused.returncode == 2
     assert "other sites need another folder" in " ".join(refused.output.split())

@@ -20,7 +20,7 @@ from fdg_plugins.poc.project import Project
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
 
-from .conftest import JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, edit_json, free_ports
+from .conftest import JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
 
 RELAY = "relay-north"
 DOMAINS = {"hospital-a": "photo", "hospital-b": "art_painting", "hospital-d": "cartoon", "hospital-e": "sketch"}
@@ -58,9 +58,7 @@ def relayed(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterat
     server = folder / "server"
     edit_json(server / "local" / "resources.json", partial(store_below, server))
     for site in project.sites:
-        edit_json(
-            folder / site / "local" / "fdg_site.json", lambda config, site=site: config[site].update(isolate=False)
-        )
+        edit_json(folder / site / "local" / "fdg_site.json", own_settings(site, isolate=False))
     found = Federation(folder, ports, data_root)
     try:
         start_relay(folder)

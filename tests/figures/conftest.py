@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from figure_stubs import census_reply, figure_run, keep
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.data import PACS, open_domain
 from fdg_plugins.models import build_model
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.storage import save_tensors
+from tests.figures.figure_stubs import census_reply, figure_run, keep
 
 PROTOCOL = {"model": "convnet", "image_size": 16, "keep_local_models": True}
 

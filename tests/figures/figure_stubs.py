@@ -40,7 +40,7 @@ class Site(NamedTuple):
 
 def judged(loss: float = 1.0, accuracy: float = 0.5) -> Evaluation:
     """Return an evaluation on ten images."""
-    return Evaluation(split="validation", loss=loss, accuracy=accuracy, count=10)
+    return Evaluation.model_validate({"split": "validation", "loss": loss, "accuracy": accuracy, "count": 10})
 
 
 def one_round(number: int, sites: Mapping[str, Site], seconds: float = 2.0, *, moved: bool = True) -> RoundRecord:

@@ -6,15 +6,19 @@ import io
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
-from figure_stubs import ORIGIN, small_chart
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
+from matplotlib.container import Container, ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from fdg_plugins.analysis.estimates import Estimate
 from fdg_plugins.analysis.figures.drawing import draw, render
@@ -41,8 +45,9 @@ from fdg_plugins.analysis.figures.picture import (
     render_csv,
 )
 from fdg_plugins.analysis.figures.style import numbered_look
+from tests.figures.figure_stubs import ORIGIN, small_chart
 
-COMMON = {"title": "A title", "caption": "[STAND-IN, from scratch] STAND-IN for PACS", "origin": ORIGIN}
+COMMON: dict[str, Any] = {"title": "A title", "caption": "[STAND-IN, from scratch] STAND-IN for PACS", "origin": ORIGIN}
 
 
 def bars() -> Bars:
@@ -104,6 +109,14 @@ PICTURES: dict[str, Picture] = {"chart": small_chart(), "bars": bars(), "surface
 PICTURES |= {"overlays": overlays(), "one overlay": overlays(1), "counts": counts(), "one site": counts(1)}
 
 
+def whiskers_of(bars: Container) -> list[np.ndarray]:
+    """Return the vertical or horizontal lines of error bars, ``[2, 2]`` each: their ends in x and y."""
+    assert isinstance(bars, ErrorbarContainer)
+    (lines,) = bars.lines[2]
+    assert isinstance(lines, LineCollection)
+    return [np.asarray(segment) for segment in lines.get_segments()]
+
+
 def plotted(figure: Figure) -> Iterator[Axes]:
     """Yield the axes that show numbers, not those of colour bars."""
     yield from (axes for axes in figure.axes if axes.get_label() != "<colorbar>")
@@ -125,17 +138,20 @@ def test_the_same_numbers_give_the_same_bytes_and_the_marks_are_in_them(kind: st
 @pytest.mark.parametrize("kind", PICTURES)
 def test_nothing_is_written_over_anything_else(kind: str) -> None:
     figure = draw(PICTURES[kind])
-    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    assert isinstance(figure.canvas, FigureCanvasAgg)
+    renderer = figure.canvas.get_renderer()
     figure.draw(renderer)
-    boxes = [axes.get_tightbbox(renderer) for axes in plotted(figure)]
+    around = [axes.get_tightbbox(renderer) for axes in plotted(figure)]
+    boxes = [box for box in around if box is not None]
+    assert len(boxes) == len(around)
     boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
     boxes += [text.get_window_extent(renderer) for text in figure.texts]
     for one, other in itertools.combinations(boxes, 2):
         overlap = [min(one.max[axis], other.max[axis]) - max(one.min[axis], other.min[axis]) for axis in (0, 1)]
         assert min(overlap) <= 1.0  # pixels
     for box in boxes:
-        assert box.min.min() >= -1.0
-        assert (box.max <= figure.bbox.max + 1.0).all()
+        assert np.min(box.min) >= -1.0
+        assert (np.asarray(box.max) <= np.asarray(figure.bbox.max) + 1.0).all()
 
 
 def test_every_line_is_the_numbers_of_a_line_and_its_band_is_the_deviation() -> None:
@@ -151,7 +167,7 @@ def test_every_line_is_the_numbers_of_a_line_and_its_band_is_the_deviation() -> 
             assert drawn.get_color() == line.look.colour
         solid = [line for line in panel.lines if line.quantity == "target"]
         for band, line in zip(axes.collections, solid, strict=True):
-            outline = band.get_paths()[0].vertices
+            outline = np.asarray(band.get_paths()[0].vertices)
             for x, point in line.points.items():
                 heights = outline[outline[:, 0] == x, 1]
                 assert (point.mean - heights.min(), heights.max() - point.mean) == pytest.approx((point.std, point.std))
@@ -203,8 +219,8 @@ def test_tried_values_are_the_ticks_also_on_a_logarithmic_axis_and_deviations_ar
     assert axes.get_xscale() == "log"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.01", "0.3"]
     (bar,) = axes.containers
-    segments = bar.lines[2][0].get_segments()  # type: ignore[union-attr, index, attr-defined]
-    assert [segment[:, 1].tolist() for segment in segments] == [pytest.approx([0.4, 0.6]), pytest.approx([0.4, 0.8])]
+    heights = [segment[:, 1].tolist() for segment in whiskers_of(bar)]
+    assert heights == [pytest.approx([0.4, 0.6]), pytest.approx([0.4, 0.8])]
     assert [line.get_linestyle() for line in axes.lines if line.get_label() == "FedAvg"] == ["--"]
 
 
@@ -220,9 +236,10 @@ def test_categories_are_written_under_their_places() -> None:
 def test_bars_are_medians_from_zero_with_their_quartiles() -> None:
     picture = bars()
     for axes, panel in zip(draw(picture).axes, picture.panels.values(), strict=True):
-        assert [bar.get_width() for bar in axes.patches] == [bar.median for bar in panel]
+        drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+        assert [patch.get_width() for patch in drawn] == [bar.median for bar in panel]
         assert axes.get_xlim()[0] == 0
-        whiskers = axes.containers[1].lines[2][0].get_segments()  # type: ignore[union-attr, index, attr-defined]
+        whiskers = whiskers_of(axes.containers[1])
         assert [segment[:, 0].tolist() for segment in whiskers] == [[bar.lower, bar.upper] for bar in panel]
         assert [text.get_text().strip() for text in axes.texts] == ["2.00 s", "3.00 s"][: len(panel)]
         assert axes.get_xlabel() == "seconds"
@@ -233,7 +250,7 @@ def test_a_surface_marks_its_models_in_both_panels_at_true_proportions() -> None
     loss, error = plotted(draw(picture))
     for axes in (loss, error):
         assert axes.get_aspect() == 1
-        marks = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axes.lines}
+        marks = {tuple(np.asarray(line.get_xydata())[0].tolist()) for line in axes.lines}
         assert marks == {(model.x, model.y) for model in picture.models}
     assert (loss.get_title(), error.get_title()) == ("loss (cross entropy)", "error")
     assert "L2" in error.get_xlabel()
@@ -278,16 +295,16 @@ def test_no_band_bar_or_axis_leaves_the_bounds_of_its_quantity() -> None:
         (axes,) = draw(small_chart(panels=(panel,), quantities=(), scale=scale)).axes
         low, high = axes.get_ylim()
         assert 0.0 <= low < high <= 1.0
-        drawn = [vertex for band in axes.collections for path in band.get_paths() for vertex in path.vertices[:, 1]]
-        assert min(drawn) == pytest.approx(0.0)
-        assert max(drawn) == pytest.approx(1.0)
+        drawn = np.concatenate([path.vertices for band in axes.collections for path in band.get_paths()])
+        assert drawn[:, 1].min() == pytest.approx(0.0)
+        assert drawn[:, 1].max() == pytest.approx(1.0)
 
 
 def test_the_score_of_guessing_is_a_line_with_an_entry_in_the_legend() -> None:
     panels = tuple(replace(panel, chance=0.25) for panel in small_chart().panels)
     figure = draw(small_chart(panels=panels))
     for axes in figure.axes:
-        assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "-."] == [0.25]  # type: ignore[index]
+        assert [np.asarray(line.get_ydata())[0] for line in axes.lines if line.get_linestyle() == "-."] == [0.25]
     assert "chance (25 %)" in [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
@@ -340,10 +357,13 @@ def test_points_stand_at_their_places_once_by_domain_and_once_by_class() -> None
     expected = {(point.x, point.y) for point in picture.points}
     for axes, groups in ((by_domain, 2), (by_class, 3)):
         assert len(axes.collections) == groups
-        drawn = [tuple(place) for collection in axes.collections for place in collection.get_offsets().tolist()]
+        places = np.concatenate([collection.get_offsets() for collection in axes.collections])
+        drawn = [tuple(place) for place in places.tolist()]
         assert len(drawn) == len(expected)
         assert set(drawn) == expected
-    labels = [text.get_text() for text in by_domain.get_legend().get_texts()]
+    legend = by_domain.get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
     assert labels == ["photo (3)", "sketch (held out, 3)"]
 
 
@@ -374,9 +394,9 @@ def test_a_cell_is_the_number_of_images_none_is_white_and_sites_are_counted_from
     figure = draw(picture)
     (axes,) = plotted(figure)
     shown = axes.images[0].get_array()
-    assert shown is not None
+    assert isinstance(shown, np.ma.MaskedArray)
     np.testing.assert_array_equal(shown.filled(0), np.array(picture.counts).T)
-    assert shown.mask[1].all()
+    assert np.ma.getmaskarray(shown)[1].all()
     figure.canvas.draw()
     assert [label.get_text() for label in axes.get_yticklabels()] == list(picture.classes)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "15", "20", "25", "30"]
@@ -416,6 +436,7 @@ def test_an_image_is_shown_as_it_is_and_below_with_the_colours_of_the_outcomes_t
         np.testing.assert_array_equal(plain.images[0].get_array(), image.pixels)
         assert plain.get_aspect() == painted.get_aspect() == image.ratio
         pixels = painted.images[0].get_array()
+        assert pixels is not None
         for outcome, (name, _) in OUTCOMES.items():
             assert {tuple(colour) for colour in pixels[image.outcomes == outcome]} == {named[name]}
         rest = pixels[image.outcomes == Outcome.TRUE_NEGATIVE]

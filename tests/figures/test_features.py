@@ -4,11 +4,11 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from figure_stubs import census_reply
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Request, Scatter, make_pictures
@@ -18,10 +18,11 @@ from fdg_plugins.data import PACS, Sample, evaluation_batches, open_domain
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import build_model
 from fdg_plugins.storage import load_tensors, save_tensors
+from tests.figures.figure_stubs import census_reply
 
 
-def features_of(run: Run, data_root: Path | None, **request: object) -> Scatter:
-    (scatter,) = make_pictures("features", [run], Request(**{"data_root": data_root, **request}))  # type: ignore[arg-type]
+def features_of(run: Run, data_root: Path | None, **request: Any) -> Scatter:
+    (scatter,) = make_pictures("features", [run], Request(**{"data_root": data_root, **request}))
     assert isinstance(scatter, Scatter)
     return scatter
 

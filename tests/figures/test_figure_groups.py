@@ -4,13 +4,13 @@
 import math
 
 import pytest
-from figure_stubs import FEDAVG, FEDGA, fedomg, figure_run
 
 from fdg_plugins.analysis.figures.groups import caption_of, checked, group_runs, over_seeds
 from fdg_plugins.analysis.figures.picture import Line
 from fdg_plugins.analysis.figures.style import numbered_look
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import InitialWeights
+from tests.figures.figure_stubs import FEDAVG, FEDGA, fedomg, figure_run
 
 
 def test_groups_are_methods_with_their_settings_sorted_as_in_tables_and_named_by_what_differs() -> None:

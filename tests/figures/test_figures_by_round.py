@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Bars, Chart, make_pictures
@@ -14,6 +13,8 @@ from fdg_plugins.analysis.figures.gaps import deviation_by_round, gaps_by_round,
 from fdg_plugins.analysis.figures.picture import Line
 from fdg_plugins.analysis.figures.seconds import quartiles
 from fdg_plugins.errors import DataError
+from fdg_plugins.messages import Evaluation
+from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round
 
 SITES = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
 
@@ -29,7 +30,7 @@ def means(line: Line) -> dict[float, float]:
 
 
 def test_convergence_shows_target_and_sources_of_each_held_out_domain() -> None:
-    def scores(source: float, target: float) -> dict[str, object]:
+    def scores(source: float, target: float) -> dict[str, Evaluation]:
         return {
             "art_painting": judged(accuracy=source),
             "cartoon": judged(accuracy=source),

@@ -11,7 +11,6 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from figure_stubs import census_reply, figure_run, judged, keep
 from PIL import Image
 
 from fdg_plugins.analysis import Run
@@ -25,6 +24,7 @@ from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.storage import save_tensors
 from fdg_plugins.tasks import SEGMENTATION
+from tests.figures.figure_stubs import census_reply, figure_run, judged, keep
 
 SELECTED = "global_model_selected.safetensors"
 TARGET, OTHERS = "drive", ("chase_db1", "hrf")
@@ -74,7 +74,7 @@ def network(dataset: str = "vessels") -> ExtractorClassifier:
     """Return an untrained network, with the classifier's bias removed, so that it finds every class somewhere."""
     spec = dataset_spec(dataset)
     model = build_model("monai_unet", len(spec.classes), seed=3, channels=spec.channels, dims=spec.dims)
-    model.classifier.bias.data.zero_()
+    model.last_layer.bias.data.zero_()
     return model
 
 
@@ -138,7 +138,8 @@ def predicted(root: Path, dataset: str, **loading: int) -> Iterator[tuple[torch.
     """Yield image, truth and prediction of every held-out image, by the network itself."""
     model = network(dataset).eval()
     data = open_domain(root, dataset, TARGET, seed=0)
-    for images, truths in evaluation_batches(data, data.test, **{"image_size": SIZE, "batch_size": 2, **loading}):
+    options: dict[str, Any] = {"image_size": SIZE, "batch_size": 2, **loading}
+    for images, truths in evaluation_batches(data, data.test, **options):
         with torch.inference_mode():
             found = SEGMENTATION.logits(model, images, SIZE).argmax(dim=-1)
         yield from zip(images, truths, found, strict=True)

@@ -3,15 +3,17 @@
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from figure_stubs import DOMAINS, FEDAVG, fedomg, figure_run, with_accuracy
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Chart, Request, make_pictures
 from fdg_plugins.analysis.figures.picture import Scale
-from fdg_plugins.analysis.figures.sensitivity import AVERAGE, varied_settings
+from fdg_plugins.analysis.figures.sensitivity import AVERAGE
+from fdg_plugins.analysis.varied import varied_settings
 from fdg_plugins.errors import DataError, SettingsError
+from tests.figures.figure_stubs import DOMAINS, FEDAVG, fedomg, figure_run, with_accuracy
 
 KAPPAS = {0.1: (0.5, 0.6), 0.3: (0.7, 0.9)}
 
@@ -24,8 +26,8 @@ def kappa_runs(target: str = "photo") -> list[Run]:
     ]
 
 
-def chart_of(runs: Sequence[Run], **request: object) -> Chart:
-    (chart,) = make_pictures("sensitivity", runs, Request(**request))  # type: ignore[arg-type]
+def chart_of(runs: Sequence[Run], **request: Any) -> Chart:
+    (chart,) = make_pictures("sensitivity", runs, Request(**request))
     assert isinstance(chart, Chart)
     return chart
 

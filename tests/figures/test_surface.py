@@ -4,11 +4,11 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from figure_stubs import keep
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Request, Surface, make_pictures
@@ -18,12 +18,13 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import build_model
 from fdg_plugins.storage import load_tensors, save_tensors
 from fdg_plugins.training.loop import DevicePolicy, evaluate
+from tests.figures.figure_stubs import keep
 
 SOURCES = ("art_painting", "cartoon", "sketch")
 
 
-def surface_of(run: Run, data_root: Path | None, **request: object) -> Surface:
-    asked = Request(**{"data_root": data_root, "points": 3, "samples": 7, **request})  # type: ignore[arg-type]
+def surface_of(run: Run, data_root: Path | None, **request: Any) -> Surface:
+    asked = Request(**{"data_root": data_root, "points": 3, "samples": 7, **request})
     (surface,) = make_pictures("surface", [run], asked)
     assert isinstance(surface, Surface)
     return surface

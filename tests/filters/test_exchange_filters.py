@@ -58,9 +58,9 @@ def task_data() -> Shareable:
     return task
 
 
-def answer(report: Any = REPORT, round_number: int = 4, **meta: Any) -> Shareable:
+def answer(report: Any = REPORT, round_number: int = 4, meta: dict[str, Any] | None = None) -> Shareable:
     """Return what the executor of a site gives, before any filter."""
-    given = meta if report is None else {META_SITE_REPORT: report, **meta}
+    given = {**({} if report is None else {META_SITE_REPORT: report}), **(meta or {})}
     result = DXO(DataKind.WEIGHT_DIFF, data=dict(UPDATE), meta={"NUM_STEPS_CURRENT_ROUND": 6, **given}).to_shareable()
     result.set_header(AppConstants.CURRENT_ROUND, round_number)
     return result
@@ -186,14 +186,14 @@ def test_a_report_of_another_round_is_refused(exchange: Exchange) -> None:
 
 
 def test_a_site_cannot_say_that_its_own_report_was_checked(exchange: Exchange) -> None:
-    forged = answer(None, **{META_CHECKED_REPORTS: {"class_means": REPORT}})
+    forged = answer(None, meta={META_CHECKED_REPORTS: {"class_means": REPORT}})
     found = reports(checked(forged, server(exchange)))
     assert found == {}
     assert "class_means" in found.refused
 
 
 def test_what_the_filters_before_it_checked_stays(exchange: Exchange) -> None:
-    packed = sent(ExchangeReportFilter().process(answer(**{META_GAP: 0.25}), FLContext()))
+    packed = sent(ExchangeReportFilter().process(answer(meta={META_GAP: 0.25}), FLContext()))
     both = ExchangeCheckFilter().process(packed, server(exchange))
     found = reports(from_shareable(GapCheckFilter().process(both, server(exchange))))
     assert found.keys() == found.looked_at == {"class_means", "gap"}

@@ -150,6 +150,7 @@ def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
     """Return the server's half of an objective, in a round, and one site's report for it."""
     made = make_objective({"name": objective, "probe": "previous_round"} if objective == "iir" else objective)
     exchange = made.exchange(MODEL, num_classes=3)
+    assert exchange is not None
     exchange.begin_round(STATE)
     batches = [(torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 2, 0, 1, 2]))]
     report = made.report_trained if objective == "dim" else made.report_received

@@ -33,7 +33,7 @@ def site_context(tmp_path: Path) -> FLContext:
     )
     context.set_prop(FLContextKey.CURRENT_RUN, "job", private=True, sticky=False)
     engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
-    context.get_engine = lambda: engine  # type: ignore[method-assign]
+    context.get_engine = lambda: engine
     return context
 
 
@@ -51,7 +51,10 @@ ROUNDS = itertools.count()  # every answer is of a later round than the one befo
 
 
 def result(
-    received: tuple[float, float], local: tuple[float, float], round_number: int | None = None, **meta: Any
+    received: tuple[float, float],
+    local: tuple[float, float],
+    round_number: int | None = None,
+    meta: dict[str, Any] | None = None,
 ) -> Shareable:
     """Return a site's answer to ``train``, with (loss, accuracy) of the received and of its own model."""
     report = {
@@ -64,7 +67,7 @@ def result(
         "learning_rate": 0.1,
         "seconds": 1.0,
     }
-    update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **meta})
+    update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **(meta or {})})
     shareable = update.to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: "photo"})
     shareable.set_header(AppConstants.CURRENT_ROUND, next(ROUNDS) if round_number is None else round_number)
@@ -172,7 +175,7 @@ def test_a_disk_that_is_full_is_answered_without_the_file_which_the_log_names(
 
 
 def test_the_server_takes_the_gap_off_and_hands_it_on_as_checked(site_context: FLContext) -> None:
-    checked = GapCheckFilter().process(result((2.0, 0.1), (0.5, 0.8), **{META_GAP: 0.25}), site_context)
+    checked = GapCheckFilter().process(result((2.0, 0.1), (0.5, 0.8), meta={META_GAP: 0.25}), site_context)
     assert META_GAP not in meta_of(checked)
     assert meta_of(checked)[META_CHECKED_REPORTS] == {"gap": 0.25}
     assert from_shareable(checked).data.keys() == {"w"}
@@ -199,13 +202,13 @@ def garbage() -> Iterator[Any]:
 def test_a_gap_that_is_no_finite_number_is_refused_and_the_site_named(
     gap: Any, site_context: FLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    checked = GapCheckFilter().process(result((2.0, 0.1), (0.5, 0.8), **{META_GAP: gap}), site_context)
+    checked = GapCheckFilter().process(result((2.0, 0.1), (0.5, 0.8), meta={META_GAP: gap}), site_context)
     assert meta_of(checked)[META_CHECKED_REPORTS] == {}
     assert "site photo: gap is" in caplog.text
 
 
 def test_a_site_cannot_hand_in_reports_that_it_calls_checked(site_context: FLContext) -> None:
-    forged = result((2.0, 0.1), (0.5, 0.8), **{META_CHECKED_REPORTS: {"gap": 1e9}})
+    forged = result((2.0, 0.1), (0.5, 0.8), meta={META_CHECKED_REPORTS: {"gap": 1e9}})
     assert meta_of(GapCheckFilter().process(forged, site_context))[META_CHECKED_REPORTS] == {}
 
 

@@ -122,13 +122,13 @@ def report() -> dict[str, Any]:
     }
 
 
-def answer(data: dict[str, Any] | None = None, round_number: int = 0, **meta: Any) -> Shareable:
-    """Return a site's answer to ``train``, as the executor makes it."""
+def answer(data: dict[str, Any] | None = None, round_number: int = 0, meta: dict[str, Any] | None = None) -> Shareable:
+    """Return a site's answer to ``train``, as the executor makes it; ``meta``: what it has besides, or instead."""
     meta = {
         META_SAMPLES: 120,
         MetaKey.INITIAL_METRICS: {"val_accuracy": CANARY},
         META_REPORT: report(),
-        **meta,
+        **(meta or {}),
     }
     shareable = DXO(DataKind.WEIGHT_DIFF, data=update() if data is None else data, meta=meta).to_shareable()
     shareable.set_header(AppConstants.CURRENT_ROUND, round_number)
@@ -201,7 +201,7 @@ def test_what_was_measured_on_images_is_withheld_and_the_rest_of_the_report_stay
 
 def test_the_release_crosses_the_wire_and_keeps_the_round(context: MakeContext) -> None:
     dp = silent()
-    arrays = {"w": np.ones(3, dtype=np.float32), "b": np.float64([1.0]).astype(np.float16)}
+    arrays = {"w": np.ones(3, dtype=np.float32), "b": np.ones(1, dtype=np.float16)}
     released = dp.process(answer(arrays, round_number=4), context(dp))
     fobs.register(NumpyArrayDecomposer)
     back = fobs.loads(fobs.dumps(released))
@@ -266,11 +266,19 @@ def refused() -> Iterator[tuple[str, Shareable, str]]:
     yield "weights", DXO(DataKind.WEIGHTS, data=update()).to_shareable(), "expected an update"
     main = from_shareable(answer())
     yield "method's tensors", pack(main, {"class_means": torch.ones(2)}, 0, answer()), "method's tensors beside"
-    yield "report to be packed", answer(**{META_SITE_REPORT: {"m": torch.ones(2)}}), "method's tensors for the server"
-    yield "gap", answer(**{META_GAP: CANARY}), "generalization gap"
-    yield "unknown meta", answer(fdg_new=CANARY), "meta holds 'fdg_new', which is not known"
-    yield "samples", answer(**{META_SAMPLES: CANARY}), "number of samples"
-    yield "report", answer(**{META_REPORT: {**report(), "steps": -CANARY}}), "report of the training is not as declared"
+    yield (
+        "report to be packed",
+        answer(meta={META_SITE_REPORT: {"m": torch.ones(2)}}),
+        "tensors for the server",
+    )
+    yield "gap", answer(meta={META_GAP: CANARY}), "generalization gap"
+    yield "unknown meta", answer(meta={"fdg_new": CANARY}), "meta holds 'fdg_new', which is not known"
+    yield "samples", answer(meta={META_SAMPLES: CANARY}), "number of samples"
+    yield (
+        "report",
+        answer(meta={META_REPORT: {**report(), "steps": -CANARY}}),
+        "report of the training is not as",
+    )
     yield "nothing", Shareable(), "it is no DXO"
     yield "empty", answer({}), "no floating-point values"
     for bad in (math.nan, math.inf, -math.inf):
@@ -408,7 +416,7 @@ def test_at_the_ceiling_nothing_leaves_and_the_job_is_asked_to_stop(context: Mak
     )
     assert reply.get_header(HEADER_STOP) is True
     assert len(ledger_of(local)["releases"]) == 3
-    assert HEADER_STOP not in other.process(answer(fdg_new=1), context(other))["__headers__"]
+    assert HEADER_STOP not in other.process(answer(meta={"fdg_new": 1}), context(other))["__headers__"]
 
 
 def test_a_crash_after_the_budget_was_spent_costs_budget_and_releases_nothing(

@@ -15,6 +15,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,7 +56,22 @@ TEXTS = (
     *("${jndi:ldap://x}", "!!python/object/apply:os.system [true]", "cos\nsystem\n(S'true'\ntR."),
 )
 NUMBERS = (0, -1, 1, 2**31, 2**64, 10**400, -(10**400), 0.5, -0.0, 1e308, 1e-320, math.nan, math.inf, -math.inf, 1j)
-OTHERS = (None, True, False, b"\x80\x04.", [], {}, (), set(), [[]], [None], object(), Exception("x"), len, type)
+OTHERS: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    b"\x80\x04.",
+    [],
+    {},
+    (),
+    set(),
+    [[]],
+    [None],
+    object(),
+    Exception("x"),
+    len,
+    type,
+)
 
 
 def _nested(depth: int) -> dict[str, Any]:
@@ -165,6 +181,7 @@ def _calls(classes: list[type[Any]]) -> Iterator[tuple[str, Callable[[], Any], t
     values = hostile_values()
     refusals = (SettingsError, TypeError)
     for cls in classes:
+        make: Callable[..., Any] = cls
         parameters = [
             name
             for name, parameter in inspect.signature(cls.__init__).parameters.items()
@@ -175,10 +192,10 @@ def _calls(classes: list[type[Any]]) -> Iterator[tuple[str, Callable[[], Any], t
             choices = [{name: value} for name in (*parameters, "no_such_argument")]
             choices.append(dict.fromkeys(parameters, value))
             for arguments in choices:
-                yield f"{cls.__name__}({', '.join(arguments)})", lambda c=cls, a=arguments: c(**a), refusals
+                yield f"{cls.__name__}({', '.join(arguments)})", partial(make, **arguments), refusals
     for name, function in registries().items():
         for value in values:
-            yield name, lambda f=function, v=value: f(v), (FDGError, TypeError)
+            yield name, partial(function, value), (FDGError, TypeError)
 
 
 def method_classes() -> list[type[Any]]:

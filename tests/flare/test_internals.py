@@ -117,7 +117,7 @@ def test_what_guards_a_site_refuses(without: Callable[[str], None]) -> None:
         scope_filters(FLContext())
     without(ORIGIN)
     with pytest.raises(InternalsError):
-        FetchedTasks().take(None, "train", Shareable(), FLContext())  # type: ignore[arg-type]
+        FetchedTasks().take(None, "train", Shareable(), FLContext())
     without(OFFLOAD)
     with pytest.raises(InternalsError), tensors_in_files(None, True, "job"):
         pass

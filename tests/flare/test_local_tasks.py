@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.flare import local_tasks
 from fdg_plugins.flare.local_tasks import LocalTasks
 
 
@@ -15,7 +14,7 @@ class Seen:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[str] = []
-        monkeypatch.setattr(local_tasks.time, "sleep", lambda seconds: self.events.append(f"sleeps {seconds}"))
+        monkeypatch.setattr("time.sleep", lambda seconds: self.events.append(f"sleeps {seconds}"))
         self.tasks = LocalTasks(self.events.append, lambda: self.events.append("settled"))
 
 

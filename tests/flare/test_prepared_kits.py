@@ -20,7 +20,7 @@ from fdg_plugins.storage import read_json
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "deploy" / "project.yml"
 K8S = {"runtime": "k8s", "namespace": "fdg", "parent": {"docker_image": "fdg-site:0.2.0", "workspace_pvc": "fdg"}}
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Path | None]] = {
     "docker": {name: ROOT / "docker" / f"{name}.yml" for name in (SERVER, SITE)},
     "k8s": {SERVER: None, SITE: None},
 }
@@ -46,7 +46,7 @@ def prepare(kit: Path, output: Path, config: Path | None) -> Path:
         config.write_text(yaml.safe_dump(K8S), encoding="utf-8")
     script = Path(sys.executable).with_name("nvflare")
     prepared = output / "prepared"
-    command = [script, "deploy", "prepare", copy, "--output", prepared, "--config", config]
+    command = [str(word) for word in (script, "deploy", "prepare", copy, "--output", prepared, "--config", config)]
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return prepared

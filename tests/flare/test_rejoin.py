@@ -51,7 +51,7 @@ class StubEngine:
         known = [Client("photo", "old"), Client("sketch", "s")]
         self.connected = [Client("photo", "new"), Client("sketch", "s")]
         self.job = Job(JOB, {}, {"app_server": ["server"], "app_site": ["photo", "sketch"]}, {}, 1)
-        self.job.get_application = lambda app, fl_ctx: b"zip"  # type: ignore[method-assign]
+        self.job.get_application = lambda app, fl_ctx: b"zip"
         self.job_runner = SimpleNamespace(
             running_jobs={JOB: self.job},
             resolve_client_outcome=lambda job, site: self.calls.append(("resolve", site)),
@@ -106,7 +106,7 @@ def heartbeat(component: ReturningSites, engine: Any) -> None:
     """Let a heartbeat come in, and wait for the thread that it may have started."""
     fl_ctx = FLContext()
     fl_ctx.set_prop("__engine__", engine, private=True)
-    fl_ctx.get_engine = lambda: engine  # type: ignore[method-assign]
+    fl_ctx.get_engine = lambda: engine
     component.handle_event(EventType.CLIENT_HEARTBEAT_PROCESSED, fl_ctx)
     deadline = time.monotonic() + WAIT_S
     while any(thread.name == "fdg_rejoin" for thread in threading.enumerate()):
@@ -212,7 +212,7 @@ def test_a_refusal_is_final_and_the_job_waits_for_the_site_no_longer(
 
 def test_an_unforeseen_error_is_logged_and_not_repeated(engine: StubEngine, caplog: pytest.LogCaptureFixture) -> None:
     component = ReturningSites()
-    engine.start_client_job = lambda *_: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    engine.start_client_job = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
     heartbeat(component, engine)
     heartbeat(component, engine)
     assert caplog.text.count("unforeseen error") == 1
@@ -247,7 +247,7 @@ def test_the_process_of_the_job_fetches_the_new_tokens_when_it_is_told(monkeypat
     welcome_returning_sites(engine)  # a second job in the same process, as in the simulator
     function, _, _ = ServerCommands.get_app_command(TOPIC)
     fl_ctx = FLContext()
-    fl_ctx.get_engine = lambda: engine  # type: ignore[method-assign]
+    fl_ctx.get_engine = lambda: engine
     assert function(TOPIC, {}, fl_ctx) == {}
     assert synced == [True]
 

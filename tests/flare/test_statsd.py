@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nvflare.apis.fl_constant import ReservedTopic
@@ -79,13 +80,13 @@ def test_without_an_address_nothing_is_sent_and_a_reporter_of_the_operators_own_
 ) -> None:
     monkeypatch.delenv("FDG_STATSD", raising=False)
     start_reporting()
-    seen: list[object] = []
+    seen: list[dict[str, Any]] = []
     bus = DataBus()
     listen = lambda topic, data, bus: seen.extend(data)  # noqa: E731
     bus.subscribe([ReservedTopic.APP_METRICS], listen)
     publish(SENT, TAGS)
     bus.unsubscribe(ReservedTopic.APP_METRICS, listen)
-    assert [one["metric_name"] for one in seen] == ["fdg_round", "fdg_bytes_up"]  # type: ignore[index]
+    assert [one["metric_name"] for one in seen] == ["fdg_round", "fdg_bytes_up"]
 
 
 @pytest.mark.parametrize("text", ["localhost", ":9125", "localhost:", "localhost:0", "localhost:65536", "a:b", "a:-1"])

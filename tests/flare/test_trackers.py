@@ -26,7 +26,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.tensorboard import as_table, name_run
 from fdg_plugins.flare.trackers import Receiver, TrackedRun, check_tracker, chosen_tracker, make_receiver
 
-SETTINGS = {"method": "fedomg", "target": "sketch", "seed": 3, "run": "j"}
+SETTINGS: dict[str, bool | int | float | str] = {"method": "fedomg", "target": "sketch", "seed": 3, "run": "j"}
 RUN = TrackedRun("fedomg-pacs-sketch-seed3", "fdg-pacs", SETTINGS)
 needs_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed (extra mlflow)")
 needs_wandb = pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed (extra wandb)")

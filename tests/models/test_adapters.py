@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from tiny_networks import tiny_convnext, tiny_resnet, tiny_vit
 from torch import nn
 from torchvision.models import ResNet
 from torchvision.models.resnet import BasicBlock
@@ -15,6 +14,7 @@ from torchvision.models.resnet import BasicBlock
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, Network
 from fdg_plugins.models.adapters import adapter_names, add_adapters
+from tests.tiny_networks import tiny_convnext, tiny_resnet, tiny_vit
 
 CLASSES, RANK, SIZE = 3, 2, 16
 

@@ -181,6 +181,7 @@ def test_a_state_and_a_deep_copy_carry_the_spectrum(plain: ExtractorClassifier) 
 def test_the_spectrum_of_colour_and_grey_has_half_the_columns_of_an_image() -> None:
     for name in ("convnet", "groupnorm_convnet"):
         channels = input_channels(name)
+        assert channels is not None
         made = AmplitudeNormalization((channels, 28, 28), 0.0, 0.1)
         assert {key: tuple(value.shape) for key, value in made.state_dict().items()} == {
             "amplitude": (channels, 28, 15)

@@ -2,12 +2,14 @@
 """Every model of the registry goes through the same properties."""
 
 import doctest
+from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
 import fdg_plugins.models
+from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import (
     HEADS,
@@ -63,7 +65,7 @@ def test_logits_are_the_classifier_of_the_features(name: str, model: ExtractorCl
     sides = (32, 32) if NETWORKS.get(name).dense else ()
     assert features.shape == (2, *sides, model.feature_size)
     assert model(images).shape == (2, *sides, 7)
-    expected = features @ model.classifier.weight.T + model.classifier.bias
+    expected = features @ model.last_layer.weight.T + model.last_layer.bias
     torch.testing.assert_close(model(images), expected)
 
 
@@ -99,8 +101,11 @@ def test_frozen_shared_and_boolean_entries_have_kinds_too() -> None:
 def test_resnet18_has_the_known_number_of_parameters_and_buffers() -> None:
     model = build_model("resnet18", 1000, seed=0)
     assert sum(parameter.numel() for parameter in model.parameters()) == 11_689_512  # torchvision's documentation
-    kinds = list(parameter_kinds(model).values())
-    assert (kinds.count("float_buffer"), kinds.count("integer_buffer")) == (40, 20)  # 20 batch normalisations
+    kinds = Counter(parameter_kinds(model).values())
+    assert (kinds[ParameterKind.FLOAT_BUFFER], kinds[ParameterKind.INTEGER_BUFFER]) == (
+        40,
+        20,
+    )  # 20 batch normalisations
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -244,6 +249,7 @@ def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None
     kinds = [type(layer) for layer in model.extractor.children()]
     assert kinds == [nn.Conv2d, nn.ReLU, nn.GroupNorm] * 4 + [nn.AdaptiveAvgPool2d, nn.Flatten]
     assert all(layer.num_groups == 8 for layer in model.extractor.children() if isinstance(layer, nn.GroupNorm))
+    assert isinstance(model.extractor, nn.Sequential)
     pooled = model.extractor[:-2](images_for("groupnorm_convnet", 28))
     assert pooled.shape == (2, 128, 14, 14)
     torch.testing.assert_close(pooled.mean(dim=(2, 3)), model.features(images_for("groupnorm_convnet", 28)))

@@ -76,7 +76,8 @@ def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block(pla
 
 def test_the_first_stage_is_what_a_hook_there_sees(plain: ExtractorClassifier) -> None:
     model = styled(plain)
-    expected = plain.extractor[:3](images())  # type: ignore[index]
+    assert isinstance(plain.extractor, nn.Sequential)
+    expected = plain.extractor[:3](images())
     assert torch.equal(model.first_stage(images()), expected)
 
 

@@ -3,16 +3,17 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tiny_networks import TINY, tiny_vit
 from torch import nn
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, check_features, load_pretrained, network_of
 from fdg_plugins.models.network import _last_linear
 from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
+from tests.tiny_networks import TINY, tiny_vit
 
 # Parameters in torchvision's documentation, which counts 1,000 classes at 224 pixels.
 PARAMETERS = {
@@ -28,10 +29,10 @@ PARAMETERS = {
 WITHOUT_BUFFERS = ("convnext_tiny", "vit_b_16")
 
 
-def on_meta(name: str, **settings: object) -> tuple[nn.Module, int]:
+def on_meta(name: str, **settings: Any) -> tuple[nn.Module, int]:
     """Return a network without its head, and its number of features; no parameter has memory."""
     with torch.device("meta"):
-        return NETWORKS.get(name).extractor(7, **settings)  # type: ignore[arg-type]
+        return NETWORKS.get(name).extractor(7, **settings)
 
 
 def count(module: nn.Module) -> int:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
 
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import LocalObjective
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 MODELS = [(name, head) for name in ("convnet", "groupnorm_convnet") for head in ("linear", "two_layer")]
 

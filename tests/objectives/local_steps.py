@@ -2,11 +2,11 @@
 """Local training as a site does it, by an objective's own steps, and the same for cross entropy alone."""
 
 import torch
-from objective_batches import Batch
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective, LocalObjective
 from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
+from tests.objectives.objective_batches import Batch
 
 
 def train_steps(

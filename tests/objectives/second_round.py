@@ -8,14 +8,14 @@ for each pixel.
 from typing import Any, NamedTuple
 
 import torch
-from local_steps import copy_of, train_steps
-from objective_batches import CLASSES, Batch, make_batches
-from report_round import ReportRound
 from torch import nn
 
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import Objective, SiteRound, Trained, see
 from fdg_plugins.tasks import DEFAULT_TASK, Task
+from tests.objectives.local_steps import copy_of, train_steps
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
+from tests.objectives.report_round import ReportRound
 
 PLAIN_SGD = ("mosam",)
 RATE = 0.05

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import train_steps
-from objective_batches import CLASSES, Train, make_batches
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -23,6 +21,8 @@ from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
+from tests.objectives.local_steps import train_steps
+from tests.objectives.objective_batches import CLASSES, Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9)
 DONE = Trained({}, 1, 1.0)

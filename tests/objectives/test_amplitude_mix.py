@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.spectrum import amplitude_and_phase, mix_amplitudes
@@ -14,6 +13,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective, LocalObjective, SiteRound
 from fdg_plugins.objectives.am import AMObjective, LocalAmplitudeMix
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("a", 3, seed=1)
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from local_steps import copy_of, plain, same, train_steps
-from objective_batches import CLASSES, Batch, make_batches
 
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
@@ -22,6 +20,8 @@ from fdg_plugins.objectives.fedas import (
     alignment_loss,
     squared_lengths,
 )
+from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
 NOTHING = Trained({}, 1, 1.0)

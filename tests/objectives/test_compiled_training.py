@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import copy_of, same, train_steps
-from objective_batches import CLASSES, make_batches
-from second_round import Sent, after_a_round, network, train
 
 from fdg_plugins.objectives import OBJECTIVES, make_objective
+from tests.objectives.local_steps import copy_of, same, train_steps
+from tests.objectives.objective_batches import CLASSES, make_batches
+from tests.objectives.second_round import Sent, after_a_round, network, train
 
 SPECS: list[dict[str, Any]] = [
     *({"name": name} for name in sorted(OBJECTIVES)),

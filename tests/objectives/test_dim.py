@@ -3,14 +3,15 @@
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, make_batches
-from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.insight import insight_matrix
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import FedDIMObjective, InsightExchange, see
+from fdg_plugins.objectives.feddim import Target
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
+from tests.objectives.report_round import ReportRound
 
 Y, D = 3, 4
 WEIGHT = "classifier.weight"
@@ -46,11 +47,11 @@ def sent_for(model: ExtractorClassifier, target: str, present: list[bool]) -> di
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("present", [[True, True, True], [True, False, True], [False, False, False]])
 def test_loss_and_gradients_are_those_of_equation_7_as_printed(
-    model: ExtractorClassifier, batches: list[Batch], target: str, present: list[bool]
+    model: ExtractorClassifier, batches: list[Batch], target: Target, present: list[bool]
 ) -> None:
     model.eval()
     sent = sent_for(model, target, present)
-    objective = FedDIMObjective(strength=0.3, target=target)  # type: ignore[arg-type]
+    objective = FedDIMObjective(strength=0.3, target=target)
     images, labels = batches[0]
     ours = objective.local(sent, model).loss(model, images, labels)
     penalty = defined_penalty(model, batches[0], target, sent["insight"], sent["present"])
@@ -124,8 +125,8 @@ class Site:
 GLOBAL = {WEIGHT: normal(50, Y, D), "classifier.bias": normal(51, Y)}
 
 
-def exchange_of(momentum: float = 0.5, target: str = "insight") -> InsightExchange:
-    return InsightExchange(momentum, target, Y, D, WEIGHT)  # type: ignore[arg-type]
+def exchange_of(momentum: float = 0.5, target: Target = "insight") -> InsightExchange:
+    return InsightExchange(momentum, target, Y, D, WEIGHT)
 
 
 def run_round(exchange: InsightExchange, sites: dict[str, Site]) -> dict[str, torch.Tensor]:
@@ -137,7 +138,7 @@ def run_round(exchange: InsightExchange, sites: dict[str, Site]) -> dict[str, to
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_first_global_insight_is_the_average_of_the_sites_own_matrices(target: str) -> None:
+def test_the_first_global_insight_is_the_average_of_the_sites_own_matrices(target: Target) -> None:
     # Class 0 at every site, class 1 at all but one, class 2 at one alone.
     sites = {"a": Site(1, [2, 3, 0]), "b": Site(2, [1, 1, 0]), "c": Site(3, [4, 0, 5])}
     down = run_round(exchange_of(target=target), sites)

@@ -6,13 +6,13 @@ from itertools import product
 
 import pytest
 import torch
-from tiny_networks import POOLED, TINY
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS, Network, build_model, check_pooled
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.objectives.catalogue import OBJECTIVES
 from fdg_plugins.testing.objectives import CLASSES, make_batches, site_round, train
+from tests.tiny_networks import POOLED, TINY
 
 SIZE = 16
 LARGE = ("resnet18", "mobilenet_v3_small", "efficientnet_b0", "convnext_tiny", "vit_b_16")

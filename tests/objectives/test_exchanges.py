@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_round import ReportRound
 
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.objectives import Exchange, GradientExchange, InsightExchange
+from tests.objectives.report_round import ReportRound
 
 Y, D = 3, 4
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
@@ -23,6 +22,7 @@ from fdg_plugins.objectives.harmofl import HarmoFLObjective
 from fdg_plugins.training.global_model import GlobalModel
 from fdg_plugins.training.loop import DevicePolicy, evaluate
 from fdg_plugins.training.results import make_update
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 AMPLITUDE = "normalization.amplitude"
 SHAPE = (3, 16, 16)
@@ -85,11 +85,11 @@ def test_without_normalization_a_step_is_that_of_sam_written_out(linear_model: E
     norm = torch.cat([gradient.flatten() for gradient in first]).norm()
     with torch.no_grad():
         for parameter, gradient in zip(by_hand.parameters(), first, strict=True):
-            parameter += 0.3 * gradient / norm
+            parameter.add_(0.3 * gradient / norm)
     second = gradients()
     with torch.no_grad():
         for parameter, gradient, sharp in zip(by_hand.parameters(), first, second, strict=True):
-            parameter -= 0.3 * gradient / norm + 0.1 * sharp
+            parameter.sub_(0.3 * gradient / norm + 0.1 * sharp)
         for buffer, value in zip(by_hand.buffers(), buffers, strict=True):
             buffer.copy_(value)
 

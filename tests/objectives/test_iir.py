@@ -2,18 +2,20 @@
 """FedIIR: the loss is Algorithm 1's, the report the gradient of the pooled mean loss, however it was batched."""
 
 import copy
+from typing import Literal
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
-from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.outliers import length_ratios
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import FedIIRObjective, GradientExchange, see
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
+from tests.objectives.report_round import ReportRound
 
 Gradient = dict[str, torch.Tensor]
+Variant = Literal["paper", "released"]
 
 
 def classifier_names(model: ExtractorClassifier) -> list[str]:
@@ -43,11 +45,11 @@ def linear_penalty(model: ExtractorClassifier, batch: Batch, mean: Gradient) -> 
 
 @pytest.mark.parametrize(("variant", "factor"), [("paper", 0.05), ("released", 0.1)])
 def test_loss_and_gradients_are_those_of_the_closed_form(
-    linear_model: ExtractorClassifier, variant: str, factor: float
+    linear_model: ExtractorClassifier, variant: Variant, factor: float
 ) -> None:
     batch, mean = make_batches(linear_model)[0], random_gradient(linear_model)
     linear_model.eval()
-    objective = FedIIRObjective(strength=0.1, variant=variant)  # type: ignore[arg-type]
+    objective = FedIIRObjective(strength=0.1, variant=variant)
     ours = objective.local(mean, linear_model).loss(linear_model, *batch)
     defined = cross_entropy(linear_model(batch[0]), batch[1]) + factor * linear_penalty(linear_model, batch, mean)
     torch.testing.assert_close(ours, defined)
@@ -122,8 +124,8 @@ def test_nothing_is_reported_of_the_trained_model(linear_model: ExtractorClassif
 # --- the server ---
 
 
-def exchange_of(ema: float, phase: str = "probe") -> GradientExchange:
-    return GradientExchange(ema, {"classifier.weight": (2,)}, phase)  # type: ignore[arg-type]
+def exchange_of(ema: float, phase: Literal["probe", "train"] = "probe") -> GradientExchange:
+    return GradientExchange(ema, {"classifier.weight": (2,)}, phase)
 
 
 def run_round(exchange: GradientExchange, gradients: dict[str, list[float]]) -> list[float]:
@@ -152,9 +154,9 @@ def test_without_memory_it_is_the_mean_of_the_round_and_with_nothing_new_it_stay
 
 @pytest.mark.parametrize(("probe", "phase"), [("extra_task", "probe"), ("previous_round", "train")])
 def test_gradients_come_with_the_task_that_the_setting_names(
-    linear_model: ExtractorClassifier, probe: str, phase: str
+    linear_model: ExtractorClassifier, probe: Literal["extra_task", "previous_round"], phase: str
 ) -> None:
-    objective = FedIIRObjective(probe=probe)  # type: ignore[arg-type]
+    objective = FedIIRObjective(probe=probe)
     exchange = objective.exchange(linear_model, CLASSES)
     assert exchange is not None
     assert exchange.phase == phase
@@ -163,11 +165,11 @@ def test_gradients_come_with_the_task_that_the_setting_names(
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_one_site_without_memory_has_no_penalty_at_the_first_full_batch_step(
-    model: ExtractorClassifier, batches: list[Batch], variant: str
+    model: ExtractorClassifier, batches: list[Batch], variant: Variant
 ) -> None:
     images = torch.cat([images for images, _ in batches])
     labels = torch.cat([labels for _, labels in batches])
-    objective = FedIIRObjective(strength=1e3, ema=0.0, variant=variant)  # type: ignore[arg-type]
+    objective = FedIIRObjective(strength=1e3, ema=0.0, variant=variant)
     exchange = objective.exchange(model, CLASSES)
     assert exchange is not None
     of_round = ReportRound(exchange, model.state_dict())

@@ -3,11 +3,10 @@
 
 import copy
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
-from objective_batches import Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.flatness import Perturbed, adversarial_predictions, divergence_from
@@ -16,6 +15,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
 from fdg_plugins.objectives.fedlgf import FedLGFObjective, LocalFlatness
 from fdg_plugins.randomness import torch_generator
+from tests.objectives.objective_batches import Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
 KINDS = ["singular", "weight"]
@@ -37,10 +37,10 @@ def moved(model: ExtractorClassifier) -> ExtractorClassifier:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_is_the_described_one(model: ExtractorClassifier, kind: str) -> None:
+def test_the_loss_is_the_described_one(model: ExtractorClassifier, kind: Literal["weight", "singular"]) -> None:
     received, current = model.eval(), moved(model).eval()
-    settings = {"local_strength": 0.3, "global_strength": 0.2, "perturbation": kind, "probing": 1.0, "size": 0.5}
-    local = local_of(received, **settings)
+    strengths = {"local_strength": 0.3, "global_strength": 0.2}
+    local = local_of(received, SITE, **strengths, perturbation=kind, probing=1.0, size=0.5)
     images, labels = make_batches(model)[0]
     generator = torch_generator(7, "photo", 3, "lgf")
 
@@ -49,7 +49,7 @@ def test_the_loss_is_the_described_one(model: ExtractorClassifier, kind: str) ->
 
     logits, q = current(images), []
     for network in (current, received):  # first the local term, then the global one
-        head = Perturbed.of(network.classifier, settings["perturbation"])  # type: ignore[arg-type]
+        head = Perturbed.of(network.classifier, kind)
         q.append(adversarial_predictions(head, network.features(images), draw, 1.0, 0.5))
     expected = cross_entropy(logits, labels) + 0.3 * divergence_from(q[0], logits) + 0.2 * divergence_from(q[1], logits)
     torch.testing.assert_close(local.loss(current, images, labels), expected)

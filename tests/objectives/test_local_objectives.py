@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
-from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, make_objective, see
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
+from tests.objectives.report_round import ReportRound
 
 TARGETS = ["insight", "feature", "logit"]
 SPECS: list[dict[str, Any]] = [

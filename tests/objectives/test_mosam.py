@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import copy_of, plain, same, train_steps
-from objective_batches import CLASSES, Batch, make_batches
-from report_round import ReportRound
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import ContributionError, SettingsError
@@ -26,6 +23,9 @@ from fdg_plugins.objectives.mofedsam import (
     mix_gradients,
 )
 from fdg_plugins.training.results import make_update
+from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
+from tests.objectives.report_round import ReportRound
 
 NAN, INF = math.nan, math.inf
 RATE = 0.25

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from accelerator import DEVICE, Accelerator, MixedDevicesError
-from second_round import NOTHING, RATE, Sent, after_a_round, batches_of, momentum_of, network, site_round
 
 from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.randomness import on_device
@@ -19,6 +17,17 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, SEGMENTATION, Task
 from fdg_plugins.training.loop import DevicePolicy, train_locally
 from fdg_plugins.training.optimizers import make_optimizer
+from tests.objectives.accelerator import DEVICE, Accelerator, MixedDevicesError
+from tests.objectives.second_round import (
+    NOTHING,
+    RATE,
+    Sent,
+    after_a_round,
+    batches_of,
+    momentum_of,
+    network,
+    site_round,
+)
 
 SPECS: list[dict[str, Any]] = [
     *({"name": name} for name in sorted(OBJECTIVES)),

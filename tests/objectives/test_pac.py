@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import copy_of, same, train_steps
-from objective_batches import CLASSES, Batch, make_batches
 
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
 from fdg_plugins.objectives.fedpac import AFTER, BEFORE, COUNTS, HEAD, PRESENT, PROTOTYPES, head_of
 from fdg_plugins.tasks import DEFAULT_TASK
+from tests.objectives.local_steps import copy_of, same, train_steps
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
 

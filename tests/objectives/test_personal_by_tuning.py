@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import copy_of, plain, same, train_steps
-from objective_batches import CLASSES, Batch, make_batches
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
@@ -17,6 +15,8 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.personal import fine_tune
+from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 
 SITE = SiteRound("photo", 2, seed=1, learning_rate=0.1)
 CPU = DevicePolicy(torch.device("cpu"))
@@ -101,6 +101,7 @@ def meta_step_by_hand(model: ExtractorClassifier, batch: Batch, rate: float) -> 
         if one is model:
             with torch.no_grad():
                 for own, of_model in zip(adapted.parameters(), model.parameters(), strict=True):
+                    assert of_model.grad is not None
                     own.sub_(rate * of_model.grad)
     pairs = zip(model.named_parameters(), adapted.parameters(), strict=True)
     return {name: value.detach() - rate * other.grad for (name, value), other in pairs if other.grad is not None}

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import copy_of, plain, same, train_steps
-from objective_batches import Batch, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.objectives.fedprox import FedProxObjective, LocalProximal, proximal_term
+from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.objective_batches import Batch, make_batches
 
 
 def moved(model: ExtractorClassifier) -> ExtractorClassifier:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from local_steps import copy_of, plain, same, train_steps
-from objective_batches import CLASSES, Batch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, Trained, make_objective
 from fdg_plugins.objectives.fedrod import ABSENT, LocalRobustDecoupling, log_shares
+from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.objective_batches import CLASSES, Batch
 
 UNEQUAL = SiteRound("photo", 0, seed=1, learning_rate=0.05, class_counts=(6, 2, 5))
 NO_UPDATE = Trained({}, 1, 1.0)

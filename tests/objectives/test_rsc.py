@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -21,6 +20,7 @@ from fdg_plugins.objectives.rsc import (
     largest,
     spatial_scores,
 )
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 VARIANTS = ["spatial_channel", "feature"]
 SITE = SiteRound("photo", 3, seed=7)
@@ -268,7 +268,7 @@ def test_site_round_and_seed_decide_what_is_drawn(linear_model: ExtractorClassif
 
 def test_the_extractor_runs_once_per_step_and_no_mode_is_changed(linear_model: ExtractorClassifier) -> None:
     model = with_dropout(linear_model)
-    model.extractor[1].eval()  # one BatchNorm frozen
+    model.get_submodule("extractor.1").eval()  # one BatchNorm frozen
     plain, modes = copy.deepcopy(model), [module.training for module in model.modules()]
     images, labels = make_batches(model, (6,))[0]
     local_of(model).loss(model, images, labels)

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import copy_of, plain, same, train_steps
-from objective_batches import CLASSES, Batch
-from report_round import ReportRound
 from torch import nn
 
 from fdg_plugins.core.steps import effective_steps
@@ -23,6 +20,9 @@ from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained,
 from fdg_plugins.objectives.scaffold import ControlExchange, SCAFFOLDObjective, control_change
 from fdg_plugins.state.site_memory import read_memory, write_memory
 from fdg_plugins.training.results import make_update
+from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.objective_batches import CLASSES, Batch
+from tests.objectives.report_round import ReportRound
 
 Tensors = dict[str, torch.Tensor]
 
@@ -160,7 +160,8 @@ CURVATURES, STEPS = (0.2, 1.0, 2.0, 3.0), dict(zip(SITES, (2, 7, 3, 5), strict=T
 def optimum_of_the_mean_loss() -> Tensors:
     optima = [site.optimum for site in quadratics(CURVATURES).values()]
     return {
-        name: sum(h * optimum[name] for h, optimum in zip(CURVATURES, optima, strict=True)) / sum(CURVATURES)
+        name: torch.stack([h * optimum[name] for h, optimum in zip(CURVATURES, optima, strict=True)]).sum(dim=0)
+        / sum(CURVATURES)
         for name in SHAPES
     }
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from local_steps import copy_of, plain, same, train_steps
-from objective_batches import Batch, make_batches
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
@@ -19,6 +17,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.objectives.fedsam import FedSAMObjective
+from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.objective_batches import Batch, make_batches
 
 RADII = [0.05, 0.6, 5.0]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import cross_entropy, softplus
@@ -32,11 +31,12 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
 NAMES = {"mean", "raw_scale", "factor"}
 DONE = Trained({}, 1, 1.0)
-ZERO = {"l2_strength": 0, "cmi_strength": 0}
+ZERO: dict[str, Any] = {"l2_strength": 0, "cmi_strength": 0}
 
 
 def adapted(model: ExtractorClassifier, seed: int = 1) -> ExtractorClassifier:
@@ -65,7 +65,7 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+def same(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 

@@ -4,6 +4,7 @@
 import copy
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,6 @@ from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from objective_batches import CLASSES, Batch, Train, make_batches
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.style import styles_of
@@ -36,6 +36,7 @@ from fdg_plugins.objectives.stablefdg import (
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
+from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
 OFF: dict[str, Any] = {"sharing_probability": 0, "exploration_probability": 0}
@@ -237,7 +238,7 @@ def test_one_image_has_no_deviation(network: StyledClassifier) -> None:
     assert reported(network, make_batches(network, (1,)))[1].abs().max().item() < 1e-3
 
 
-def exchange_after(*rounds: tuple[str, ...]) -> StyleExchange:
+def exchange_after(*rounds: Iterable[str]) -> StyleExchange:
     """The exchange after rounds of these sites, each with the style of its letter."""
     exchange = StyleExchange(2)
     for sites in rounds:
@@ -254,7 +255,7 @@ def source_of(exchange: Exchange, site: str) -> str:
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_every_site_gives_to_exactly_one_other(number: int) -> None:
-    exchange = exchange_after(*["abcde"] * number)  # type: ignore[arg-type]
+    exchange = exchange_after(*["abcde"] * number)
     sources = [source_of(exchange, site) for site in "abcde"]
     assert sorted(sources) == list("abcde")
     assert all(source != site for source, site in zip(sources, "abcde", strict=True))
@@ -262,7 +263,7 @@ def test_every_site_gives_to_exactly_one_other(number: int) -> None:
 
 def test_all_others_come_before_one_comes_again() -> None:
     for site in "abcd":
-        sources = [source_of(exchange_after(*["abcd"] * number), site) for number in (1, 2, 3)]  # type: ignore[arg-type]
+        sources = [source_of(exchange_after(*["abcd"] * number), site) for number in (1, 2, 3)]
         assert sorted(sources) == sorted(set("abcd") - {site})
 
 

@@ -71,7 +71,6 @@ TEST = '''\
 from pathlib import Path
 
 import pytest
-from test_every_method import run
 from typer.testing import CliRunner
 
 import fdg_plugins
@@ -80,6 +79,7 @@ from fdg_plugins.flare.components import SERVER, class_paths
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.sweep.kinds import canonical_method
+from tests.controllers.test_every_method import run
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 
@@ -131,7 +131,7 @@ def copy(tmp_path: Path) -> Path:
     to = tmp_path / "copy"
     for folder in ("fdg_plugins", "docs/methods", "tests/controllers"):
         shutil.copytree(TREE / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "tests/conftest.py", "tests/flare_runner.py"):
+    for file in ("pyproject.toml", "tests/__init__.py", "tests/conftest.py", "tests/flare_runner.py"):
         shutil.copy(TREE / file, to / file)
     for file, text in ADDED.items():
         assert not (to / file).exists(), "a method adds files, and changes none"
@@ -141,7 +141,7 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_three_files_are_explained_run_and_reported(copy: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "tests")))}
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/controllers/test_fedpower.py"]
     done = subprocess.run(
         command, cwd=copy, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

@@ -40,7 +40,7 @@ def test_the_name_of_a_composition_names_it_and_no_other() -> None:
 def test_every_weighting_goes_with_every_objective_unless_one_method_has_both() -> None:
     pairs = {(made.weighting, made.objective) for made in EVERY_METHOD if made.direction == "fedavg"}
     every = set(itertools.product((None, *weighting_parts()), (PLAIN, *objective_parts())))
-    apart = {("as", name) for name in (PLAIN, *objective_parts()) if name != "as"}
+    apart: set[tuple[str | None, str]] = {("as", name) for name in (PLAIN, *objective_parts()) if name != "as"}
     apart |= {(name, "as") for name in (None, *weighting_parts()) if name != "as"}
     assert pairs == every - apart
 

@@ -83,6 +83,7 @@ def acts_of(record: Method) -> set[str]:
 def _own_halves(objective: type[Objective]) -> list[type[LocalObjective]]:
     """Return the local objectives that stand in an objective's module."""
     module = inspect.getmodule(objective)
+    assert module is not None
     return [
         value
         for value in vars(module).values()

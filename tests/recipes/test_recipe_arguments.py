@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from exported_jobs import files
 
 from fdg_plugins.recipes import FedOMGRecipe
+from tests.recipes.exported_jobs import files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLAGS = ["--export", "--export-dir", "elsewhere", "--mine"]

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_jobs import files
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.recipes import FDGRecipe, FedOMGRecipe, PocEnv, ProdEnv, SimEnv, results_file
+from tests.recipes.exported_jobs import files
 
 NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
 
@@ -87,8 +87,14 @@ def test_a_simulation_of_other_sites_is_refused_before_it_starts(env: SimEnv, me
 def test_the_simulator_is_started_with_the_names_of_the_jobs_sites(
     env: SimEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe, started = FedOMGRecipe(), []
-    monkeypatch.setattr(recipe._job.job, "simulator_run", lambda workspace, **options: started.append(options) or 0)
+    recipe = FedOMGRecipe()
+    started: list[dict[str, Any]] = []
+
+    def start(workspace: str, **options: Any) -> int:
+        started.append(options)
+        return 0
+
+    monkeypatch.setattr(recipe._job.job, "simulator_run", start)
     env.workspace_root = str(tmp_path)
     run = recipe.execute(env)
     [options] = started

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of a recipe: each reaches the job that is written, and a wrong one is refused at once, in one sentence."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_jobs import arguments, filters
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.errors import SettingsError
@@ -23,6 +23,7 @@ from fdg_plugins.recipes import (
     settings_of,
 )
 from fdg_plugins.settings.protocol import Protocol
+from tests.recipes.exported_jobs import arguments, filters
 
 SITE_FILE = "app_site/config/config_fed_client.json"
 
@@ -139,7 +140,7 @@ def test_none_is_the_default(tmp_path: Path) -> None:
     ],
 )
 def test_a_weighting_or_an_objective_becomes_part_of_the_method(
-    recipe: type[FDGRecipe], method: str, parts: dict[str, Any], tmp_path: Path
+    recipe: Callable[..., FDGRecipe], method: str, parts: dict[str, Any], tmp_path: Path
 ) -> None:
     made = recipe(**parts)
     assert made.method == method
@@ -247,7 +248,7 @@ def test_a_wrong_name_or_value_is_refused_in_one_sentence(settings: dict[str, An
     ],
 )
 def test_what_does_not_go_with_the_method_is_refused(
-    recipe: type[FDGRecipe], settings: dict[str, Any], message: str
+    recipe: Callable[..., FDGRecipe], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         recipe(**settings)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_jobs import arguments, config, files, filters
 
 import fdg_plugins.recipes
 from fdg_plugins import recipes
@@ -33,6 +32,7 @@ from fdg_plugins.recipes import (
 )
 from fdg_plugins.recipes.by_record import find_recipe
 from fdg_plugins.settings.protocol import Protocol
+from tests.recipes.exported_jobs import arguments, config, files, filters
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ["fedavg", "fedomg", "fedga", "feddim", "fediir"]

@@ -14,10 +14,10 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 NEEDED = {
     "lint",
-    "test",
     "test-lowest",
     "test-nightly",
     "test-newest",
+    "test-python",
     "dist",
     "test-wheel",
     "docs",

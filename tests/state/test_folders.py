@@ -4,10 +4,10 @@
 from pathlib import Path
 
 import pytest
-from flare_runner import SiteWorkspace
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.state.folders import VARIABLE, state_folder
+from tests.flare_runner import SiteWorkspace
 
 
 def test_each_participant_has_a_folder_of_its_own_wherever_states_are(

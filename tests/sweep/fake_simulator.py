@@ -36,7 +36,7 @@ def main() -> None:
     """Do in the working folder what the command line says."""
     protocol, folder = read_options() if sys.argv[1] == "centralised" else read_job()
     folder.mkdir(parents=True)
-    record = {"status": "running", "stopped_because": None, "rounds": [{}], "protocol": protocol}
+    record: dict[str, Any] = {"status": "running", "stopped_because": None, "rounds": [{}], "protocol": protocol}
     record["environment"] = {name: os.environ.get(name) for name in ("FDG_THREADS", "CUDA_VISIBLE_DEVICES", "PWD")}
     record["arguments"] = sys.argv[1:]
     sys.stdout.write("round 1 of the run\n")

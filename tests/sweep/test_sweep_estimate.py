@@ -4,11 +4,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_stubs import planned
 
 from fdg_plugins.sweep.estimate import Forecast, estimate
 from fdg_plugins.sweep.execute import Active
 from fdg_plugins.sweep.run_process import Position
+from tests.sweep.sweep_stubs import planned
 
 FEDAVG, FEDOMG, FEDDIM, ERM = PLAN = tuple(planned(0, method) for method in ("fedavg", "fedomg", "feddim", "erm"))
 LONG = FEDAVG._replace(name="long", settings={"rounds": 400})
@@ -48,7 +48,10 @@ def test_more_runs_at_a_time_never_take_longer(parallel: int, waiting: int) -> N
     known.learn(FEDAVG.name, 100.0)
     one = known.remaining((), FEDERATED[:waiting], parallel)
     assert one == pytest.approx(100.0 * waiting / parallel)
-    assert (known.remaining((), FEDERATED[:waiting], parallel + 1) or 0.0) <= one
+    more = known.remaining((), FEDERATED[:waiting], parallel + 1)
+    assert one is not None
+    assert more is not None
+    assert more <= one
 
 
 def test_the_longest_run_that_goes_on_is_waited_for_and_one_that_takes_longer_counts_as_ending() -> None:

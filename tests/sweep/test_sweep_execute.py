@@ -8,8 +8,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from fake_simulator import DIES, HANGS, REASON, STOPS
-from sweep_stubs import planned, start_fake
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json
@@ -19,10 +17,12 @@ from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import processes_below
 from fdg_plugins.sweep.run_process import Position, RunProcess
 from fdg_plugins.sweep.store import MODEL_FILES, Store
+from tests.sweep.fake_simulator import DIES, HANGS, REASON, STOPS
+from tests.sweep.sweep_stubs import planned, start_fake
 
 
 class Watcher:
-    """Notes what it is told; gives the order to stop once ``until`` runs go on that have finished a round."""
+    """Notes what it is told; gives the order to stop once ``until`` of those that never end have finished a round."""
 
     def __init__(self, order: StopOrder, until: int | None = None) -> None:
         self.events: list[str] = []
@@ -42,7 +42,8 @@ class Watcher:
 
     def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
         self.most = max(self.most, len(active))
-        if self._until is not None and sum(run.position == Position(1, 4) for run in active) >= self._until:
+        hanging = [one for one in active if one.run.seed == HANGS and one.position == Position(1, 4)]
+        if self._until is not None and len(hanging) >= self._until:
             self._order.signal = signal.SIGTERM
 
 

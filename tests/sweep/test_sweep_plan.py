@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_stubs import request, settings_of
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.sweep.plan import LONGEST_NAME, PlannedRun, make_grids, make_plan, methods_with, run_name
 from fdg_plugins.sweep.request import Request
 from fdg_plugins.sweep.values import as_json
+from tests.sweep.sweep_stubs import request, settings_of
 
 
 def plan_of(asked: Request, base: dict[str, Any] | None = None) -> tuple[PlannedRun, ...]:
@@ -119,7 +119,7 @@ def test_a_methods_own_setting_wins_over_that_for_all_and_that_over_the_protocol
 
 
 def test_a_protocol_may_set_other_things_for_each_method() -> None:
-    base = {"fedavg": {"rounds": 5}, "fedomg": {"rounds": 7, "kappa": 0.1}}
+    base: dict[str, dict[str, Any]] = {"fedavg": {"rounds": 5}, "fedomg": {"rounds": 7, "kappa": 0.1}}
     fedavg, fedomg = make_plan(request(targets=("photo",), seeds=(0,)), base.__getitem__, settings_of)
     assert (fedavg.settings, fedomg.settings) == (base["fedavg"], base["fedomg"])
     assert {run.protocol for run in (fedavg, fedomg)} == {"paper"}

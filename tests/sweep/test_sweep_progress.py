@@ -4,12 +4,12 @@
 import io
 
 from rich.console import Console
-from sweep_stubs import planned
 
 from fdg_plugins.sweep.estimate import Forecast
 from fdg_plugins.sweep.execute import Active
 from fdg_plugins.sweep.progress import SweepDisplay
 from fdg_plugins.sweep.run_process import Position
+from tests.sweep.sweep_stubs import planned
 
 ONE, TWO, THREE = (planned(seed) for seed in range(3))
 

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from sweep_stubs import planned, write_fake_job
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, WORKSPACE, Store, check_folder
+from tests.sweep.sweep_stubs import planned, write_fake_job
 
 RUN = planned(seed=0)
 LEFT = Path(WORKSPACE, "server")

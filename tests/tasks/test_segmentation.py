@@ -58,14 +58,14 @@ def test_scores_are_those_of_a_loop_however_the_images_are_batched(sizes: list[i
     score = accumulated(logits, masks, sizes).score()
     found, foreground = logits.argmax(dim=-1), range(1, classes)
     each = {c: sum(dice_of(one, two, c) for one, two in zip(found, masks, strict=True)) for c in foreground}
-    assert score.sums["dice"] == (pytest.approx(sum(each.values()) / len(each), rel=1e-6), 6)
+    assert score.sums["dice"] == pytest.approx((sum(each.values()) / len(each), 6), rel=1e-6)
     for label in foreground:
         hits = int(((found == label) & (masks == label)).sum())
         assert score.sums[f"true_positives_{label}"] == (hits, masks.numel())
         assert score.sums[f"false_positives_{label}"] == (int((found == label).sum()) - hits, masks.numel())
         assert score.sums[f"false_negatives_{label}"] == (int((masks == label).sum()) - hits, masks.numel())
         if classes > 2:
-            assert score.sums[f"dice_{label}"] == (pytest.approx(each[label], rel=1e-6), 6)
+            assert score.sums[f"dice_{label}"] == pytest.approx((each[label], 6), rel=1e-6)
     assert list(score.sums) == [kind.name for kind in SEGMENTATION.kinds(classes)]
     assert SEGMENTATION.complaint(score.sums, 6, classes) is None
     pooled = sum(dice_of(found, masks, label) for label in foreground) / len(foreground)
