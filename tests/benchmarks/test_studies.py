@@ -5,9 +5,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from studies import EXCEPT_FIVE, FIVE, STUDIES
 from typer.testing import CliRunner
 
-from benchmarks.studies import EXCEPT_FIVE, FIVE, STUDIES
 from fdg_plugins.cli.main import app
 from fdg_plugins.plugins.methods import METHODS
 
