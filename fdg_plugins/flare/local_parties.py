@@ -32,6 +32,8 @@ SERVER = "server"
 Handler = Callable[..., Shareable]
 
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
+# Not a documented function of torch, hence the other; both give the same values.
+_lazy_clone: Callable[[torch.Tensor], torch.Tensor] = getattr(torch, "_lazy_clone", torch.Tensor.clone)
 
 
 class LocalParty(EngineSpec):
@@ -80,7 +82,7 @@ class LocalParty(EngineSpec):
 
     def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Pass an event to the participant's own components."""
-        fire_event_to_components(event_type, self.handlers, fl_ctx)
+        fire_event_to_components(event_type, list(filter(_listens, self.handlers)), fl_ctx)
 
     def add_handler(self, handler: FLComponent) -> None:
         """Let a component receive events."""
@@ -250,16 +252,22 @@ def peer_of(fl_ctx: FLContext) -> FLContext:
     return peer
 
 
+def _listens(handler: FLComponent) -> bool:
+    """Return whether a component does anything on an event; most filters inherit FLARE's method, which does nothing."""
+    return getattr(handler.handle_event, "__func__", None) is not FLComponent.handle_event
+
+
 def copied(value: Any) -> Any:
     """Return a copy that shares nothing with ``value``, as ``copy.deepcopy`` makes it, but in a fraction of its time.
 
-    What is in two places of ``value`` is copied twice, as over the wire.
+    What is in two places of ``value`` is copied twice, as over the wire. The memory of a tensor is copied once either
+    end writes to it, which hardly any does.
     """
     kind = type(value)
     if kind in _UNCHANGING:
         return value
     if kind is torch.Tensor and not value.requires_grad:
-        return value.clone()
+        return _copy_on_write(value)
     if kind is list:
         return [copied(item) for item in value]
     if kind is dict or (kind is Shareable and not vars(value)):
@@ -268,3 +276,14 @@ def copied(value: Any) -> Any:
         new.update((key, copied(item)) for key, item in value.items())
         return new
     return copy.deepcopy(value)
+
+
+def _copy_on_write(value: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor whose memory torch copies on the first write to either; at once where it cannot.
+
+    It cannot where the memory is not torch's own, as that of a NumPy array. A NumPy view counts as a write.
+    """
+    try:
+        return _lazy_clone(value)
+    except RuntimeError:
+        return value.clone()
