@@ -82,7 +82,7 @@ class LocalParty(EngineSpec):
 
     def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Pass an event to the participant's own components."""
-        fire_event_to_components(event_type, list(filter(_listens, self.handlers)), fl_ctx)
+        fire_event_to_components(event_type, self.handlers, fl_ctx)
 
     def add_handler(self, handler: FLComponent) -> None:
         """Let a component receive events."""
@@ -250,11 +250,6 @@ def peer_of(fl_ctx: FLContext) -> FLContext:
     peer = FLContext()
     peer.set_public_props(copied(fl_ctx.get_all_public_props()))
     return peer
-
-
-def _listens(handler: FLComponent) -> bool:
-    """Return whether a component does anything on an event; most filters inherit FLARE's method, which does nothing."""
-    return getattr(handler.handle_event, "__func__", None) is not FLComponent.handle_event
 
 
 def copied(value: Any) -> Any:
