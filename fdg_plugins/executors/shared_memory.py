@@ -69,14 +69,15 @@ class SharedMemory:
             offsets.append(size)
             size += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
         self._reach(size, grow=True)
-        entries = [(name, list(value.shape), at) for name, value, at in zip(names, tensors, offsets, strict=True)]
+        entries: list[Entry] = [
+            (name, list(value.shape), at) for name, value, at in zip(names, tensors, offsets, strict=True)
+        ]
         for entry, value in zip(entries, tensors, strict=True):
             self._view(entry).copy_(value.detach())
         return entries
 
     def take(self, entries: Iterable[Any]) -> list[torch.Tensor]:
-        """Return copies of the tensors at ``entries``;
-        raise ``PlacementError`` for one elsewhere."""
+        """Return copies of the tensors at ``entries``; raise ``PlacementError`` for a place that the memory lacks."""
         checked = [self._checked(entry) for entry in entries]
         self._reach(max((end for _, end in checked), default=0), grow=False)
         return [self._view(entry).clone() for entry, _ in checked]
