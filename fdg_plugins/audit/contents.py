@@ -20,6 +20,8 @@ LONGEST_LIST = 16  # numbers; a longer list is recorded as an array, with length
 LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
+_WIDENED_BY_NORM = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}  # while it reads, without a copy
+
 _DXO_KEY = "DXO"
 _ENCODED = {"kind", "data", "meta"}  # the keys of a DXO on the wire
 _PARTS = {
@@ -230,7 +232,9 @@ def _norm(value: torch.Tensor | np.ndarray) -> float:
 def _tensor_norm(value: torch.Tensor) -> float:
     wide = torch.complex128 if value.is_complex() else torch.float64
     dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
-    return float(torch.linalg.vector_norm(dense.cpu().to(wide)))
+    if dense.dtype not in _WIDENED_BY_NORM:
+        dense = dense.to(wide)
+    return float(torch.linalg.vector_norm(dense.cpu(), dtype=wide))
 
 
 def _array_norm(value: np.ndarray) -> float:

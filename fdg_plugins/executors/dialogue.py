@@ -4,18 +4,22 @@
 from pathlib import Path
 
 from fdg_plugins.executors.frames import Frame, FrameError, pack
+from fdg_plugins.executors.shared_memory import SharedMemory
 from fdg_plugins.executors.work import SiteTask, TaskResult
 from fdg_plugins.settings.site_config import SiteConfig
 
 
-def pack_order(order: SiteTask, config: SiteConfig, folder: Path) -> list[bytes]:
-    """Return the frame for an order, with the site's config and the folder of the run's state."""
+def pack_order(order: SiteTask, config: SiteConfig, folder: Path, memory: SharedMemory | None = None) -> list[bytes]:
+    """Return the frame for an order, with the site's config and the folder of the run's state.
+
+    ``memory``: as in :func:`~fdg_plugins.executors.frames.pack`.
+    """
     header = {
         "order": {name: getattr(order, name) for name in ("task", "site", "request", "round_number", "job", "custom")},
         "config": config.model_dump(mode="json"),
         "folder": str(folder),
     }
-    return pack(header, {"state": order.state, "received": order.received})
+    return pack(header, {"state": order.state, "received": order.received}, memory)
 
 
 def read_order(frame: Frame) -> tuple[SiteTask, SiteConfig, Path]:
@@ -30,10 +34,10 @@ def pack_line(line: str) -> list[bytes]:
     return pack({"say": line})
 
 
-def pack_outcome(outcome: TaskResult) -> list[bytes]:
-    """Return the frame for an outcome."""
+def pack_outcome(outcome: TaskResult, memory: SharedMemory | None = None) -> list[bytes]:
+    """Return the frame for an outcome; ``memory``: as in :func:`~fdg_plugins.executors.frames.pack`."""
     fields = {name: getattr(outcome, name) for name in ("kind", "value", "reason", "public", "trace", "stand_in")}
-    return pack({"outcome": fields}, outcome.tensors)
+    return pack({"outcome": fields}, outcome.tensors, memory)
 
 
 def read_answer(frame: Frame) -> str | TaskResult:

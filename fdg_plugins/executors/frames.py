@@ -2,7 +2,8 @@
 """Frames for the pipes between FLARE's process and the training process: JSON and tensors, no pickle.
 
 A frame is a prefix (magic, header length, payload length), a JSON header, and the tensors in the safetensors format,
-in named groups: ``{"state": {"conv.weight": ...}}``. Tensors arrive bit for bit.
+in named groups: ``{"state": {"conv.weight": ...}}``. Tensors arrive bit for bit. Where both processes share memory, the
+tensors are there instead, the payload is empty, and the header says where each of them is.
 """
 
 import json
@@ -16,6 +17,7 @@ import torch
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import FDGError
+from fdg_plugins.executors.shared_memory import PlacementError, SharedMemory
 from fdg_plugins.storage import UNREADABLE, write_all
 
 MAGIC = b"FDG1"
@@ -39,24 +41,31 @@ class Frame:
     groups: dict[str, dict[str, torch.Tensor]]
 
 
-def pack(header: Mapping[str, Any], groups: Groups | None = None) -> list[bytes]:
+def pack(header: Mapping[str, Any], groups: Groups | None = None, memory: SharedMemory | None = None) -> list[bytes]:
     """Return the parts of a frame, to be written in order; NaN and infinities are allowed.
 
+    ``memory``: the memory that takes the tensors; without it, or if it takes one of them not, they are in the frame.
     Raises ``FrameError`` if the header or the payload exceeds its size limit.
     """
     groups = groups or {}
-    names = {group: list(tensors) for group, tensors in groups.items()}
+    content: dict[str, Any] = {"header": dict(header)}
+    content["tensors"] = {group: list(tensors) for group, tensors in groups.items()}
     tensors = [value for group in groups.values() for value in group.values()]
-    payload = save({str(at): _plain(value) for at, value in enumerate(tensors)})
-    head = json.dumps({"header": dict(header), "tensors": names}).encode()
+    _check_sizes(0, sum(value.nbytes for value in tensors))
+    placed = memory.put(tensors) if tensors and memory is not None else None
+    if placed is not None:
+        content["shared"] = placed
+    payload = b"" if placed is not None else save({str(at): _plain(value) for at, value in enumerate(tensors)})
+    head = json.dumps(content).encode()
     _check_sizes(len(head), len(payload))
     return [PREFIX.pack(MAGIC, len(head), len(payload)) + head, payload]
 
 
 class FrameReader:
-    """Assembles frames from the chunks that a pipe delivers."""
+    """Assembles frames from the chunks that a pipe delivers; ``memory`` is that of the tensors of its frames."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SharedMemory | None = None) -> None:
+        self._memory = memory
         self._buffer = bytearray()
 
     def feed(self, content: bytes) -> None:
@@ -75,7 +84,8 @@ class FrameReader:
         middle = PREFIX.size + header
         if len(self._buffer) < middle + payload:
             return None
-        frame = _parse(bytes(self._buffer[PREFIX.size : middle]), bytes(self._buffer[middle : middle + payload]))
+        head, body = bytes(self._buffer[PREFIX.size : middle]), bytes(self._buffer[middle : middle + payload])
+        frame = _parse(head, body, self._memory)
         del self._buffer[: middle + payload]
         return frame
 
@@ -107,19 +117,32 @@ def _check_sizes(header: int, payload: int) -> None:
             raise FrameError(f"a frame's {name} has {size} bytes, expected at most {limit}.", public=True)
 
 
-def _parse(head: bytes, payload: bytes) -> Frame:
+def _parse(head: bytes, payload: bytes, memory: SharedMemory | None) -> Frame:
     try:
         content = json.loads(head)
-        tensors = load(payload)
+        shares = isinstance(content, dict) and "shared" in content
+        in_frame = {} if shares else load(payload)
     except UNREADABLE as error:
         raise FrameError(f"a frame cannot be read ({type(error).__name__}).", public=True) from error
-    if not _is_head(content):
+    shared = content.pop("shared") if shares else []
+    if not _is_head(content) or not isinstance(shared, list):
         raise FrameError("a frame's header is not of the expected form.", public=True)
     header, names = content["header"], content["tensors"]
+    tensors = {str(at): value for at, value in enumerate(_shared_tensors(shared, memory))} or in_frame
     if tensors.keys() != {str(at) for at in range(sum(map(len, names.values())))}:
         raise FrameError("a frame's tensors are not those that its header names.", public=True)
     values = (tensors[str(at)] for at in range(len(tensors)))
     return Frame(header, {group: {name: next(values) for name in own} for group, own in names.items()})
+
+
+def _shared_tensors(entries: list[Any], memory: SharedMemory | None) -> list[torch.Tensor]:
+    """Return copies of the tensors that a frame has in shared memory."""
+    if memory is None or not entries:
+        return []
+    try:
+        return memory.take(entries)
+    except PlacementError as error:
+        raise FrameError(str(error), public=True) from error
 
 
 def _is_head(content: Any) -> bool:

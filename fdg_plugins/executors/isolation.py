@@ -19,8 +19,9 @@ from pathlib import Path
 
 from fdg_plugins.executors.dialogue import pack_order, read_answer
 from fdg_plugins.executors.frames import READ_SIZE, FrameError, FrameReader
+from fdg_plugins.executors.shared_memory import SharedMemory
 from fdg_plugins.executors.work import Say, SiteTask, TaskResult
-from fdg_plugins.executors.worker import SHARES
+from fdg_plugins.executors.worker import MEMORY, SHARES
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import ShouldStop
 
@@ -53,7 +54,6 @@ class TrainingProcess:
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
     ) -> TaskResult:
         """Return the outcome of ``order``, as :meth:`SiteWork.do_work` does, except that an abort kills the child."""
-        parts = pack_order(order, config, folder)
         with self._working:
             self._end_if_dead()
             try:
@@ -61,6 +61,7 @@ class TrainingProcess:
             except OSError as error:
                 return _failed(f"the training process could not be started: {error.strerror}.")
             try:
+                parts = pack_order(order, config, folder, child.down)
                 return self._converse(child, parts, should_stop, say) or child.last_words()
             except FrameError as error:
                 return _failed(str(error))
@@ -102,7 +103,8 @@ class _Child:
     """One training process from start to end, with its pipes."""
 
     def __init__(self, folder: Path, log: Say, *, shares: bool) -> None:
-        self._reader = FrameReader()
+        self.down, self._up = SharedMemory.create(), SharedMemory.create()  # for the tensors of orders and of answers
+        self._reader = FrameReader(self._up)
         self._on_purpose = False
         self._over = False
         # The system kills a child when the thread that started it ends (PR_SET_PDEATHSIG), so keep that thread alive.
@@ -110,10 +112,13 @@ class _Child:
         self._answers, write_end = os.pipe()
         command = [sys.executable, "-P", "-u", "-m", WORKER, str(os.getpid()), str(write_end), str(folder)]
         command += [SHARES] if shares else []
+        memories = [one.descriptor for one in (self.down, self._up) if one is not None]
+        command += [f"{MEMORY}{','.join(map(str, memories))}"] if len(memories) == 2 else []
         try:
-            self._process = self._starter.submit(_start, command, write_end).result()
+            self._process = self._starter.submit(_start, command, [write_end, *memories]).result()
         except BaseException:
             os.close(self._answers)
+            self._close_memory()
             self._starter.shutdown(wait=False)
             raise
         finally:
@@ -209,7 +214,13 @@ class _Child:
         os.close(self._answers)
         assert self._process.stdin is not None
         self._process.stdin.close()
+        self._close_memory()
         self._starter.shutdown(wait=False)
+
+    def _close_memory(self) -> None:
+        for memory in (self.down, self._up):
+            if memory is not None:
+                memory.close()
 
     def last_words(self) -> TaskResult:
         """Return the outcome of the task during which the process ended."""
@@ -229,14 +240,14 @@ def _failed(reason: str) -> TaskResult:
     return TaskResult("failed", reason=reason, public=reason)
 
 
-def _start(command: list[str], answers: int) -> "subprocess.Popen[bytes]":
+def _start(command: list[str], descriptors: list[int]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         command,
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=(answers,),
+        pass_fds=descriptors,
         start_new_session=True,
     )
 

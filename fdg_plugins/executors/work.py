@@ -118,6 +118,8 @@ class SiteWork:
         ``folder`` holds the run's state at the site. ``say`` receives each log line. Once ``should_stop()`` is true,
         the work ends within one batch as ``aborted``.
         """
+        if self._networks is not None:
+            self._networks.take_back()  # those of the last task
         try:
             value, tensors = self._do(order, config, folder, should_stop, say)
         except Stopped:

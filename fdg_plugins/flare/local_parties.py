@@ -32,6 +32,8 @@ SERVER = "server"
 Handler = Callable[..., Shareable]
 
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
+# Not a documented function of torch, hence the other; both give the same values.
+_lazy_clone: Callable[[torch.Tensor], torch.Tensor] = getattr(torch, "_lazy_clone", torch.Tensor.clone)
 
 
 class LocalParty(EngineSpec):
@@ -253,13 +255,14 @@ def peer_of(fl_ctx: FLContext) -> FLContext:
 def copied(value: Any) -> Any:
     """Return a copy that shares nothing with ``value``, as ``copy.deepcopy`` makes it, but in a fraction of its time.
 
-    What is in two places of ``value`` is copied twice, as over the wire.
+    What is in two places of ``value`` is copied twice, as over the wire. The memory of a tensor is copied once either
+    end writes to it, which hardly any does.
     """
     kind = type(value)
     if kind in _UNCHANGING:
         return value
     if kind is torch.Tensor and not value.requires_grad:
-        return value.clone()
+        return _copy_on_write(value)
     if kind is list:
         return [copied(item) for item in value]
     if kind is dict or (kind is Shareable and not vars(value)):
@@ -268,3 +271,14 @@ def copied(value: Any) -> Any:
         new.update((key, copied(item)) for key, item in value.items())
         return new
     return copy.deepcopy(value)
+
+
+def _copy_on_write(value: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor whose memory torch copies on the first write to either; at once where it cannot.
+
+    It cannot where the memory is not torch's own, as that of a NumPy array. A NumPy view counts as a write.
+    """
+    try:
+        return _lazy_clone(value)
+    except RuntimeError:
+        return value.clone()

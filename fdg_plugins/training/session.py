@@ -312,8 +312,11 @@ class SiteSession:
         self, model: ExtractorClassifier, should_stop: ShouldStop, *, shuffled: bool = False
     ) -> tuple[Iterator[FeatureBatch], int]:
         """Return the features of the training split, computed on reading, and the number of classes."""
-        images = self._training_images(should_stop, shuffled=shuffled)
-        return see(model, images, self.task, self.protocol.image_size), len(self.data.classes)
+
+        def batches() -> Batches:  # a generator, because most methods read none of them
+            yield from self._training_images(should_stop, shuffled=shuffled)
+
+        return see(model, batches(), self.task, self.protocol.image_size), len(self.data.classes)
 
     def _training_images(self, should_stop: ShouldStop, *, shuffled: bool = False) -> Batches:
         """Return the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""

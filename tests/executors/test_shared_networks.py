@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks of many sites in one process: copies with the bits of a new network, which share nothing."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import build_network
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training import networks
-from fdg_plugins.training.networks import SharedNetworks, is_copyable
+from fdg_plugins.training.networks import SharedNetworks, form_of, is_copyable
 
 SETTINGS = {"dataset": "pacs", "target": "photo", "model": "convnet", "image_size": 32}
 OBJECTIVES = ["erm", "fedsr", "harmofl"]
@@ -51,3 +53,65 @@ def test_a_network_whose_copy_would_refer_to_the_original_is_built_anew() -> Non
     assert is_copyable(nn.Sequential(nn.Linear(2, 2)))
     assert not is_copyable(nn.Sequential(hooked))
     assert not is_copyable(nn.Sequential(patched))
+
+
+def _train(model: ExtractorClassifier) -> None:
+    model.eval()
+    model(torch.ones(2, 3, 32, 32)).sum().backward()
+
+
+def _hook(model: ExtractorClassifier) -> None:
+    model.extractor.register_forward_hook(lambda *_: None)
+
+
+def _hook_a_parameter(model: ExtractorClassifier) -> None:
+    next(model.parameters()).register_hook(lambda gradient: gradient)
+
+
+def _freeze(model: ExtractorClassifier) -> None:
+    model.hold({next(name for name, _ in model.named_parameters())})
+
+
+def _attach(model: ExtractorClassifier) -> None:
+    model.extractor.add_module("attached", nn.Identity())
+
+
+def _note(model: ExtractorClassifier) -> None:
+    model.classifier.note = [1]  # type: ignore[assignment]
+
+
+def _replace(model: ExtractorClassifier) -> None:
+    model.classifier.bias = nn.Parameter(torch.zeros(7))
+
+
+def _compile(model: ExtractorClassifier) -> None:
+    model.compile_for_training("eager")
+
+
+@pytest.mark.parametrize(
+    ("use", "again"),
+    [(_train, True)]
+    + [(one, False) for one in (_hook, _hook_a_parameter, _freeze, _attach, _note, _replace, _compile)],
+)
+def test_a_network_serves_another_task_unless_its_last_one_changed_more_than_values(
+    use: Callable[[ExtractorClassifier], None], again: bool
+) -> None:
+    protocol, shared = Protocol.model_validate(SETTINGS), SharedNetworks()
+    first, beside = shared.build(protocol, 7), shared.build(protocol, 7)
+    assert first is not beside, "two networks of one task"
+    shared.take_back()
+    used = shared.build(protocol, 7)
+    use(used)
+    shared.take_back()
+    lent = [shared.build(protocol, 7) for _ in range(2)]
+    assert any(one is used for one in lent) == again
+    for one in lent:
+        assert one.training
+        assert all(p.requires_grad and p.grad is None for p in one.parameters())
+
+
+def test_a_network_with_buffers_outside_its_state_serves_one_task_only() -> None:
+    plain, more = nn.Linear(2, 2), nn.Linear(2, 2)
+    more.register_buffer("seen", torch.zeros(1), persistent=False)
+    assert all(a is b for a, b in zip(form_of(plain), form_of(plain), strict=True))
+    assert not all(a is b for a, b in zip(form_of(more), form_of(more), strict=True))
