@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The findings of a soak as a Markdown table."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from soak_parts.flatness import GROWING, HORIZON, Finding
+
+TITLES = {
+    "pss": "memory (PSS)",
+    "files": "file descriptors",
+    "threads": "threads",
+    "cpu_seconds": "processor seconds per round",
+    "seconds": "seconds per round",
+    "rest": "disk: everything else",
+    "logs": "disk: logs",
+    "audit": "disk: audit",
+    "events": "disk: TensorBoard's events",
+    "record": "disk: results and checkpoints",
+}
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """Return a row for each quantity and kind of process: the median, and the largest value beside its limit."""
+    groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        groups[finding.series.key.quantity, who(finding)].append(finding)
+    lines = ["| quantity | whose | series | median | largest growth | limit | |", "|---" * 7 + "|"]
+    lines += [_row(quantity, owner, found) for (quantity, owner), found in groups.items()]
+    return "\n".join(lines)
+
+
+def who(finding: Finding) -> str:
+    """Return whose series it is: the server's or the sites' process, or that of all."""
+    key = finding.series.key
+    owner = key.participant if key.participant in ("all", "server", "temporary") else "sites"
+    return f"{owner}, {key.role}" if key.role else owner
+
+
+def _row(quantity: str, owner: str, found: Sequence[Finding]) -> str:
+    worst = max(found, key=lambda finding: finding.value)
+    median = text_of(quantity, sorted(finding.series.median for finding in found)[len(found) // 2])
+    cells = [TITLES[quantity], owner, str(len(found)), median, _growth(quantity, worst.value)]
+    cells += [_growth(quantity, worst.limit), "holds" if worst.holds else f"above: {worst.series.key.participant}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def _growth(quantity: str, value: float) -> str:
+    return f"{value:,.0f} bytes per round" if quantity in GROWING else f"{100 * value:+.1f} % in {HORIZON} rounds"
+
+
+def text_of(quantity: str, value: float) -> str:
+    """Return a value with its unit."""
+    if quantity in ("pss", "rest", *GROWING):
+        return f"{value / 2**20:,.1f} MiB"
+    return f"{value:.3f} s" if "seconds" in quantity else f"{value:.0f}"
