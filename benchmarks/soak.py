@@ -3,6 +3,7 @@
 
     python benchmarks/soak.py run --to /srv/soak           # about half an hour on two cores; resumes nothing
     python benchmarks/soak.py check --from /srv/soak/soak  # every series beside its limit; exit code 1 if one is above
+    python benchmarks/soak.py figure                       # docs/soak/soak.svg, from the files beside it
 
 ``run`` writes the federation to the folder, and what it measured to ``soak`` in it. Linux only, for the memory.
 """
@@ -13,10 +14,14 @@ import sys
 from pathlib import Path
 
 import bench
+from soak_parts.drawing import draw, picture_of
 from soak_parts.federation import Options, run
 from soak_parts.flatness import findings
 from soak_parts.rows import Soak
 from soak_parts.tables import table
+
+from fdg_plugins.analysis.figures.drawing.canvas import render
+from fdg_plugins.storage import write_bytes
 
 PROJECT = Path(__file__).parents[1]
 FIGURES = PROJECT / "docs" / "soak"
@@ -46,6 +51,12 @@ def measure(options: Options, to: Path) -> Soak:
     return soak
 
 
+def write_figure(soak: Soak, folder: Path) -> None:
+    """Draw ``soak.svg`` into ``folder``."""
+    picture = picture_of(soak)
+    write_bytes(folder / "soak.svg", render(draw(picture, soak), picture, "svg"))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     options = parser().parse_args(arguments)
@@ -55,6 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
         soak = measure(Options(options.rounds, options.kill_every, options.restart_at), options.to.resolve())
     else:
         soak = Soak.read(options.source)
+    if options.action == "figure":
+        write_figure(soak, options.source)
+        return 0
     found = findings(soak)
     print(table(found))  # noqa: T201 - what this script is for
     return 0 if all(finding.holds for finding in found) else 1

@@ -105,7 +105,9 @@ def _submitted(job: Path, folder: Path, project: Project) -> Iterator["subproces
     """Submit the job as a user does, with ``fdg submit --resume-on-failure``; its output is in ``submit.log``."""
     command = [str(Path(sys.executable).with_name("fdg")), "submit", str(job), "--resume-on-failure"]
     with (folder / "submit.log").open("wb") as log:
-        process = subprocess.Popen([*command, "--kit", str(_kit(folder, project))], stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [*command, "--kit", str(_kit(folder, project))], stdout=log, stderr=subprocess.STDOUT
+        )
     try:
         yield process
     finally:

@@ -64,7 +64,9 @@ class Series:
     def growth(self) -> float:
         """What the slope adds in ``HORIZON`` rounds, relative to the median; 0 for a series of zeros."""
         added = HORIZON * self.slope
-        return added / self.median if self.median else float(added > 0) * np.inf if added else 0.0
+        if self.median:
+            return added / self.median
+        return math.inf if added > 0 else 0.0
 
 
 def split(points: Iterable[tuple[Key, int, float]]) -> list[Series]:
@@ -112,7 +114,9 @@ def round_series(rows: Sequence[RoundRow]) -> list[Series]:
 
 def disk_series(rows: Sequence[DiskRow], kinds: Sequence[str]) -> list[Series]:
     """Return the series of each kind of file for each participant, over the whole run."""
-    return split((Key(kind, row.participant, "", 0), row.round, float(getattr(row, kind))) for row in rows for kind in kinds)
+    return split(
+        (Key(kind, row.participant, "", 0), row.round, float(getattr(row, kind))) for row in rows for kind in kinds
+    )
 
 
 class Finding(NamedTuple):
