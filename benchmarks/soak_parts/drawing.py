@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figure of a soak: memory, file descriptors, threads, seconds and disk by round, with the moments of the faults."""
+"""The figure of a soak: memory, file descriptors, threads, seconds and disk by round, and when faults happened."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, StrMethodFormatter
-from soak_parts.rows import ProcessRow, Soak
-from soak_parts.sampling import TEMPORARY
 
 from fdg_plugins.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
 from fdg_plugins.analysis.figures.picture import Origin, Picture
 from fdg_plugins.analysis.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION
+from soak_parts.rows import ProcessRow, Soak
+from soak_parts.sampling import TEMPORARY
 
 SERVER = "server"
 COLOURS = {

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from soak_parts.rows import FaultRow
-
 from fdg_plugins.poc.processes import kill_participant, start_participant
+from soak_parts.rows import FaultRow
 
 AWAY_S = 60.0
 """How long every second site that is killed stays away: longer than the server takes to give it up."""

@@ -11,11 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from soak_parts.faults import Faults
-from soak_parts.progress import Progress
-from soak_parts.rows import DiskRow, ProcessRow, RoundRow, Soak
-from soak_parts.sampling import TEMPORARY, sample_disk, sample_processes
-
 from fdg_plugins.cli.jobs import export
 from fdg_plugins.cli.one_federation import free_ports
 from fdg_plugins.cli.watch import Server
@@ -28,6 +23,10 @@ from fdg_plugins.poc.project import Project, read_project
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import write_json
+from soak_parts.faults import Faults
+from soak_parts.progress import Progress
+from soak_parts.rows import DiskRow, ProcessRow, RoundRow, Soak
+from soak_parts.sampling import TEMPORARY, sample_disk, sample_processes
 
 METHOD = "pacs_fedomg_ga"  # its sites and its server remember something from round to round
 IMAGES_PER_CLASS = 2
@@ -46,7 +45,7 @@ class Options(NamedTuple):
 
 
 def run(options: Options, folder: Path, jobs: Path, say: Callable[[str], None]) -> Soak:
-    """Run a soak in ``folder``, which must not hold one yet, and return what it measured; ``jobs``: those of the project.
+    """Run a soak in the new folder ``folder`` and return what it measured; ``jobs``: the folder of the project's jobs.
 
     Raises ``FDGError`` if the run does not complete.
     """

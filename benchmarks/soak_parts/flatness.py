@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a soak is flat: the criteria, and the robust slopes that are held to them.
 
-A series is what one process has of one quantity, from its start to its end: a process that was killed and started again
-begins another. Its first rounds are its warm-up and do not count. Its slope is Theil and Sen's, the median of the slopes
-between all pairs of its values, which rounds that were disturbed by a fault or by other work on the machine do not move.
+A series is what one process has of one quantity, from its start to its end: a process that was killed and started
+again begins another. Its first rounds are its warm-up and do not count. Its slope is Theil and Sen's, the median of the
+slopes between all pairs of its values, which few rounds disturbed by faults or by other work on the machine do not move.
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import theilslopes
+
 from soak_parts.rows import DiskRow, ProcessRow, RoundRow, Soak
 
 WARM_UP = 25

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
-from soak_parts.rows import DiskRow, ProcessRow
 
 from fdg_plugins.poc.processes import belongs, processes
+from soak_parts.rows import DiskRow, ProcessRow
 
 ROLES = {
     "nvflare.private.fed.app.server.server_train": "parent",
