@@ -3,7 +3,7 @@
 
 A series is what one process has of one quantity, from its start to its end: a process that was killed and started
 again begins another. Its first rounds are its warm-up and do not count. Its slope is Theil and Sen's, the median of the
-slopes between all pairs of its values, which few rounds disturbed by faults or by other work on the machine do not move.
+slopes between all pairs of its values, which rounds disturbed by faults or other work on the machine hardly move.
 """
 
 import math

@@ -18,8 +18,8 @@ ABOUT_FILE = "about.json"
 class RoundRow(NamedTuple):
     """One complete round. ``at``: when its end was seen, NaN if only that of the next was.
 
-    ``seconds``: its duration in the record of the run. ``sites``: the sources whose update was used; ``failures``: the sites without a usable answer, held-out ones
-    included; both are names with blanks between.
+    ``seconds``: its duration in the record of the run. ``sites``: the sources whose update was used; ``failures``: the
+    sites without a usable answer, held-out ones included; both are names with blanks between.
     """
 
     round: int
