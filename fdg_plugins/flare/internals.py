@@ -40,6 +40,7 @@ ORIGIN = "telling where a task comes from"
 FILTERS = "reading the filters of a result"
 SCOPES = "reading a site's privacy scopes"
 OFFLOAD = "keeping updates in files"
+STREAMS = "one thread for all received streams"
 UPLOADS = "surviving an upload that breaks off"
 MONITORING = "publishing metrics"
 REJOIN = "rejoining a running job"
@@ -65,6 +66,7 @@ _OFFLOAD = "nvflare.app_common.utils.tensor_disk_offload_context"
 _DECOMPOSERS = "nvflare.app_opt.pt.decomposers"
 _TRACKING = "nvflare.app_opt.tracking"
 _LIGHTER = "nvflare.lighter"
+_RECEIVER = "nvflare.fuel.f3.streaming.byte_receiver"
 _ASSIGNMENT = "nvflare.private.fed.client.client_engine_executor_spec"
 
 INTERNALS = (
@@ -114,6 +116,12 @@ INTERNALS = (
         ("metrics", "metric_name", "tags", "data_bus"),
     ),
     Internal(MONITORING, "nvflare.fuel.data_event.data_bus", "DataBus"),
+    Internal(STREAMS, _RECEIVER, "RxTask"),
+    Internal(STREAMS, _RECEIVER, "RxTask.cleanup_timer"),
+    Internal(STREAMS, _RECEIVER, "RxTask.completed_task_ttl"),
+    Internal(STREAMS, _RECEIVER, "RxTask.stop_lock"),
+    Internal(STREAMS, _RECEIVER, "RxTask._schedule_remove_task", ("ttl",)),
+    Internal(STREAMS, _RECEIVER, "RxTask._remove_task", ("self",)),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.items_key"),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.process_datum", ("datum", "manager")),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.recompose", ("data", "manager")),
