@@ -26,7 +26,7 @@ from fdg_plugins.storage import write_json
 from soak_parts.faults import Faults
 from soak_parts.progress import Progress
 from soak_parts.rows import DiskRow, ProcessRow, RoundRow, Soak
-from soak_parts.sampling import TEMPORARY, sample_disk, sample_processes
+from soak_parts.sampling import TEMPORARY, do_work, sample_disk, sample_processes
 
 METHOD = "pacs_fedomg_ga"  # its sites and its server remember something from round to round
 IMAGES_PER_CLASS = 2
@@ -103,10 +103,10 @@ def _running(project: Project, folder: Path, data: SiteData) -> Iterator[None]:
 def _submitted(job: Path, folder: Path, project: Project) -> Iterator["subprocess.Popen[bytes]"]:
     """Submit the job as a user does, with ``fdg submit --resume-on-failure``; its output is in ``submit.log``."""
     command = [str(Path(sys.executable).with_name("fdg")), "submit", str(job), "--resume-on-failure"]
+    command += ["--kit", str(_kit(folder, project))]
+    environment = participant_environment(folder)  # so that it is sampled like the others
     with (folder / "submit.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--kit", str(_kit(folder, project))], stdout=log, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield process
     finally:
@@ -128,7 +128,7 @@ class _Samples:
         began = time.monotonic()
         self._clock = lambda: time.monotonic() - began
         self._faults = Faults(folder, self._server, project.sites, *options, clock=self._clock)
-        self._ends: dict[int, float] = {}
+        self._ends: dict[int, tuple[float, float, float]] = {}  # when it was seen, and what the same work took then
         self._processes: list[ProcessRow] = []
         self._disk: list[DiskRow] = []
 
@@ -150,23 +150,18 @@ class _Samples:
             raise FDGError(f"folder {self._folder}: the run did not complete, and submit.log says why.")
 
     def _sample(self, number: int, at: float) -> None:
-        self._ends[number] = at
-        self._processes += sample_processes(self._folder, self._participants, number)
+        self._ends[number] = (at, *do_work())
+        self._processes += sample_processes(self._folder, (*self._participants, self._project.people[-1]), number)
         self._disk += (sample_disk(self._folder, name, number) for name in (*self._participants, TEMPORARY))
 
     def finish(self) -> Soak:
         """Return the soak of the run that has completed."""
         record = self._record()
-        rounds = [
-            RoundRow(
-                one.round,
-                self._ends.get(one.round, math.nan),
-                one.seconds,
-                " ".join(one.sites),
-                " ".join(one.failures),
-            )
-            for one in record.rounds
-        ]
+        unseen = (math.nan, math.nan, math.nan)
+        rounds = []
+        for one in record.rounds:
+            at, *work = self._ends.get(one.round, unseen)
+            rounds.append(RoundRow(one.round, at, one.seconds, " ".join(one.sites), " ".join(one.failures), *work))
         about = {**self._options._asdict(), "resumed_after": record.resumed_after, "left": self._left()}
         return Soak(rounds, self._processes, self._disk, self._faults.done, about)
 

@@ -3,12 +3,12 @@
 
 A series is what one process has of one quantity, from its start to its end: a process that was killed and started
 again begins another. Its first rounds are its warm-up and do not count. Its slope is Theil and Sen's, the median of the
-slopes between all pairs of its values, which rounds disturbed by faults or other work on the machine hardly move.
+slopes between all pairs of its values, which rounds disturbed by other work on the machine hardly move.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -25,22 +25,20 @@ SHORTEST = 50
 HORIZON = 500
 """Rounds over which a slope is judged."""
 
-LIMITS = {"pss": 0.10, "files": 0.05, "threads": 0.05, "cpu_seconds": 0.20, "seconds": 0.20, "rest": 0.05}
+LIMITS = {"pss": 0.10, "files": 0.05, "threads": 0.05, "cpu_seconds": 0.20, "seconds": 0.20}
 """How much a quantity may grow in ``HORIZON`` rounds, relative to the median of its series."""
 
-MOST_BYTES = {"logs": 64 * 1024, "audit": 32 * 1024, "events": 32 * 1024, "record": 32 * 1024}
-"""What a participant may add to files of these kinds in a round; FLARE begins a new log at 20 MB and keeps ten."""
-
-GROWING = tuple(MOST_BYTES)
+MOST_BYTES = {"logs": 64 * 1024, "audit": 32 * 1024, "events": 32 * 1024, "record": 32 * 1024, "rest": 1024}
+"""What a participant may add to its files of each kind in a round; FLARE begins a new log at 20 MB and keeps ten."""
 
 
 class Key(NamedTuple):
-    """Whose series it is; ``pid`` 0: not that of a process."""
+    """Whose series it is. ``generation``: the id of its process; for a folder, how often the run has been resumed."""
 
     quantity: str
     participant: str
-    role: str
-    pid: int
+    role: str = ""
+    generation: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,17 +83,31 @@ def _warm(key: Key, values: Mapping[int, float]) -> Series | None:
     return Series(key, tuple(warm), tuple(values[number] for number in warm))
 
 
-def process_series(rows: Sequence[ProcessRow]) -> list[Series]:
-    """Return the series of memory, file descriptors, threads, and processor seconds per round of every process."""
+def disturbed(soak: Soak) -> set[int]:
+    """Return the rounds that last longer because of a fault: their seconds are not compared with those of others.
+
+    They are those in which a site was missing, the next one, in which it may return, and the two after a kill or start.
+    """
+    missing = {row.round for row in soak.rounds if row.failures}
+    after_faults = {fault.round + distance for fault in soak.faults for distance in (1, 2)}
+    return missing | {number + 1 for number in missing} | after_faults
+
+
+def process_series(rows: Sequence[ProcessRow], left_out: Container[int] = ()) -> list[Series]:
+    """Return the series of memory, file descriptors, threads, and processor seconds per round of every process.
+
+    The processor seconds are those of the rounds that are not ``left_out``.
+    """
     points = [
         (Key(quantity, row.participant, row.role, row.pid), row.round, float(getattr(row, quantity)))
         for row in rows
         for quantity in ("pss", "files", "threads")
     ]
-    return split([*points, *_processor_seconds(rows)])
+    seconds = [point for point in _processor_seconds(rows) if point[1] not in left_out]
+    return split([*points, *seconds])
 
 
-def _processor_seconds(rows: Sequence[ProcessRow]) -> Iterable[tuple[Key, int, float]]:
+def _processor_seconds(rows: Sequence[ProcessRow]) -> Iterator[tuple[Key, int, float]]:
     by_process: dict[Key, list[ProcessRow]] = defaultdict(list)
     for row in rows:
         by_process[Key("cpu_seconds", row.participant, row.role, row.pid)].append(row)
@@ -104,20 +116,27 @@ def _processor_seconds(rows: Sequence[ProcessRow]) -> Iterable[tuple[Key, int, f
             yield key, after.round, (after.cpu_seconds - before.cpu_seconds) / (after.round - before.round)
 
 
-def round_series(rows: Sequence[RoundRow]) -> list[Series]:
+def round_series(rows: Sequence[RoundRow], left_out: Container[int] = ()) -> list[Series]:
     """Return the seconds from the end of each round to the end of the next, over the whole run."""
-    key = Key("seconds", "all", "", 0)
+    key = Key("seconds", "all")
     seen = [row for row in rows if math.isfinite(row.at)]
     return split(
-        (key, after.round, (after.at - before.at) / (after.round - before.round)) for before, after in pairwise(seen)
+        (key, after.round, (after.at - before.at) / (after.round - before.round))
+        for before, after in pairwise(seen)
+        if after.round not in left_out
     )
 
 
-def disk_series(rows: Sequence[DiskRow], kinds: Sequence[str]) -> list[Series]:
-    """Return the series of each kind of file for each participant, over the whole run."""
-    return split(
-        (Key(kind, row.participant, "", 0), row.round, float(getattr(row, kind))) for row in rows for kind in kinds
-    )
+def disk_series(rows: Sequence[DiskRow], resumed_after: Sequence[int]) -> list[Series]:
+    """Return the series of each kind of file for each participant, before and after each resumption of the run.
+
+    A server that is killed leaves the folder of the job that it ran, which is no growth per round.
+    """
+
+    def key(kind: str, row: DiskRow) -> Key:
+        return Key(kind, row.participant, "", sum(row.round > number for number in resumed_after))
+
+    return split((key(kind, row), row.round, float(getattr(row, kind))) for row in rows for kind in MOST_BYTES)
 
 
 class Finding(NamedTuple):
@@ -135,9 +154,10 @@ class Finding(NamedTuple):
 
 def findings(soak: Soak) -> list[Finding]:
     """Return every series of a soak with its limit."""
-    flat = [*process_series(soak.processes), *round_series(soak.rounds), *disk_series(soak.disk, ("rest",))]
-    growing = disk_series(soak.disk, GROWING)
+    slow = disturbed(soak)
+    relative = [*process_series(soak.processes, slow), *round_series(soak.rounds, slow)]
+    disk = disk_series(soak.disk, soak.about["resumed_after"])
     return [
-        *(Finding(series, series.growth, LIMITS[series.key.quantity]) for series in flat),
-        *(Finding(series, series.slope, MOST_BYTES[series.key.quantity]) for series in growing),
+        *(Finding(series, series.growth, LIMITS[series.key.quantity]) for series in relative),
+        *(Finding(series, series.slope, MOST_BYTES[series.key.quantity]) for series in disk),
     ]

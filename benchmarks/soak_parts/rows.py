@@ -8,18 +8,21 @@ import csv
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar, get_type_hints
+from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 
 from fdg_plugins.storage import read_json, write_bytes, write_json
 
 ABOUT_FILE = "about.json"
+DECIMALS = 4
 
 
 class RoundRow(NamedTuple):
     """One complete round. ``at``: when its end was seen, NaN if only that of the next was.
 
     ``seconds``: its duration in the record of the run. ``sites``: the sources whose update was used; ``failures``: the
-    sites without a usable answer, held-out ones included; both are names with blanks between.
+    sites without a usable answer, held-out ones included; both are names with blanks between. ``work_cpu`` and
+    ``work_seconds``: processor seconds and seconds of the same work at the end of every round, which says how fast the
+    machine was by then.
     """
 
     round: int
@@ -27,12 +30,15 @@ class RoundRow(NamedTuple):
     seconds: float
     sites: str
     failures: str
+    work_cpu: float
+    work_seconds: float
 
 
 class ProcessRow(NamedTuple):
     """One process at the end of a round.
 
-    ``role``: parent (FLARE's server or client), job (its process for the job) or training. ``pss``: proportional set
+    ``role``: parent (FLARE's server or client), job (its process for the job), training, or submit (``fdg submit``,
+    which follows the run). ``pss``: proportional set
     size, in which shared pages count in parts. ``cpu_seconds``: of user and system, since the process began.
     """
 
@@ -79,12 +85,12 @@ def render(rows: Iterable[Row], kind: type[Row]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(kind._fields)
-    writer.writerows([round(value, 2) if isinstance(value, float) else value for value in row] for row in rows)
+    writer.writerows([round(value, DECIMALS) if isinstance(value, float) else value for value in row] for row in rows)
     return text.getvalue().encode()
 
 
 def parse(content: bytes, kind: type[Row]) -> list[Row]:
-    """Return the rows that :func:`render` was given, with floats of two decimals."""
+    """Return the rows that :func:`render` was given, with floats of ``DECIMALS``."""
     types = get_type_hints(kind)
     return [
         kind(**{name: types[name](text) for name, text in row.items()})
@@ -99,7 +105,7 @@ class Soak(NamedTuple):
     processes: list[ProcessRow]
     disk: list[DiskRow]
     faults: list[FaultRow]
-    about: dict[str, object]
+    about: dict[str, Any]
 
     def write(self, folder: Path) -> None:
         """Write the files of this soak."""

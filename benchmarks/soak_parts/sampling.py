@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes and folders of a federation on this machine hold at one moment. Linux only, as memory is PSS."""
 
+import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from fdg_plugins.poc.processes import belongs, processes
@@ -17,11 +20,21 @@ ROLES = {
     "nvflare.private.fed.app.server.runner_process": "job",
     "nvflare.private.fed.app.client.worker_process": "job",
     "fdg_plugins.executors.worker": "training",
+    "submit": "submit",
 }
 TEMPORARY = "temporary"
 """The folder for temporary files of all participants, sampled like that of a participant."""
 
+_NUMBERS = np.random.default_rng(0).random(200_000)
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
+
+
+def do_work() -> tuple[float, float]:
+    """Do the same work each time, a few hundredths of a second; return its processor seconds and its seconds."""
+    began, cpu_began = time.perf_counter(), time.thread_time()
+    np.sort(_NUMBERS)
+    json.loads(json.dumps(_NUMBERS[:20_000].tolist()))
+    return time.thread_time() - cpu_began, time.perf_counter() - began
 
 
 def sample_processes(folder: Path, names: Iterable[str], round_number: int) -> Iterator[ProcessRow]:

@@ -4,7 +4,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from soak_parts.flatness import GROWING, HORIZON, Finding
+from soak_parts.flatness import HORIZON, MOST_BYTES, Finding
 
 TITLES = {
     "pss": "memory (PSS)",
@@ -46,11 +46,11 @@ def _row(quantity: str, owner: str, found: Sequence[Finding]) -> str:
 
 
 def _growth(quantity: str, value: float) -> str:
-    return f"{value:,.0f} bytes per round" if quantity in GROWING else f"{100 * value:+.1f} % in {HORIZON} rounds"
+    return f"{value:,.0f} bytes per round" if quantity in MOST_BYTES else f"{100 * value:+.1f} % in {HORIZON} rounds"
 
 
 def text_of(quantity: str, value: float) -> str:
     """Return a value with its unit."""
-    if quantity in ("pss", "rest", *GROWING):
+    if quantity in ("pss", *MOST_BYTES):
         return f"{value / 2**20:,.1f} MiB"
     return f"{value:.3f} s" if "seconds" in quantity else f"{value:.0f}"

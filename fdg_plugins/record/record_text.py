@@ -23,7 +23,7 @@ Part = RoundRecord | EvaluationRecord
 
 
 class _Encoded(NamedTuple):
-    """A part of the record, whether it was undone when it was encoded, which is all that changes in it, and its text."""
+    """A part of the record, its text, and whether it was undone by then, which is all that may change in it."""
 
     part: Part
     undone: bool

@@ -49,7 +49,9 @@ def made_up(rows: list[ProcessRow] | None = None, logs_per_round: int = 1000) ->
         for name in ("server", "photo", "temporary")
     ]
     done = [FaultRow(50, 75.0, "killed", "photo"), FaultRow(50, 76.0, "started", "photo")]
-    return Soak(rounds, process_rows() if rows is None else rows, disk, done, {"machine": ["two cores"], "left": {}})
+    return Soak(
+        rounds, process_rows() if rows is None else rows, disk, done, {"machine": ["two cores"], "resumed_after": []}
+    )
 
 
 def broken(soak_: Soak) -> set[str]:
@@ -111,30 +113,30 @@ def test_the_slope_is_that_of_the_line_although_a_fifth_of_the_rounds_is_disturb
     rounds = np.arange(100, 300)
     values = 50.0 + 0.25 * rounds + points.normal(0, 0.1, rounds.size)
     values[points.choice(rounds.size, 40, replace=False)] += 500.0
-    series = Series(Key("seconds", "all", "", 0), tuple(map(int, rounds)), tuple(map(float, values)))
+    series = Series(Key("seconds", "all"), tuple(map(int, rounds)), tuple(map(float, values)))
     assert series.slope == pytest.approx(0.25, abs=0.02)
     assert series.growth == pytest.approx(HORIZON * series.slope / np.median(values))
 
 
 def test_a_series_of_zeros_grows_by_nothing_and_one_above_a_median_of_zero_without_bound() -> None:
     rounds = tuple(range(100))
-    assert Series(Key("rest", "photo", "", 0), rounds, (0.0,) * 100).growth == 0.0
+    assert Series(Key("rest", "photo"), rounds, (0.0,) * 100).growth == 0.0
     steep = (*[0.0] * 51, *[float(number) for number in range(49)])
-    assert Series(Key("rest", "photo", "", 0), rounds, steep).growth == math.inf
+    assert Series(Key("rest", "photo"), rounds, steep).growth == math.inf
 
 
 def test_the_warm_up_of_each_process_is_left_out_and_what_is_too_short_after_it() -> None:
     points = [(Key("files", "photo", "job", 1), number, 1.0) for number in range(1, 1 + WARM_UP + SHORTEST)]
     points += [(Key("files", "photo", "job", 2), number, 1.0) for number in range(300, 300 + WARM_UP + SHORTEST - 1)]
     (series,) = split(points)
-    assert series.key.pid == 1
+    assert series.key.generation == 1
     assert series.rounds == tuple(range(1 + WARM_UP, 1 + WARM_UP + SHORTEST))
 
 
 def test_a_process_that_was_started_again_begins_another_series() -> None:
     rows = [*process_rows(pid=7), *process_rows(pid=8, first=ROUNDS + 1)]
     found = flatness.process_series(rows)
-    assert {(one.key.quantity, one.key.pid) for one in found} == {
+    assert {(one.key.quantity, one.key.generation) for one in found} == {
         (quantity, pid) for quantity in ("pss", "files", "threads", "cpu_seconds") for pid in (7, 8)
     }
     assert all(one.slope == pytest.approx(0, abs=1e-9) for one in found if one.key.quantity == "cpu_seconds")
@@ -238,3 +240,19 @@ def test_check_says_by_its_exit_code_whether_all_is_flat(tmp_path: Path, capsys:
     assert soak.main(["check", "--from", str(tmp_path / "flat")]) == 0
     assert soak.main(["check", "--from", str(tmp_path / "leak")]) == 1
     assert "| above: server |" in capsys.readouterr().out
+
+
+def test_what_a_killed_server_leaves_is_no_growth_per_round() -> None:
+    rows = [row._replace(rest=row.rest + 2 * MIB * (row.round > 100)) for row in made_up().disk]
+    stepped = made_up()._replace(disk=rows)
+    assert broken(stepped) == {"rest"}
+    assert broken(stepped._replace(about={**stepped.about, "resumed_after": [100]})) == set()
+
+
+def test_rounds_with_a_fault_or_without_a_site_are_not_compared_with_others() -> None:
+    found = made_up()
+    away = {120, 121, 122}
+    rounds = [row._replace(failures="sketch") if row.round in away else row for row in found.rounds]
+    assert flatness.disturbed(found._replace(rounds=rounds)) == {51, 52, *away, 123}
+    (series,) = flatness.round_series(found.rounds, left_out={100, 150})
+    assert {100, 150} & set(series.rounds) == set()

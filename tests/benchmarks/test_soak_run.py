@@ -27,7 +27,7 @@ def test_a_federation_stays_as_it_is_over_many_rounds_kills_and_a_restart(tmp_pa
     assert [fault.participant for fault in found.faults if fault.what == "started"].count("server") == 1
     assert set(found.rounds[-1].sites.split()) == {"cartoon", "photo", "sketch"}, "who was killed has come back"
     assert not found.rounds[-1].failures
-    assert all(files == [] for files in dict(found.about["left"]).values()), found.about["left"]  # type: ignore[call-overload]
+    assert all(files == [] for files in found.about["left"].values()), found.about["left"]
 
     judged = findings(found)
     assert {"pss", "files", "threads", "cpu_seconds", "seconds", "rest"} <= {one.series.key.quantity for one in judged}

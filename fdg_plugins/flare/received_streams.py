@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread that lets FLARE forget received streams, in place of one thread for each of them.
+"""What FLARE keeps of the streams that a process has received: no thread for each of them, and not their content.
 
-FLARE 2.9 remembers every reliable stream for 65 s after its end, in case its sender repeats it, and has a thread of its
-own wait for that moment. A job with rounds of a second thus has hundreds of waiting threads, and the more sites, the
-more. Here all of a process's streams wait in one thread, each as long as before.
+FLARE 2.9 remembers every reliable stream for 65 s after its end, in case its sender repeats a part of it. Meanwhile it
+keeps all that the stream brought, although it only needs to know that it is complete, and a thread that waits. A job
+thus has in memory what it has received in the last minute, and hundreds of threads if its rounds are short. Here all
+streams of a process wait in one thread, as long as before, and their content is kept by whoever reads it.
 """
 
 import heapq
@@ -71,10 +72,10 @@ def _call(wait: Wait) -> None:
         _logger.exception("a delayed action failed")
 
 
-def share_timer_of_streams() -> None:
-    """Let all streams that this process receives wait in one thread; has no effect when called again.
+def tidy_received_streams() -> None:
+    """Let the streams that this process receives wait in one thread, without their content; may be called again.
 
-    If this FLARE version lacks a required internal, the function logs a warning, and each has a thread of its own.
+    If this FLARE version lacks a required internal, the function logs a warning, and FLARE keeps all it used to.
     """
     if problems := problems_of(STREAMS):
         _logger.warning(problems[0])
@@ -86,7 +87,21 @@ def share_timer_of_streams() -> None:
 
 
 def _schedule(task: Any, ttl: float | None = None) -> None:
-    """Have ``task``, FLARE's record of a stream, forgotten after ``ttl`` seconds; None: after its own time."""
+    """Have ``task``, FLARE's record of a stream, forgotten after ``ttl`` seconds; None: after its own time.
+
+    Its content is forgotten as soon as it has been read.
+    """
     with task.stop_lock:
         if not task.cleanup_timer:
-            task.cleanup_timer = task.fdg_timer.after(task.completed_task_ttl if ttl is None else ttl, task._remove_task)
+            seconds = task.completed_task_ttl if ttl is None else ttl
+            task.cleanup_timer = task.fdg_timer.after(seconds, task._remove_task)
+            if (future := task.stream_future) is not None:
+                future.add_done_callback(_forget_content, task)
+
+
+def _forget_content(task: Any) -> None:
+    """Replace the future of a stream that has been read; its reader has the one with the content."""
+    known = task.stream_future
+    empty = type(known)(known.get_stream_id(), known.get_headers())
+    empty.set_result(None)
+    task.stream_future = empty
