@@ -36,9 +36,16 @@ class Faults:
     clock: Callable[[], float] = time.monotonic
     done: list[FaultRow] = field(default_factory=list)
     _away: dict[str, float] = field(default_factory=dict)
+    _last: int = 0
 
     def after(self, number: int) -> None:
-        """Do what is due after round ``number``."""
+        """Do what is due after round ``number``, and after those before it whose end was not seen."""
+        for each in range(self._last + 1, number + 1):
+            self._after(each)
+        self._last = max(self._last, number)
+        self.look(number)
+
+    def _after(self, number: int) -> None:
         if (site := killed_after(number, self.sites, self.every, self.rounds)) is not None:
             self._kill(number, site)
             is_back_at_once = (number // self.every) % 2 == 1
@@ -46,7 +53,6 @@ class Faults:
         if number == self.restart_at:
             self._kill(number, self.server)
             self._start(number, self.server)
-        self.look(number)
 
     def look(self, number: int) -> None:
         """Start the sites whose time away has passed; ``number``: the last round that is complete."""

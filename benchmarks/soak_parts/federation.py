@@ -18,7 +18,7 @@ from fdg_plugins.data.stand_in import write_stand_in
 from fdg_plugins.engine.workflow import arguments_of, find_workflow
 from fdg_plugins.errors import FDGError
 from fdg_plugins.poc.kits import SiteData, configure, provision
-from fdg_plugins.poc.processes import end_all, launch, wait_until_ready
+from fdg_plugins.poc.processes import end_all, launch, participant_environment, wait_until_ready
 from fdg_plugins.poc.project import Project, read_project
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord

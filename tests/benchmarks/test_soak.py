@@ -170,7 +170,7 @@ def test_every_second_site_stays_away_and_the_server_is_started_at_once(monkeypa
     monkeypatch.setattr(faults, "start_participant", lambda folder, name: done.append(("start", name)))
     now = [0.0]
     plan = Faults(Path("federation"), "server", ("a", "b"), 100, every=10, restart_at=15, clock=lambda: now[0])
-    for number in range(1, 21):
+    for number in (1, 9, 10, 12, 16, 20):  # the ends of some rounds are seen together with those of the next
         plan.after(number)
     assert done == [("kill", "a"), ("start", "a"), ("kill", "server"), ("start", "server"), ("kill", "b")]
     now[0] = AWAY_S - 0.1
