@@ -18,7 +18,7 @@ from soak_parts.drawing import draw, picture_of
 from soak_parts.federation import Options, run
 from soak_parts.flatness import findings
 from soak_parts.rows import Soak
-from soak_parts.tables import table
+from soak_parts.tables import machine_line, table
 
 from fdg_plugins.analysis.figures.drawing.canvas import render
 from fdg_plugins.storage import write_bytes
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         write_figure(soak, options.source)
         return 0
     found = findings(soak)
-    print(table(found))  # noqa: T201 - what this script is for
+    print(f"{table(found)}\n\n{machine_line(soak.rounds)}")  # noqa: T201 - what this script is for
     return 0 if all(finding.holds for finding in found) else 1
 
 

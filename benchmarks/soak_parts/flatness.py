@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ from soak_parts.rows import DiskRow, ProcessRow, RoundRow, Soak
 WARM_UP = 25
 SHORTEST = 50
 """Rounds: what a process needs before it counts, and what a series needs after that."""
+
+AROUND = 12
+"""Rounds before and after one that say how fast the machine was by then."""
 
 HORIZON = 500
 """Rounds over which a slope is judged."""
@@ -93,17 +97,35 @@ def disturbed(soak: Soak) -> set[int]:
     return missing | {number + 1 for number in missing} | after_faults
 
 
-def process_series(rows: Sequence[ProcessRow], left_out: Container[int] = ()) -> list[Series]:
+def pace(rows: Sequence[RoundRow]) -> dict[int, float]:
+    """Return by round how long the machine took for the same work, relative to the median of all rounds.
+
+    Other work on a machine takes its caches, so that every process needs more processor seconds. The values are medians
+    of the rounds around each.
+    """
+    seen = [row for row in rows if math.isfinite(row.work_cpu)]
+    taken = np.array([row.work_cpu for row in seen])
+    around = [np.median(taken[max(0, place - AROUND) : place + AROUND + 1]) for place in range(len(seen))]
+    return {row.round: float(one / np.median(taken)) for row, one in zip(seen, around, strict=True)}
+
+
+def process_series(
+    rows: Sequence[ProcessRow], left_out: Container[int] = (), paces: Mapping[int, float] = MappingProxyType({})
+) -> list[Series]:
     """Return the series of memory, file descriptors, threads, and processor seconds per round of every process.
 
-    The processor seconds are those of the rounds that are not ``left_out``.
+    The processor seconds are those of the rounds that are not ``left_out``, and what they would be at a pace of 1.
     """
     points = [
         (Key(quantity, row.participant, row.role, row.pid), row.round, float(getattr(row, quantity)))
         for row in rows
         for quantity in ("pss", "files", "threads")
     ]
-    seconds = [point for point in _processor_seconds(rows) if point[1] not in left_out]
+    seconds = [
+        (key, number, value / paces.get(number, 1.0))
+        for key, number, value in _processor_seconds(rows)
+        if number not in left_out
+    ]
     return split([*points, *seconds])
 
 
@@ -155,7 +177,7 @@ class Finding(NamedTuple):
 def findings(soak: Soak) -> list[Finding]:
     """Return every series of a soak with its limit."""
     slow = disturbed(soak)
-    relative = [*process_series(soak.processes, slow), *round_series(soak.rounds, slow)]
+    relative = [*process_series(soak.processes, slow, pace(soak.rounds)), *round_series(soak.rounds, slow)]
     disk = disk_series(soak.disk, soak.about["resumed_after"])
     return [
         *(Finding(series, series.growth, LIMITS[series.key.quantity]) for series in relative),

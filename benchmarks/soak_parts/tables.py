@@ -4,7 +4,10 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from soak_parts.flatness import HORIZON, MOST_BYTES, Finding
+from soak_parts.rows import RoundRow
 
 TITLES = {
     "pss": "memory (PSS)",
@@ -28,6 +31,17 @@ def table(findings: Sequence[Finding]) -> str:
     lines = ["| quantity | whose | series | median | largest growth | limit | |", "|---" * 7 + "|"]
     lines += [_row(quantity, owner, found) for (quantity, owner), found in groups.items()]
     return "\n".join(lines)
+
+
+def machine_line(rows: Sequence[RoundRow]) -> str:
+    """Return how long the same work took in the first and in the last fifth of the rounds: the other load."""
+    fifth = max(1, len(rows) // 5)
+    parts = [
+        f"{1000 * np.nanmedian([row.work_cpu for row in part]):.0f} ms of the processor in "
+        f"{1000 * np.nanmedian([row.work_seconds for row in part]):.0f} ms"
+        for part in (rows[:fifth], rows[-fifth:])
+    ]
+    return f"the same work took {parts[0]} in the first fifth of the rounds, {parts[1]} in the last"
 
 
 def who(finding: Finding) -> str:

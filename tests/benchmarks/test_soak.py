@@ -15,7 +15,7 @@ from soak_parts.flatness import HORIZON, LIMITS, SHORTEST, WARM_UP, Finding, Key
 from soak_parts.progress import Progress
 from soak_parts.rows import DiskRow, FaultRow, ProcessRow, RoundRow, Soak, parse, render
 from soak_parts.sampling import kind_of, role_of, sample_disk
-from soak_parts.tables import table
+from soak_parts.tables import machine_line, table
 
 ROUNDS = 200
 MIB = 2**20
@@ -42,7 +42,7 @@ def process_rows(
 
 
 def made_up(rows: list[ProcessRow] | None = None, logs_per_round: int = 1000) -> Soak:
-    rounds = [RoundRow(number, 1.5 * number, 1.0, "cartoon photo", "") for number in range(1, ROUNDS + 1)]
+    rounds = [RoundRow(number, 1.5 * number, 1.0, "cartoon photo", "", 0.05, 0.1) for number in range(1, ROUNDS + 1)]
     disk = [
         DiskRow(number, name, logs_per_round * number, 0, 10 * number, 0, 5 * MIB, 40)
         for number in range(1, ROUNDS + 1)
@@ -71,9 +71,12 @@ def test_a_soak_survives_its_files(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_round_that_nobody_saw_survives_as_no_number() -> None:
-    (row,) = parse(render([RoundRow(3, math.nan, 1.0, "", "photo")], RoundRow), RoundRow)
+    (row,) = parse(render([RoundRow(3, math.nan, 1.0, "", "photo", math.nan, math.nan)], RoundRow), RoundRow)
     assert math.isnan(row.at)
-    seen = [RoundRow(number, math.nan if number == 90 else 2.0 * number, 1.0, "", "") for number in range(1, ROUNDS)]
+    seen = [
+        RoundRow(number, math.nan if number == 90 else 2.0 * number, 1.0, "", "", 0.05, 0.1)
+        for number in range(1, ROUNDS)
+    ]
     (series,) = flatness.round_series(seen)
     assert 90 not in series.rounds
     assert set(series.values) == {2.0}
@@ -243,10 +246,10 @@ def test_check_says_by_its_exit_code_whether_all_is_flat(tmp_path: Path, capsys:
 
 
 def test_what_a_killed_server_leaves_is_no_growth_per_round() -> None:
-    rows = [row._replace(rest=row.rest + 2 * MIB * (row.round > 100)) for row in made_up().disk]
+    rows = [row._replace(rest=row.rest + 2 * MIB * (row.round > 112)) for row in made_up().disk]
     stepped = made_up()._replace(disk=rows)
     assert broken(stepped) == {"rest"}
-    assert broken(stepped._replace(about={**stepped.about, "resumed_after": [100]})) == set()
+    assert broken(stepped._replace(about={**stepped.about, "resumed_after": [112]})) == set()
 
 
 def test_rounds_with_a_fault_or_without_a_site_are_not_compared_with_others() -> None:
@@ -256,3 +259,21 @@ def test_rounds_with_a_fault_or_without_a_site_are_not_compared_with_others() ->
     assert flatness.disturbed(found._replace(rounds=rounds)) == {51, 52, *away, 123}
     (series,) = flatness.round_series(found.rounds, left_out={100, 150})
     assert {100, 150} & set(series.rounds) == set()
+
+
+def test_a_machine_that_becomes_slower_makes_no_process_more_expensive() -> None:
+    found = made_up()
+    slower = {row.round: 1 + row.round / ROUNDS for row in found.rounds}
+    rounds = [row._replace(work_cpu=0.05 * slower[row.round]) for row in found.rounds]
+    used = np.cumsum([0.2 * slower[row.round] for row in found.rounds])
+    rows = [row._replace(cpu_seconds=float(used[row.round - 1])) for row in process_rows()]
+    assert broken(found._replace(processes=rows)) == {"cpu_seconds"}, "at a pace that does not change"
+    assert broken(found._replace(processes=rows, rounds=rounds)) == set()
+
+
+def test_the_line_on_the_machine_has_its_pace_at_the_begin_and_at_the_end() -> None:
+    rounds = [row._replace(work_seconds=0.1 if row.round <= 100 else 0.4) for row in made_up().rounds]
+    assert machine_line(rounds) == (
+        "the same work took 50 ms of the processor in 100 ms in the first fifth of the rounds, "
+        "50 ms of the processor in 400 ms in the last"
+    )
