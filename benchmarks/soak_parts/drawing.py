@@ -12,17 +12,19 @@ from matplotlib.ticker import NullLocator, StrMethodFormatter
 
 from fdg_plugins.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
 from fdg_plugins.analysis.figures.picture import Origin, Picture
-from fdg_plugins.analysis.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION
+from fdg_plugins.analysis.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
 from soak_parts.rows import ProcessRow, Soak
 from soak_parts.sampling import TEMPORARY
+from soak_parts.tables import owner_of
 
 SERVER = "server"
 COLOURS = {
-    (SERVER, "parent"): BLUE,
-    (SERVER, "job"): VERMILLION,
-    ("sites", "parent"): GREEN,
-    ("sites", "job"): ORANGE,
-    ("sites", "training"): BLACK,
+    "server, parent": BLUE,
+    "server, job": VERMILLION,
+    "sites, parent": GREEN,
+    "sites, job": ORANGE,
+    "sites, training": BLACK,
+    "person, submit": PURPLE,
 }
 KINDS = {"logs": BLUE, "audit": GREEN, "record": VERMILLION, "events": ORANGE, "rest": BLACK}
 MIB = 2**20
@@ -45,7 +47,7 @@ def picture_of(soak: Soak) -> Picture:
 
 def draw(picture: Picture, soak: Soak) -> Figure:
     """Return the figure."""
-    handles = [Line2D([], [], color=colour, label=" ".join(who)) for who, colour in COLOURS.items()]
+    handles = [Line2D([], [], color=colour, label=who) for who, colour in COLOURS.items()]
     with style():
         figure = new_figure(picture, WIDTH, HEIGHT, [handles])
         axes = list(figure.subplots(3, 2, sharex="all", squeeze=False).flat)
@@ -70,8 +72,7 @@ def _draw_processes(
     for row in soak.processes:
         processes[row.participant, row.role, row.pid].append(row)
     for (participant, role, _), rows in processes.items():
-        colour = COLOURS[SERVER if participant == SERVER else "sites", role]
-        axes.plot(*points(sorted(rows)), color=colour, linewidth=0.8)
+        axes.plot(*points(sorted(rows)), color=COLOURS[owner_of(participant, role)], linewidth=0.8)
     mark_axes(axes, title)
 
 

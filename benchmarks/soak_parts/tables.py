@@ -27,7 +27,8 @@ def table(findings: Sequence[Finding]) -> str:
     """Return a row for each quantity and kind of process: the median, and the largest value beside its limit."""
     groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
-        groups[finding.series.key.quantity, who(finding)].append(finding)
+        key = finding.series.key
+        groups[key.quantity, owner_of(key.participant, key.role)].append(finding)
     lines = ["| quantity | whose | series | median | largest growth | limit | |", "|---" * 7 + "|"]
     lines += [_row(quantity, owner, found) for (quantity, owner), found in groups.items()]
     return "\n".join(lines)
@@ -44,11 +45,12 @@ def machine_line(rows: Sequence[RoundRow]) -> str:
     return f"the same work took {parts[0]} in the first fifth of the rounds, {parts[1]} in the last"
 
 
-def who(finding: Finding) -> str:
-    """Return whose series it is: the server's or the sites' process, or that of all."""
-    key = finding.series.key
-    owner = key.participant if key.participant in ("all", "server", "temporary") else "sites"
-    return f"{owner}, {key.role}" if key.role else owner
+def owner_of(participant: str, role: str) -> str:
+    """Return whose process or folder it is in words: the server's, any site's, a person's, or that of all."""
+    if role == "submit":
+        return "person, submit"
+    owner = participant if participant in ("all", "server", "temporary") else "sites"
+    return f"{owner}, {role}" if role else owner
 
 
 def _row(quantity: str, owner: str, found: Sequence[Finding]) -> str:

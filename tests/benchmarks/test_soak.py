@@ -11,6 +11,7 @@ import soak
 from soak_parts import faults, flatness
 from soak_parts.drawing import draw, picture_of
 from soak_parts.faults import AWAY_S, Faults, killed_after
+from soak_parts.federation import Options
 from soak_parts.flatness import HORIZON, LIMITS, SHORTEST, WARM_UP, Finding, Key, Series, findings, split
 from soak_parts.progress import Progress
 from soak_parts.rows import DiskRow, FaultRow, ProcessRow, RoundRow, Soak, parse, render
@@ -277,3 +278,12 @@ def test_the_line_on_the_machine_has_its_pace_at_the_begin_and_at_the_end() -> N
         "the same work took 50 ms of the processor in 100 ms in the first fifth of the rounds, "
         "50 ms of the processor in 400 ms in the last"
     )
+
+
+def test_the_table_and_the_figure_of_the_page_are_those_of_its_numbers(tmp_path: Path) -> None:
+    page = soak.FIGURES.with_suffix(".md").read_text(encoding="utf-8")
+    found = Soak.read(soak.FIGURES)
+    assert table(findings(found)) in page, "run: python benchmarks/soak.py check"
+    soak.write_figure(found, tmp_path)
+    assert (tmp_path / "soak.svg").read_bytes() == (soak.FIGURES / "soak.svg").read_bytes()
+    assert len(found.rounds) == Options().rounds
