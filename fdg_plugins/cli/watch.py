@@ -23,6 +23,7 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.kits import person_of_kit
+from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.messages import shorten
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
@@ -78,6 +79,7 @@ class Server:
             ) from error
         self._timeout = timeout
         self._session: Any = None
+        tidy_received_streams()
 
     def __enter__(self) -> "Server":
         return self

@@ -27,6 +27,7 @@ from fdg_plugins.flare.filter_chain import server_result_filters
 from fdg_plugins.flare.internals import ASKING, require
 from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.quiet import quiet_console
+from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.stats import answer_stats
@@ -106,6 +107,7 @@ class FederationController(Messenger):
         """Run the job to completion; a problem that the user can fix ends it with a one-sentence reason."""
         register_server_tensors()
         quiet_console()
+        tidy_received_streams()
         welcome_returning_sites(self.engine)
         try:
             self._run()

@@ -11,6 +11,7 @@ from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.errors import DataError
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
+from fdg_plugins.record.record_text import RecordText
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.folders import remove_state
@@ -36,6 +37,8 @@ class RunFiles:
     channel: ReportChannel
     seconds_before: float = 0.0  # of the jobs that this one goes on from
     started: float = field(default_factory=time.perf_counter)
+    _results_text: RecordText = field(default_factory=lambda: RecordText(indent=1))
+    _checkpoint_text: RecordText = field(default_factory=RecordText)
 
     def save(self) -> None:
         """Write the last model, the server's state and the record."""
@@ -45,7 +48,8 @@ class RunFiles:
         exchange = self.channel.save(self.folder, after_round)
         write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
         if self.state is not None:
-            self._checkpoint(self.channel.exchange).write(self.state / CHECKPOINT_FILE)
+            checkpoint = self._checkpoint(self.channel.exchange)
+            checkpoint.write(self.state / CHECKPOINT_FILE, self._checkpoint_text.of(self.record))
         self.save_record()
 
     def save_last(self) -> None:
@@ -55,7 +59,7 @@ class RunFiles:
     def save_record(self) -> None:
         """Write ``results.json``."""
         self.record.seconds = self.seconds_before + time.perf_counter() - self.started
-        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
+        write_bytes(self.folder / RESULTS_FILE, self._results_text.of(self.record).encode() + b"\n")
 
     def keep_selected(self, after_round: int) -> None:
         """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here."""

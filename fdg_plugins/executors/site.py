@@ -26,6 +26,7 @@ from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.local_parties import shared_work
 from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.quiet import quiet_console
+from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.messages import (
     HEADER_REASON,
@@ -71,6 +72,7 @@ class SiteExecutor(Executor):
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             quiet_console()
+            tidy_received_streams()
         # Another participant may send an event of any name to the whole federation: such events are ignored.
         if fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) != EventScope.FEDERATION:
             self._handle_local_event(event_type, fl_ctx)

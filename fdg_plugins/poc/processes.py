@@ -27,6 +27,7 @@ LEFT_BY_DAEMON = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
 READY_TIMEOUT_S = 300
 LOGIN_TIMEOUT_S = 60.0  # while all participants start on one machine, an answer takes many seconds
 GRACE_S = 8
+KILL_TIMEOUT_S = 60
 
 
 def check_port(port: int) -> None:
@@ -45,21 +46,49 @@ def check_port(port: int) -> None:
 
 def launch(project: Project, folder: Path) -> None:
     """Start server and sites by FLARE's own ``start.sh``, whose daemon restarts a participant that dies."""
-    environment = participant_environment(folder)
     for name in (project.server["name"], *project.sites):
-        for file in LEFT_BY_DAEMON:
-            (folder / name / file).unlink(missing_ok=True)
-        with (folder / name / CONSOLE_LOG).open("ab") as log:
-            subprocess.run(
-                ["bash", str(folder / name / "startup" / "start.sh")],
-                cwd=folder / name,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                check=True,
-            )
+        start_participant(folder, name)
+
+
+def start_participant(folder: Path, name: str) -> None:
+    """Start the server or one site by the script of its kit, as its machine does when it is up again."""
+    for file in LEFT_BY_DAEMON:
+        (folder / name / file).unlink(missing_ok=True)
+    with (folder / name / CONSOLE_LOG).open("ab") as log:
+        subprocess.run(
+            ["bash", str(folder / name / "startup" / "start.sh")],
+            cwd=folder / name,
+            env=participant_environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            check=True,
+        )
+
+
+def kill_participant(folder: Path, name: str) -> int:
+    """Kill all processes of the server or of one site, as a power failure does; return their number.
+
+    Raises ``FDGError`` if one of them cannot be ended.
+    """
+    found = [process for process in processes(folder) if belongs(process, folder / name)]
+    children = {child for process in found for child in _children(process)}
+    daemons = set(_daemons(folder))  # a daemon restarts what dies: it goes first
+    killed = sorted({*found, *children}, key=lambda process: process not in daemons)
+    for process in killed:
+        _send(process, signal.SIGKILL)
+    _, left = psutil.wait_procs(killed, timeout=KILL_TIMEOUT_S)
+    if left:
+        raise FDGError(f"folder {folder}: process {left[0].pid} of {name} cannot be ended.")
+    return len(killed)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
 
 
 def participant_environment(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

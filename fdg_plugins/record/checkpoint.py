@@ -36,13 +36,16 @@ class Checkpoint:
     exchange: dict[str, Any] | None
     exchange_tensors: Mapping[str, torch.Tensor]
 
-    def write(self, path: Path) -> None:
-        """Replace the file at ``path`` with this checkpoint, atomically."""
+    def write(self, path: Path, record: str | None = None) -> None:
+        """Replace the file at ``path`` with this checkpoint, atomically.
+
+        ``record``: the text of the record, if the caller has it already.
+        """
         tensors = {MODEL + name: value for name, value in self.model.items()}
         tensors.update({EXCHANGE + name: value for name, value in self.exchange_tensors.items()})
         description = {
             "version": VERSION,
-            "record": self.record.model_dump_json(),
+            "record": self.record.model_dump_json() if record is None else record,
             "aggregator": json.dumps(self.aggregator),
             "exchange": json.dumps(self.exchange),
         }

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_stubs import census_reply
-from test_one_process import made, record_in
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.cells import Cell
@@ -24,6 +22,8 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.tasks import GROUP_CLASSIFICATION
 from fdg_plugins.training.permissions import check_reports_allowed
+from tests.controllers.federation_stubs import census_reply
+from tests.controllers.test_one_process import made, record_in
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

@@ -4,10 +4,10 @@
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from face_lists import FACES, HEADER, attribute_lines, part_lines, write_celeba, write_lines
 
 from fdg_plugins.cli.data_tables import datasets_table
 from fdg_plugins.data import (
@@ -27,6 +27,7 @@ from fdg_plugins.data.preparation import MANIFEST, find_changes, open_source, pr
 from fdg_plugins.data.preparation.counts import count_images
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.files import load_file
+from tests.data.face_lists import FACES, HEADER, attribute_lines, part_lines, write_celeba, write_lines
 
 IMAGES = CELEBA.image_folder
 
@@ -78,13 +79,12 @@ def test_opening_reads_no_image_and_the_census_finds_the_damaged_one(folder: Pat
 
 def test_an_evaluation_is_told_the_attribute_and_neither_training_nor_a_report_is(folder: Path) -> None:
     data = opened(folder)
-    common = {"image_size": 8, "batch_size": 2}
-    scope = {"seed": 0, "scope": ("site",)}
+    common: dict[str, Any] = {"image_size": 8, "batch_size": 2, "seed": 0, "scope": ("site",)}
     (images, targets), *_ = evaluation_batches(data, data.test, image_size=8, batch_size=5)
     assert targets.tolist() == [[sample.label, getattr(sample, "attribute", None)] for sample in data.test]
     assert images.shape == (5, 3, 8, 8)
-    trained = [batch for epoch in training_epochs(data, **common, **scope, epochs=2) for batch in epoch]
-    reported = list(reported_batches(data, **common, **scope))
+    trained = [batch for epoch in training_epochs(data, **common, epochs=2) for batch in epoch]
+    reported = list(reported_batches(data, **common))
     assert all(labels.dim() == 1 for _, labels in (*trained, *reported))
     assert sum(len(labels) for _, labels in trained) == 2 * len(data.train)
     assert torch.cat([labels for _, labels in reported]).tolist() == [sample.label for sample in data.train]

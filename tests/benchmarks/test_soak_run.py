@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The soak itself: 500 rounds of a provisioned federation, or as many as ``SOAK_ROUNDS`` says, held to its criteria."""
+
+import os
+from pathlib import Path
+
+import pytest
+import soak
+from soak_parts.federation import Options
+from soak_parts.flatness import SHORTEST, WARM_UP, Finding, findings
+from soak_parts.tables import table
+
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", "500"))
+KILL_EVERY = 50
+
+
+def is_open(finding: Finding) -> bool:
+    """Return whether docs/soak.md says of the series that it is not yet flat: memory of the server's processes."""
+    return finding.series.key[:2] == ("pss", "server") and finding.series.key.role in ("parent", "job")
+
+
+@pytest.mark.nightly
+def test_a_federation_stays_as_it_is_over_many_rounds_kills_and_a_restart(tmp_path: Path) -> None:
+    restart_at = ROUNDS // 2 + KILL_EVERY // 2
+    assert ROUNDS - restart_at >= WARM_UP + SHORTEST, "the server's second job must be long enough to be judged"
+    found = soak.measure(Options(ROUNDS, KILL_EVERY, restart_at), tmp_path / "federation")
+
+    assert [row.round for row in found.rounds] == list(range(1, ROUNDS + 1))
+    assert found.about["resumed_after"] in ([restart_at], [restart_at + 1]), "at most one round more than was seen"
+    killed = [fault.participant for fault in found.faults if fault.what == "killed"]
+    assert len(killed) == (ROUNDS - 1) // KILL_EVERY + 1, "sites, and the server once"
+    assert [fault.participant for fault in found.faults if fault.what == "started"].count("server") == 1
+    assert set(found.rounds[-1].sites.split()) == {"cartoon", "photo", "sketch"}, "who was killed has come back"
+    assert not found.rounds[-1].failures
+    assert all(files == [] for files in found.about["left"].values()), found.about["left"]
+
+    print(table(found_all := findings(found)))  # noqa: T201 - shown by pytest if the test fails
+    judged = [finding for finding in found_all if not is_open(finding)]
+    assert {"pss", "files", "threads", "cpu_seconds", "seconds", "rest"} <= {one.series.key.quantity for one in judged}
+    assert all(finding.holds for finding in judged), table(judged)

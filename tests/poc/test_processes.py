@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One participant is killed and started again, with everything it had started, and no other is touched."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fdg_plugins.poc.processes import belongs, end_all, kill_participant, processes, start_participant
+
+PATIENCE_S = 30.0
+# As FLARE's: the script that an operator calls starts a daemon, which starts the participant again when it dies.
+START = 'bash "$(dirname "$0")/sub_start.sh" > /dev/null 2>&1 &\n'
+DAEMON = 'while true; do python3 -c "import time; time.sleep(600)" "$(cd "$(dirname "$0")/.." && pwd)/startup"; done\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    for name in ("server", "site"):
+        startup = tmp_path / name / "startup"
+        startup.mkdir(parents=True)
+        (startup / "start.sh").write_text(START)
+        (startup / "sub_start.sh").write_text(DAEMON)
+        start_participant(tmp_path, name)
+        wait_until(lambda name=name: len(of(tmp_path, name)) == 2)
+    yield tmp_path
+    end_all(tmp_path)
+
+
+def of(folder: Path, name: str) -> list[psutil.Process]:
+    return [process for process in processes(folder) if belongs(process, folder / name)]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_is_killed_stays_down_until_it_is_started(folder: Path) -> None:
+    others = {process.pid for process in of(folder, "server")}
+    assert kill_participant(folder, "site") == 2, "the daemon and what it keeps alive"
+    time.sleep(0.3)  # a daemon that had outlived it would start it again
+    assert of(folder, "site") == []
+    assert {process.pid for process in of(folder, "server")} == others
+    start_participant(folder, "site")
+    wait_until(lambda: len(of(folder, "site")) == 2)
+
+
+def test_a_participant_that_does_not_run_is_killed_by_ending_nothing(folder: Path) -> None:
+    assert kill_participant(folder, "nobody") == 0
+    assert len(of(folder, "server")) == len(of(folder, "site")) == 2
