@@ -235,7 +235,7 @@ def test_the_figure_has_a_panel_for_each_quantity_and_a_line_for_each_fault() ->
         "disk, MiB: server in full lines, photo dotted",
     ]
     for axes in figure.axes:
-        assert [50, 50] in [list(line.get_xdata()) for line in axes.lines]
+        assert [50, 50] in [np.asarray(line.get_xdata()).tolist() for line in axes.lines]
 
 
 def test_check_says_by_its_exit_code_whether_all_is_flat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,10 @@ START = 'bash "$(dirname "$0")/sub_start.sh" > /dev/null 2>&1 &\n'
 DAEMON = 'while true; do python3 -c "import time; time.sleep(600)" "$(cd "$(dirname "$0")/.." && pwd)/startup"; done\n'
 
 
+def _has_both(folder: Path, name: str) -> bool:
+    return len(of(folder, name)) == 2
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     for name in ("server", "site"):
@@ -24,7 +29,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         (startup / "start.sh").write_text(START)
         (startup / "sub_start.sh").write_text(DAEMON)
         start_participant(tmp_path, name)
-        wait_until(lambda name=name: len(of(tmp_path, name)) == 2)
+        wait_until(partial(_has_both, tmp_path, name))
     yield tmp_path
     end_all(tmp_path)
 
