@@ -92,4 +92,4 @@ def test_the_stand_in_for_vessels_is_drawn_and_cannot_be_taken_for_retinas(tmp_p
     assert "STAND-IN" in run("list", "--data-root", to).stdout
     assert "nothing was drawn" in run("stand-in", "--dataset", "vessels", "--to", to).stdout
     refused = run("stand-in", "--dataset", "vlcs", "--to", tmp_path / "other")
-    assert "data set 'vlcs' is not drawn; expected --dataset pacs or vessels" in refused.stderr
+    assert "data set 'vlcs' is not drawn; expected --dataset pacs, vessels or celeba" in refused.stderr

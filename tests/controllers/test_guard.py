@@ -34,7 +34,7 @@ from tests.controllers.rounds_stubs import (
     update,
 )
 
-RUNS = Path(__file__).parents[2] / "benchmarks"
+RUNS = Path(__file__).parents[2] / "docs" / "results" / "records"
 LIAR = "photo-1"
 HONEST = ("cartoon", "photo-2")
 

@@ -27,6 +27,7 @@ from fdg_plugins.filters import (
     GapCheckFilter,
     GapReportFilter,
 )
+from fdg_plugins.flare.peers import ASKING_SITE_PROP
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.record.run_files import LAST_FILE
 from fdg_plugins.settings.protocol import Protocol
@@ -98,6 +99,7 @@ class MethodJob(Job):
         context.set_prop(FLContextKey.TASK_NAME, task, private=True, sticky=False)
         if at_server:
             context.set_peer_context(self._context(site))
+            context.set_prop(ASKING_SITE_PROP, site, private=True, sticky=False)
         for filter_ in filters:
             shareable = filter_.process(shareable, context)
         return shareable

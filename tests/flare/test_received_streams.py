@@ -18,16 +18,16 @@ from fdg_plugins.flare import received_streams
 from fdg_plugins.flare.received_streams import OneTimer, tidy_received_streams
 
 PATIENCE_S = 10.0
+FLARES_OWN = RxTask._schedule_remove_task  # at collection, before a job of this process has put another in its place
 
 
 @pytest.fixture
 def tasks() -> Iterator[type[RxTask]]:
-    """FLARE's records of received streams, whose class is as FLARE defines it before and after the test."""
-    known = RxTask._schedule_remove_task
+    """FLARE's records of received streams: their class is as FLARE defines it, and afterwards as it was before."""
+    known, timer = RxTask._schedule_remove_task, getattr(RxTask, "fdg_timer", None)
+    RxTask._schedule_remove_task, RxTask.fdg_timer = FLARES_OWN, None
     yield RxTask
-    RxTask._schedule_remove_task = known
-    if hasattr(RxTask, "fdg_timer"):
-        del RxTask.fdg_timer
+    RxTask._schedule_remove_task, RxTask.fdg_timer = known, timer
     RxTask.rx_task_map.clear()
 
 

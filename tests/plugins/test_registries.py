@@ -54,7 +54,7 @@ def registry() -> Registry[Record]:
     return Registry("thing", "fdg_test", [__name__], Record)
 
 
-RECORD = "from test_registries import Record\nTHING = Record({0!r}, {1!r})\n"
+RECORD = "from tests.plugins.test_registries import Record\nTHING = Record({0!r}, {1!r})\n"
 
 
 def test_this_packages_records_are_found_by_every_name(registry: Registry[Record]) -> None:
