@@ -7,6 +7,7 @@ slopes between all pairs of its values, which rounds disturbed by other work on 
 """
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,10 +175,21 @@ class Finding(NamedTuple):
         return self.value <= self.limit
 
 
-def findings(soak: Soak) -> list[Finding]:
-    """Return every series of a soak with its limit."""
+def later(found: Iterable[Series], rounds: int) -> list[Series]:
+    """Return the series without so many more of their first rounds, those that are long enough then."""
+    kept = []
+    for one in found:
+        first = bisect_left(one.rounds, one.rounds[0] + rounds)
+        if len(one.rounds) - first >= SHORTEST:
+            kept.append(Series(one.key, one.rounds[first:], one.values[first:]))
+    return kept
+
+
+def findings(soak: Soak, warm_up: int = WARM_UP) -> list[Finding]:
+    """Return every series of a soak with its limit; ``warm_up``: rounds of a process that do not count, at least 25."""
     slow = disturbed(soak)
     relative = [*process_series(soak.processes, slow, pace(soak.rounds)), *round_series(soak.rounds, slow)]
+    relative = later(relative, warm_up - WARM_UP)
     disk = disk_series(soak.disk, soak.about["resumed_after"])
     return [
         *(Finding(series, series.growth, LIMITS[series.key.quantity]) for series in relative),

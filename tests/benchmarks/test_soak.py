@@ -12,7 +12,7 @@ from soak_parts import faults, flatness
 from soak_parts.drawing import draw, picture_of
 from soak_parts.faults import AWAY_S, Faults, killed_after
 from soak_parts.federation import Options
-from soak_parts.flatness import HORIZON, LIMITS, SHORTEST, WARM_UP, Finding, Key, Series, findings, split
+from soak_parts.flatness import HORIZON, LIMITS, SHORTEST, WARM_UP, Finding, Key, Series, findings, later, split
 from soak_parts.progress import Progress
 from soak_parts.rows import DiskRow, FaultRow, ProcessRow, RoundRow, Soak, parse, render
 from soak_parts.sampling import kind_of, role_of, sample_disk
@@ -135,6 +135,16 @@ def test_the_warm_up_of_each_process_is_left_out_and_what_is_too_short_after_it(
     (series,) = split(points)
     assert series.key.generation == 1
     assert series.rounds == tuple(range(1 + WARM_UP, 1 + WARM_UP + SHORTEST))
+
+
+def test_a_longer_warm_up_leaves_out_more_rounds_and_what_is_too_short_after_it() -> None:
+    long, short = (
+        Series(Key("threads", "photo", "job", number), tuple(range(26, 26 + length)), (1.0,) * length)
+        for number, length in ((1, SHORTEST + 100), (2, SHORTEST + 99))
+    )
+    (series,) = later([long, short], 100)
+    assert (series.key.generation, series.rounds) == (1, tuple(range(126, 126 + SHORTEST)))
+    assert later([long, short], 0) == [long, short]
 
 
 def test_a_process_that_was_started_again_begins_another_series() -> None:
