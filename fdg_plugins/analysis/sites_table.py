@@ -3,8 +3,9 @@
 
 The paper's accuracy is the number of correct images over the test sets of all sites, divided by their number (D.3);
 here a site's test set is the part of its own images on which it does not train. Beside it stands the accuracy on the
-published test part, which no site has; the paper does not print it. Both are of the model after the last round: to
-choose a round by the sites' test images would be to choose on the test set. Scores that the task derives from sums over
+published test part, which no site has; the paper does not print it. A personalised method has a third, of each site's
+own model on the site's own test images. All are of the model after the last round: to choose a round by the sites' test
+images would be to choose on the test set. Scores that the task derives from sums over
 all these images, such as the worst group's accuracy, have rows of their own.
 """
 
@@ -30,6 +31,7 @@ ALPHAS = (0.1, 0.5)
 PAPER, TABLES = "fedomg", (5, 1)  # Table 1 repeats the numbers of Table 5 for all sites, under a caption of 20 %
 ROUNDS, SITES, RUNS = 800, 100, 5
 OWN, PUBLISHED = "sites' own test images", "published test part"
+PERSONAL = f"{OWN}, by their own models"
 _SETTING = re.compile(r"alpha=([0-9.]+),clients=100,participation=([0-9.]+)")
 
 
@@ -67,13 +69,19 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     kept, copies = _comparable(runs)
     found = grouped(kept, lambda run: (participation_of(run), _label(run, kept), run.method))
     order = sorted(found, key=lambda key: (-key[0], method_order(key[2]), key[1]))
-    others = dict.fromkeys(_column(run) for run in kept if _column(run) not in PAPERS_COLUMNS)
-    columns = (*PAPERS_COLUMNS, *others)
+    columns = _columns(kept, beside_the_paper=against is not None)
     writer = _Writer(columns, digits)
     groups = tuple(tuple(writer.rows(key, found[key], against is not None)) for key in order)
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
     return Grid(_caption(kept), header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
+
+
+def _columns(runs: Sequence[Run], *, beside_the_paper: bool) -> tuple[Column, ...]:
+    """Return the paper's columns, in its order, then others; without its numbers, only those that have runs."""
+    own = dict.fromkeys(map(_column, runs))
+    papers = [column for column in PAPERS_COLUMNS if beside_the_paper or column in own]
+    return tuple(dict.fromkeys((*papers, *own)))
 
 
 def participation_of(run: Run) -> float:
@@ -85,8 +93,8 @@ def participation_of(run: Run) -> float:
 def own_and_published(run: Run) -> dict[str, float]:
     """Return the accuracies of the last model: on all sites' own test images, and on the published test part.
 
-    With those that the task derives from the same images, under :func:`derived_on`. One that was not measured, at every
-    source for the first, is absent.
+    With those of the sites' own models, and those that the task derives from the same images, under :func:`derived_on`.
+    One that was not measured, at every source unless it is the published part's, is absent.
     """
     task, values = run.record.task, dict[str, float]()
     for place, sums in _pooled(run).items():
@@ -103,14 +111,19 @@ def derived_on(kind: ScoreKind, place: str) -> str:
 
 
 def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
-    """Return the last model's scores as sums: over all sites' own test images, if all answered, and the published."""
+    """Return the last model's scores as sums: over all sites' own test images, if all answered, and the published.
+
+    With those of the sites' own models, if all sources have one.
+    """
     found: EvaluationRecord | None = selected(run.record, LAST)
     pooled: dict[str, dict[str, SumAndCount]] = {}
     if found is None:
         return pooled
-    if all(site in found.sites for site in run.record.sources):
-        own = {site: found.sites[site] for site in run.record.sources}
-        pooled[OWN] = domain_sums(own, dict.fromkeys(own, OWN))[OWN]
+    own_models = {} if found.personal is None else found.personal.sites
+    for place, scores in ((OWN, found.sites), (PERSONAL, own_models)):
+        if all(site in scores for site in run.record.sources):
+            own = {site: scores[site] for site in run.record.sources}
+            pooled[place] = domain_sums(own, dict.fromkeys(own, place))[place]
     if found.target is not None:
         pooled[PUBLISHED] = run.record.sums_by_domain(found.sites)[run.record.protocol.target]
     return pooled
@@ -158,7 +171,7 @@ class _Writer:
         self.notes: list[str] = []
 
     def rows(self, key: tuple[float, str, str], runs: Sequence[Run], against: bool) -> Iterator[tuple[Cell, ...]]:
-        """Yield our two rows of a method under one participation, and the paper's."""
+        """Yield our rows of a method under one participation, and the paper's."""
         participation, label, method = key
         measured = [(run, own_and_published(run)) for run in runs]
         for what in (OWN, PUBLISHED):
@@ -192,10 +205,15 @@ class _Writer:
 
 
 def _rows_of(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
-    """Return what our rows of ``runs`` are of: both accuracies, and both of each score that a task derives."""
+    """Return what our rows of ``runs`` are of: the accuracies, and on the same images each score that a task derives.
+
+    ``None`` instead of a kind of score stands for the accuracy itself.
+    """
     kinds = dict.fromkeys(kind for run in runs for kind in run.record.task.derived_kinds)
-    plain: list[tuple[str, ScoreKind | None]] = [(OWN, None), (PUBLISHED, None)]
-    return plain + [(derived_on(kind, place), kind) for kind in kinds for place in (OWN, PUBLISHED)]
+    has_own_models = any(PERSONAL in _pooled(run) for run in runs)
+    places = (OWN, PUBLISHED, *([PERSONAL] if has_own_models else []))
+    plain: list[tuple[str, ScoreKind | None]] = [(place, None) for place in places]
+    return plain + [(derived_on(kind, place), kind) for kind in kinds for place in places]
 
 
 def _derived(column: Column) -> tuple[ScoreKind, ...]:

@@ -9,7 +9,8 @@ from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.render_csv import render_grid_csv
 from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, is_of_sites, printed_cells, sites_grid
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.record.run_record import Method
+from fdg_plugins.messages import ScoreSum
+from fdg_plugins.record.run_record import Method, PersonalScores
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, run
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]
@@ -43,30 +44,54 @@ def skewed(
     )
 
 
-def test_the_columns_are_the_papers_and_a_cell_is_the_mean_over_seeds() -> None:
+def test_the_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_seeds() -> None:
     runs = [skewed(seed=seed, own=value) for seed, value in enumerate((0.5, 0.6, 0.7))]
     grid = sites_grid([*runs, skewed(FEDOMG, own=0.9, dataset="cifar10", alpha=0.5)], digits=1)
     assert is_of_sites(runs)
-    assert grid.header[3:] == tuple(column.title for column in PAPERS_COLUMNS)
+    assert grid.header[3:] == ("MNIST alpha=0.1", "CIFAR-10 alpha=0.5")
     (own, published), (other, _) = grid.groups
     assert [cell.text for cell in own[:4]] == ["FedAvg", "1", "sites' own test images", "60.0 ± 10.0"]
     assert published[3].text == "25.0 ± 0.0"
     assert own[4].text == "missing"
-    assert (other[0].text, other[8].text) == ("FedOMG", "90.0")
-    assert (
-        render_grid_csv(grid).splitlines()[0].startswith("method,participation,on,MNIST alpha=0.1,CIFAR-10 alpha=0.1")
-    )
+    assert [cell.text for cell in (other[0], *other[3:])] == ["FedOMG", "missing", "90.0"]
+    assert render_grid_csv(grid).splitlines()[0] == "method,participation,on,MNIST alpha=0.1,CIFAR-10 alpha=0.5"
 
 
 def test_beside_ours_stand_the_numbers_that_the_paper_prints_for_the_participation() -> None:
     grid = sites_grid([skewed(), skewed(drawn=2)], "fedomg", digits=2)
     everyone, some = grid.groups
+    assert grid.header[3:] == tuple(column.title for column in PAPERS_COLUMNS)
     assert everyone[2][3].text == "93.77 ± 0.33"  # Table 5, participation 1; Table 1 has it too
     assert [row[1].text for row in some] == ["0.4"] * 3
     assert some[2][3].text != everyone[2][3].text
     assert any("rounds 800, sites 100, mean of 5 runs" in note for note in grid.notes)
     assert len(printed_cells("fedomg", 0.6)) == len(PAPERS_COLUMNS)
     assert printed_cells("fedomg", 0.2) == {}
+
+
+def test_own_models_have_a_row_of_the_correct_images_of_all_sites_once_every_source_has_one() -> None:
+    own, other = skewed(), skewed(FEDOMG)
+    evaluation = own.record.evaluations[-1]
+    correct = dict(zip(SOURCES, (1.0, 2.0, 3.0, 4.0, 5.0), strict=True))
+    counts = dict(zip(SOURCES, (2, 2, 4, 4, 8), strict=True))
+    scores = {
+        site: evaluation.sites[site].model_copy(
+            update={"sums": {"accuracy": ScoreSum(sum=correct[site], count=counts[site])}}
+        )
+        for site in SOURCES
+    }
+    evaluation.personal = PersonalScores(sites=scores, domains={}, source_mean=None, source_worst=None, pooled=0.75)
+    first, second = sites_grid([own, other], digits=1).groups
+    assert [row[2].text for row in first] == [
+        "sites' own test images",
+        "published test part",
+        "sites' own test images, by their own models",
+    ]
+    assert first[2][3].text == "75.0"
+    assert len(second) == 2
+    del scores[SOURCES[0]]
+    evaluation.personal = evaluation.personal.model_copy(update={"sites": scores})
+    assert len(sites_grid([own]).groups[0]) == 2
 
 
 def test_another_split_has_a_column_of_its_own() -> None:
