@@ -21,6 +21,7 @@ from soak_parts.rows import Soak
 from soak_parts.tables import machine_line, table
 
 from fdg_plugins.analysis.figures.drawing.canvas import render
+from fdg_plugins.errors import FDGError
 from fdg_plugins.storage import write_bytes
 
 PROJECT = Path(__file__).parents[1]
@@ -77,4 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except FDGError as error:
+        sys.exit(f"Error: {error}")

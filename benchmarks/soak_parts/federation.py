@@ -16,9 +16,9 @@ from fdg_plugins.cli.one_federation import free_ports
 from fdg_plugins.cli.watch import Server
 from fdg_plugins.data.stand_in import write_stand_in
 from fdg_plugins.engine.workflow import arguments_of, find_workflow
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.poc.kits import SiteData, configure, provision
-from fdg_plugins.poc.processes import end_all, launch, participant_environment, wait_until_ready
+from fdg_plugins.poc.processes import launched, participant_environment
 from fdg_plugins.poc.project import Project, read_project
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
@@ -47,18 +47,23 @@ class Options(NamedTuple):
 def run(options: Options, folder: Path, jobs: Path, say: Callable[[str], None]) -> Soak:
     """Run a soak in the new folder ``folder`` and return what it measured; ``jobs``: the folder of the project's jobs.
 
-    Raises ``FDGError`` if the run does not complete.
+    Raises ``SettingsError`` if ``folder`` exists, and ``FDGError`` if the run does not complete.
     """
+    if folder.exists():
+        raise SettingsError(f"--to is {folder}, which exists, expected a folder that is not there yet.")
     folder.mkdir(parents=True)
     (folder / TEMPORARY).mkdir()
     project = read_project(*free_ports())
     job = write_job(jobs / METHOD, folder / "job", options.rounds)
     data = write_stand_in(folder / "data", images_per_class=IMAGES_PER_CLASS)
-    with _environment(folder), _running(project, folder, SiteData(root=data)):
-        samples = _Samples(folder, project, options)
-        with _submitted(job, folder, project) as submission:
-            samples.follow(submission, say)
-        return samples.finish()
+    with _environment(folder):
+        provision(project, folder)
+        configure(project, folder, SiteData(root=data))
+        with launched(project, folder):
+            samples = _Samples(folder, project, options)
+            with _submitted(job, folder, project) as submission:
+                samples.follow(submission, say)
+            return samples.finish()
 
 
 def write_job(source: Path, to: Path, rounds: int) -> Path:
@@ -85,18 +90,6 @@ def _environment(folder: Path) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextmanager
-def _running(project: Project, folder: Path, data: SiteData) -> Iterator[None]:
-    provision(project, folder)
-    configure(project, folder, data)
-    try:
-        launch(project, folder)
-        wait_until_ready(project, folder)
-        yield
-    finally:
-        end_all(folder)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from fdg_plugins.engine.poc import RESULTS
 from fdg_plugins.engine.workflow import sites_of
 from fdg_plugins.errors import FDGError
 from fdg_plugins.poc.kits import SiteData, configure, provision
-from fdg_plugins.poc.processes import CONSOLE_LOG, HOST, end_all, launch, wait_until_ready
+from fdg_plugins.poc.processes import CONSOLE_LOG, HOST, launched
 from fdg_plugins.poc.project import Project, read_project
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import RESULTS_FILE
@@ -99,12 +99,8 @@ def running(project: Project, folder: Path, log: Path) -> Iterator[None]:
     configure(project, folder, SiteData())
     for participant in (project.server["name"], *project.sites):
         (folder / participant / CONSOLE_LOG).symlink_to(log)
-    try:
-        launch(project, folder)
-        wait_until_ready(project, folder)
+    with launched(project, folder):
         yield
-    finally:
-        end_all(folder)
 
 
 @contextmanager

@@ -26,16 +26,17 @@ def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     return name
 
 
-def mark_asking_sites(runner: Any) -> None:
+def mark_asking_sites(runner: Any) -> str | None:
     """Make every request for a task to ``runner``, FLARE's server runner, tell the filters which site asks.
 
     The name is that of the client that owns the request's token. FLARE gives filters nothing but the peer context, in
-    which a site can call itself anything. If this FLARE version lacks the internal, the site stays unknown.
+    which a site can call itself anything. Returns None, or a sentence if this FLARE version lacks the internal, and the
+    site stays unknown.
     """
     try:
         fetch(IDENTITY, "ServerRunner.process_task_request")
-    except InternalsError:
-        return
+    except InternalsError as error:
+        return str(error)
     known = runner.process_task_request
 
     def process(client: Client, fl_ctx: FLContext) -> tuple[str, str, Shareable]:
@@ -44,6 +45,7 @@ def mark_asking_sites(runner: Any) -> None:
         return found
 
     runner.process_task_request = process
+    return None
 
 
 def asking_site(fl_ctx: FLContext) -> str:

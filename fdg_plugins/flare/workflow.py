@@ -54,8 +54,7 @@ class Workflow(ModelController):
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
         self.requests = getattr(fl_ctx.get_engine(), "local_tasks", None) or self.requests
         if runner is not None:
-            mark_asking_sites(runner)
-            if problem := self.requests.begin(runner):
+            for problem in filter(None, (mark_asking_sites(runner), self.requests.begin(runner))):
                 self.warning(problem)
         try:
             super().control_flow(abort_signal, fl_ctx)

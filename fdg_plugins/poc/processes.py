@@ -50,6 +50,17 @@ def launch(project: Project, folder: Path) -> None:
         start_participant(folder, name)
 
 
+@contextlib.contextmanager
+def launched(project: Project, folder: Path) -> Iterator[None]:
+    """Start server and sites, wait until all of them are connected, and end every process in the end."""
+    try:
+        launch(project, folder)
+        wait_until_ready(project, folder)
+        yield
+    finally:
+        end_all(folder)
+
+
 def start_participant(folder: Path, name: str) -> None:
     """Start the server or one site by the script of its kit, as its machine does when it is up again."""
     for file in LEFT_BY_DAEMON:

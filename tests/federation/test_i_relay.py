@@ -15,7 +15,7 @@ import yaml
 from nvflare.fuel.hci.client import file_transfer
 
 from fdg_plugins.poc.kits import SiteData, configure, provision, store_below
-from fdg_plugins.poc.processes import end_all, launch, participant_environment, processes, wait_until_ready
+from fdg_plugins.poc.processes import launched, participant_environment, processes, start_participant
 from fdg_plugins.poc.project import Project
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
@@ -60,28 +60,12 @@ def relayed(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterat
     for site in project.sites:
         edit_json(folder / site / "local" / "fdg_site.json", own_settings(site, isolate=False))
     found = Federation(folder, ports, data_root)
-    try:
-        start_relay(folder)
-        launch(project, folder)
-        wait_until_ready(project, folder)
-        yield found
-    finally:
-        found.close()
-        end_all(folder)
-
-
-def start_relay(folder: Path) -> None:
-    with (folder / RELAY / "console.log").open("wb") as log:
-        subprocess.run(
-            ["bash", str(folder / RELAY / "startup" / "start.sh")],
-            cwd=folder / RELAY,
-            env=participant_environment(folder),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            check=True,
-        )
+    start_participant(folder, RELAY)
+    with launched(project, folder):
+        try:
+            yield found
+        finally:
+            found.close()
 
 
 def in_one_process(folder: Path, data_root: Path, **settings: Any) -> Path:
