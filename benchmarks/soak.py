@@ -16,7 +16,7 @@ from pathlib import Path
 import bench
 from soak_parts.drawing import draw, picture_of
 from soak_parts.federation import Options, run
-from soak_parts.flatness import WARM_UP, findings
+from soak_parts.flatness import findings
 from soak_parts.rows import Soak
 from soak_parts.tables import machine_line, table
 
@@ -41,8 +41,6 @@ def parser() -> argparse.ArgumentParser:
     for name, words in (("check", "compare every series with its limit"), ("figure", "draw soak.svg beside the files")):
         action = actions.add_parser(name, help=words)
         action.add_argument("--from", dest="source", type=Path, default=FIGURES, metavar="DIR")
-        if name == "check":
-            action.add_argument("--warm-up", type=int, default=WARM_UP, metavar="ROUNDS", help="rounds not judged")
     return found
 
 
@@ -72,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.action == "figure":
         write_figure(soak, options.source)
         return 0
-    found = findings(soak, options.warm_up)
+    found = findings(soak)
     print(f"{table(found)}\n\n{machine_line(soak.rounds)}")  # noqa: T201 - what this script is for
     return 0 if all(finding.holds for finding in found) else 1
 

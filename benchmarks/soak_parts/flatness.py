@@ -3,11 +3,11 @@
 
 A series is what one process has of one quantity, from its start to its end: a process that was killed and started
 again begins another. Its first rounds are its warm-up and do not count. Its slope is Theil and Sen's, the median of the
-slopes between all pairs of its values, which rounds disturbed by other work on the machine hardly move.
+slopes between all pairs of its values, which rounds disturbed by other work on the machine hardly move. The processes
+that a participant has had one after another are judged together, by the slopes between pairs within each of them.
 """
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import theilslopes
 
 from soak_parts.rows import DiskRow, ProcessRow, RoundRow, Soak
 
-WARM_UP = 25
+WARM_UP = 125
 SHORTEST = 50
 """Rounds: what a process needs before it counts, and what a series needs after that."""
 
@@ -28,10 +27,10 @@ AROUND = 12
 """Rounds before and after one that say how fast the machine was by then."""
 
 HORIZON = 500
-"""Rounds over which a slope is judged."""
+"""Rounds over which growth is judged, where a process was watched for so long."""
 
 LIMITS = {"pss": 0.10, "files": 0.05, "threads": 0.05, "cpu_seconds": 0.20, "seconds": 0.20}
-"""How much a quantity may grow in ``HORIZON`` rounds, relative to the median of its series."""
+"""How much a quantity may grow in that time, relative to the median of its series."""
 
 MOST_BYTES = {"logs": 64 * 1024, "audit": 32 * 1024, "events": 32 * 1024, "record": 32 * 1024, "rest": 1024}
 """What a participant may add to its files of each kind in a round; FLARE begins a new log at 20 MB and keeps ten."""
@@ -62,15 +61,26 @@ class Series:
     @property
     def slope(self) -> float:
         """The slope of Theil and Sen, per round."""
-        return float(theilslopes(self.values, self.rounds).slope)
+        return float(np.median(self.slopes()))
 
-    @property
-    def growth(self) -> float:
-        """What the slope adds in ``HORIZON`` rounds, relative to the median; 0 for a series of zeros."""
-        added = HORIZON * self.slope
-        if self.median:
-            return added / self.median
-        return math.inf if added > 0 else 0.0
+    def slopes(self) -> np.ndarray:
+        """Return the slopes between all pairs of values, per round."""
+        first, second = np.triu_indices(len(self.rounds), 1)
+        rounds, values = np.array(self.rounds, float), np.array(self.values)
+        return np.asarray((values[second] - values[first]) / (rounds[second] - rounds[first]))
+
+
+def growth(generations: Sequence[Series]) -> float:
+    """Return what the median slope within the series adds in ``HORIZON`` rounds, relative to the median of all values.
+
+    If the longest series has fewer rounds, it is what the slope adds in those: memory goes up and down by some percent
+    within fifty rounds, so a short series says little about 500. It is 0 where all values are zero.
+    """
+    seen = max(one.rounds[-1] - one.rounds[0] for one in generations)
+    added = min(seen, HORIZON) * float(np.median(np.concatenate([one.slopes() for one in generations])))
+    if median := float(np.median(np.concatenate([one.values for one in generations]))):
+        return added / median
+    return math.inf if added > 0 else 0.0
 
 
 def split(points: Iterable[tuple[Key, int, float]]) -> list[Series]:
@@ -163,7 +173,10 @@ def disk_series(rows: Sequence[DiskRow], resumed_after: Sequence[int]) -> list[S
 
 
 class Finding(NamedTuple):
-    """A series and the limit to which it is held: relative growth in ``HORIZON`` rounds, or bytes per round."""
+    """What is held to a limit: relative growth, or bytes per round.
+
+    ``series``: whose it is; of the processes that a participant has had, the one with most rounds.
+    """
 
     series: Series
     value: float
@@ -175,23 +188,18 @@ class Finding(NamedTuple):
         return self.value <= self.limit
 
 
-def later(found: Iterable[Series], rounds: int) -> list[Series]:
-    """Return the series without so many more of their first rounds, those that are long enough then."""
-    kept = []
-    for one in found:
-        first = bisect_left(one.rounds, one.rounds[0] + rounds)
-        if len(one.rounds) - first >= SHORTEST:
-            kept.append(Series(one.key, one.rounds[first:], one.values[first:]))
-    return kept
-
-
-def findings(soak: Soak, warm_up: int = WARM_UP) -> list[Finding]:
-    """Return every series of a soak with its limit; ``warm_up``: rounds of a process that do not count, at least 25."""
+def findings(soak: Soak) -> list[Finding]:
+    """Return what is held to a limit of a soak: relative growth of its processes and rounds, and files by round."""
     slow = disturbed(soak)
     relative = [*process_series(soak.processes, slow, pace(soak.rounds)), *round_series(soak.rounds, slow)]
-    relative = later(relative, warm_up - WARM_UP)
+    together: dict[tuple[str, ...], list[Series]] = defaultdict(list)
+    for series in relative:
+        together[series.key[:3]].append(series)
     disk = disk_series(soak.disk, soak.about["resumed_after"])
     return [
-        *(Finding(series, series.growth, LIMITS[series.key.quantity]) for series in relative),
+        *(
+            Finding(max(found, key=lambda one: len(one.rounds)), growth(found), LIMITS[quantity])
+            for (quantity, *_), found in together.items()
+        ),
         *(Finding(series, series.slope, MOST_BYTES[series.key.quantity]) for series in disk),
     ]

@@ -2,7 +2,9 @@
 """What the processes and folders of a federation on this machine hold at one moment. Linux only, as memory is PSS."""
 
 import json
+import os
 import re
+import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -73,12 +75,12 @@ def sample_disk(folder: Path, participant: str, round_number: int) -> DiskRow:
     """
     sizes: Counter[str] = Counter()
     seen = set()
-    for path in (folder / participant).rglob("*"):
+    for path in _files(folder / participant):
         try:
             status = path.lstat()
         except OSError:
             continue  # removed meanwhile
-        if path.is_symlink() or path.is_dir() or (status.st_dev, status.st_ino) in seen:
+        if stat.S_ISLNK(status.st_mode) or (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
         sizes[kind_of(path)] += status.st_size
@@ -88,6 +90,12 @@ def sample_disk(folder: Path, participant: str, round_number: int) -> DiskRow:
         **{kind: sizes[kind] for kind in ("logs", "audit", "events", "record", "rest")},
         number=len(seen),
     )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder that exists; folders that are removed meanwhile are left out."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
 
 
 def kind_of(path: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from soak_parts.flatness import HORIZON, MOST_BYTES, Finding
+from soak_parts.flatness import MOST_BYTES, Finding
 from soak_parts.rows import RoundRow
 
 TITLES = {
@@ -29,7 +29,7 @@ def table(findings: Sequence[Finding]) -> str:
     for finding in findings:
         key = finding.series.key
         groups[key.quantity, owner_of(key.participant, key.role)].append(finding)
-    lines = ["| quantity | whose | series | median | largest growth | limit | |", "|---" * 7 + "|"]
+    lines = ["| quantity | whose | participants | median | largest growth | limit | |", "|---" * 7 + "|"]
     lines += [_row(quantity, owner, found) for (quantity, owner), found in groups.items()]
     return "\n".join(lines)
 
@@ -62,7 +62,7 @@ def _row(quantity: str, owner: str, found: Sequence[Finding]) -> str:
 
 
 def _growth(quantity: str, value: float) -> str:
-    return f"{value:,.0f} bytes per round" if quantity in MOST_BYTES else f"{100 * value:+.1f} % in {HORIZON} rounds"
+    return f"{value:,.0f} bytes per round" if quantity in MOST_BYTES else f"{100 * value:+.1f} %"
 
 
 def text_of(quantity: str, value: float) -> str:

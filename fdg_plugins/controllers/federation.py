@@ -24,6 +24,7 @@ from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
+from fdg_plugins.flare.free_memory import give_back_memory
 from fdg_plugins.flare.internals import ASKING, require
 from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.quiet import quiet_console
@@ -108,6 +109,7 @@ class FederationController(Messenger):
         register_server_tensors()
         quiet_console()
         tidy_received_streams()
+        give_back_memory()
         welcome_returning_sites(self.engine)
         try:
             self._run()

@@ -23,6 +23,7 @@ from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
+from fdg_plugins.flare.free_memory import give_back_memory
 from fdg_plugins.flare.local_parties import shared_work
 from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.quiet import quiet_console
@@ -73,6 +74,7 @@ class SiteExecutor(Executor):
             fobs.register(TensorDecomposer)
             quiet_console()
             tidy_received_streams()
+            give_back_memory()
         # Another participant may send an event of any name to the whole federation: such events are ignored.
         if fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) != EventScope.FEDERATION:
             self._handle_local_event(event_type, fl_ctx)
