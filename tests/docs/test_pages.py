@@ -116,6 +116,7 @@ def test_the_table_of_results_is_the_one_that_follows_from_the_kept_runs() -> No
         ("pacs.md", ["pacs_small"], ["--against", "paper"]),
         ("pacs.md", ["pacs_small"], ["--selection", "all"]),
         ("pacs.md", ["pacs_methods", "pacs_small/*-seed0"], []),
+        ("office.md", ["office"], []),
         ("label-skew.md", ["cifar10_skewed"], []),
         ("vessels.md", ["vessels"], []),
     ],
