@@ -400,6 +400,10 @@ def test_a_cell_is_the_number_of_images_none_is_white_and_sites_are_counted_from
     figure.canvas.draw()
     assert [label.get_text() for label in axes.get_yticklabels()] == list(picture.classes)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "15", "20", "25", "30"]
+    (bar,) = [other for other in figure.axes if other is not axes]
+    numbers = [float(place) for place in bar.get_yticks()]
+    assert numbers[0] == 1  # a colour scale that does not start with a number cannot be read where most cells are
+    assert 3 <= len(numbers) <= 5
 
 
 def test_drawing_changes_nothing_global() -> None:

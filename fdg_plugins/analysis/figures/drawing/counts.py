@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator
 
 from fdg_plugins.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
 from fdg_plugins.analysis.figures.drawing.words import POINTS_PER_INCH
@@ -20,6 +20,7 @@ EMPHASIS = 0.5  # the exponent of the colour scale: small numbers are seen besid
 def draw_counts(counts: Counts, width: float) -> Figure:
     """Return the figure: sites from left to right, classes from the top down, and the scale."""
     values = np.array(counts.counts).T
+    most = max(2, int(values.max()))
     height = min(MOST_INCHES, ROW_INCHES * len(counts.classes)) + AROUND
     with style():
         figure = new_figure(counts, width, height)
@@ -29,7 +30,7 @@ def draw_counts(counts: Counts, width: float) -> Figure:
             aspect="auto",
             interpolation="none",
             cmap=COLOURS,
-            norm=PowerNorm(EMPHASIS, vmin=1, vmax=max(2, int(values.max()))),
+            norm=PowerNorm(EMPHASIS, vmin=1, vmax=most),
         )
         step = next(step for step in STEPS if len(counts.sites) <= MOST_TICKS * step)
         axes.xaxis.set_major_locator(FixedLocator(list(range(step - 1, len(counts.sites), step))))
@@ -38,8 +39,14 @@ def draw_counts(counts: Counts, width: float) -> Figure:
         axes.grid(visible=False)
         mark_axes(axes, "", "site", "class")
         bar = figure.colorbar(shown, ax=axes, pad=0.02, aspect=16, label="images")
-        bar.ax.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        bar.ax.yaxis.set_major_locator(FixedLocator(_numbers_beside_the_bar(most)))
     return figure
+
+
+def _numbers_beside_the_bar(most: int) -> list[int]:
+    """Return numbers of one digit and zeros, about equally far apart on the scale: 1, 20, 80, 200, 300 up to 300."""
+    numbers = (1 + (most - 1) * part ** (1 / EMPHASIS) for part in (0, 0.25, 0.5, 0.75, 1))
+    return sorted({int(float(f"{number:.0e}")) for number in numbers})
 
 
 def _name_classes(axes: Axes, counts: Counts, height: float) -> None:
