@@ -2,18 +2,31 @@
 """Garbage is found in the background, once per process, and free memory goes back to the system."""
 
 import ctypes
-import gc
 import subprocess
 import sys
-import threading
-import time
-import weakref
-from collections.abc import Iterator
 
 import pytest
 
-from fdg_plugins.flare import free_memory
-from fdg_plugins.flare.free_memory import give_back_memory, trimmer
+from fdg_plugins.flare.free_memory import trimmer
+
+FOUND = """
+import gc, threading, time, weakref
+from fdg_plugins.flare.free_memory import give_back_memory
+
+class Node:
+    def __init__(self) -> None:
+        self.me = self  # only a search for garbage finds it
+
+gc.disable()
+give_back_memory(every=0.05)
+give_back_memory(every=0.05)
+print(sum(thread.name == "fdg_free_memory" for thread in threading.enumerate()))
+node = weakref.ref(Node())
+deadline = time.monotonic() + 30
+while node() is not None and time.monotonic() < deadline:
+    time.sleep(0.02)
+print(node())
+"""
 
 FREED = """
 from pathlib import Path
@@ -31,43 +44,18 @@ print(before - resident())
 """
 
 
-class Node:
-    """Refers to itself, so that only a search for garbage finds it."""
-
-    def __init__(self) -> None:
-        self.me = self
+def printed(script: str) -> list[str]:
+    """Return the lines that a process of its own prints: the thread lasts as long as its process."""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
 
 
-@pytest.fixture
-def without_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No automatic search for garbage, and a process that has not asked for ours."""
-    monkeypatch.setattr(free_memory, "_kept", set())
-    gc.disable()
-    yield
-    gc.enable()
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("without_collector")
 def test_garbage_is_found_by_one_thread_however_often_it_is_asked_for() -> None:
-    def searchers() -> int:
-        return sum(thread.name == "fdg_free_memory" for thread in threading.enumerate())
-
-    already = searchers()
-    give_back_memory(every=0.05)
-    give_back_memory(every=0.05)
-    assert searchers() == already + 1
-    node = weakref.ref(Node())
-    deadline = time.monotonic() + 30
-    while node() is not None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert node() is None
+    assert printed(FOUND) == ["1", "None"]
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
 def test_free_memory_below_memory_in_use_goes_back_to_the_system() -> None:
-    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
-    assert int(done.stdout) > 100 * 2**20, "of 200 MB"
+    assert int(printed(FREED)[0]) > 100 * 2**20, "of 200 MB"
 
 
 def test_another_c_library_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
