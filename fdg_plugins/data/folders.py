@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from fdg_plugins.data.links import leads_outside
 from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.data.specs import ImageFolderSpec, Sample, SegmentationSpec
 from fdg_plugins.errors import DataError
@@ -212,11 +213,7 @@ def is_file(path: Path) -> bool:
 
 def refuse_outside(root: Path, path: Path) -> None:
     """Raise DataError for a path that, after resolving links, leaves the data root or forms a cycle."""
-    try:
-        inside = path.resolve().is_relative_to(root)
-    except (OSError, RuntimeError):  # a cycle
-        inside = False
-    if not inside:
+    if leads_outside(root, path):
         raise DataError(
             f"{path} is a link out of the data root; expected its target below {root}.",
             public="a link leads out of its data root.",

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
+from fdg_plugins.data.links import leads_outside
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import Classes, Domains, FolderName, MaskValues, PlainName, TaskName, Title
 from fdg_plugins.values import first_problem
@@ -156,6 +157,6 @@ def rules_of(root: Path, given: Path | None) -> FileRules:
     path = root / DATASET_FILE if given is None else given
     if given is None and not path.is_file():
         return NO_RULES
-    if given is None and not path.resolve().is_relative_to(root):
+    if given is None and leads_outside(root, path):
         raise DataError(f"{path} is a link out of the data root.", public=f"its {DATASET_FILE} is a link.")
     return rules_in(read_dataset_file(path))

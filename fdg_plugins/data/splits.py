@@ -18,6 +18,7 @@ import numpy as np
 
 from fdg_plugins.core.domains import split_indices
 from fdg_plugins.data.folders import is_file
+from fdg_plugins.data.links import leads_outside
 from fdg_plugins.data.specs import DatasetSpec, ImageFolderSpec, Sample, without_suffix
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator
@@ -276,7 +277,7 @@ class _ListReader:
                 yield line, _Place(f"list {path}, line {number}", f"{public}, line {number}")
 
     def _lines(self, path: Path, public: str) -> list[str]:
-        if not path.resolve().is_relative_to(self.root):
+        if leads_outside(self.root, path):
             raise DataError(
                 f"list {path} is a link out of the data root; expected a file below {self.root}.",
                 public=f"{public} is a link out of its data root.",

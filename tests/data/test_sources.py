@@ -174,6 +174,14 @@ def test_links_that_leave_a_folder_are_refused_and_links_within_it_are_read(tmp_
         open_source(folder)
 
 
+def test_a_link_to_itself_is_refused_with_every_version_of_python(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "source", FILES)
+    link = folder / "top" / "a" / "out.jpg"
+    link.symlink_to(link)
+    with pytest.raises(DataError, match=r"out\.jpg is a link out of the source; expected its target below"):
+        open_source(folder)
+
+
 def test_a_linked_folder_in_a_source_is_refused(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "source", FILES)
     (folder / "again").symlink_to(folder)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from fdg_plugins.data.links import leads_outside
 from fdg_plugins.errors import DataError
 
 MAX_FILES = 2_000_000
@@ -77,7 +78,7 @@ class FolderSource(Source):
                     yield path.relative_to(self._root).as_posix(), path.stat().st_size
 
     def _refuse_outside(self, path: Path) -> None:
-        if path.is_symlink() and not path.resolve().is_relative_to(self._root):
+        if path.is_symlink() and leads_outside(self._root, path):
             raise DataError(f"{path} is a link out of the source; expected its target below {self._root}.")
 
 
