@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable
 
 EVERY = 10.0
-"""Seconds between two searches; one takes milliseconds, since the objects of the start are left out."""
+"""Seconds between two searches, at least."""
+SHARE = 0.01
+"""The largest part of the time that searches take: Python does nothing else meanwhile."""
 
 _kept: set[int] = set()  # ids of the processes that have the thread: a forked process has none
 
@@ -23,14 +25,15 @@ _kept: set[int] = set()  # ids of the processes that have the thread: a forked p
 def give_back_memory(every: float = EVERY) -> None:
     """Look for garbage, and give free memory back, every ``every`` seconds from now on; may be called again.
 
-    What exists at the first call is taken to stay: it is not searched again (``gc.freeze``).
+    What exists at the first call is taken to stay: it is not searched again (``gc.freeze``). What is imported later is,
+    so that a search may take a quarter of a second on a slow machine; the next one then waits longer.
     """
     if os.getpid() in _kept:
         return
     _kept.add(os.getpid())
     gc.collect()
     gc.freeze()
-    threading.Thread(target=_repeat, args=(every, trimmer()), name="fdg_free_memory", daemon=True).start()
+    threading.Thread(target=search_for_ever, args=(every, trimmer()), name="fdg_free_memory", daemon=True).start()
 
 
 def trimmer() -> Callable[[], None]:
@@ -41,8 +44,12 @@ def trimmer() -> Callable[[], None]:
     return lambda: trim(0)
 
 
-def _repeat(every: float, trim: Callable[[], None]) -> None:
+def search_for_ever(every: float, trim: Callable[[], None]) -> None:
+    """Look for garbage and call ``trim``, for ever, with a pause of ``every`` seconds or more before each search."""
+    pause = every
     while True:
-        time.sleep(every)
+        time.sleep(pause)
+        start = time.perf_counter()
         gc.collect()
         trim()
+        pause = max(every, (time.perf_counter() - start) / SHARE)

@@ -4,9 +4,11 @@
 import ctypes
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from fdg_plugins.flare import free_memory
 from fdg_plugins.flare.free_memory import trimmer
 
 FOUND = """
@@ -51,6 +53,27 @@ def printed(script: str) -> list[str]:
 
 def test_garbage_is_found_by_one_thread_however_often_it_is_asked_for() -> None:
     assert printed(FOUND) == ["1", "None"]
+
+
+@pytest.mark.parametrize(("takes", "pause"), [(0.01, 10.0), (0.25, 25.0)])
+def test_a_long_search_is_followed_by_a_longer_pause(
+    takes: float, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, pauses = 0.0, []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise InterruptedError
+
+    def trim() -> None:
+        nonlocal clock
+        clock += takes
+
+    monkeypatch.setattr(free_memory, "time", SimpleNamespace(sleep=sleep, perf_counter=lambda: clock))
+    with pytest.raises(InterruptedError):
+        free_memory.search_for_ever(10.0, trim)
+    assert pauses == pytest.approx([10.0, pause, pause])
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
