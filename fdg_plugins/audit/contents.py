@@ -20,6 +20,9 @@ LONGEST_LIST = 16  # numbers; a longer list is recorded as an array, with length
 LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
+# Values read at a time: the norm of a million values in float64 takes torch several times as long at once as in such
+# parts.
+AT_A_TIME = 1 << 16
 _WIDENED_BY_NORM = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}  # while it reads, without a copy
 
 _DXO_KEY = "DXO"
@@ -234,7 +237,8 @@ def _tensor_norm(value: torch.Tensor) -> float:
     dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
     if dense.dtype not in _WIDENED_BY_NORM:
         dense = dense.to(wide)
-    return float(torch.linalg.vector_norm(dense.cpu(), dtype=wide))
+    parts = dense.cpu().reshape(-1).split(AT_A_TIME)
+    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part, dtype=wide) for part in parts])))
 
 
 def _array_norm(value: np.ndarray) -> float:

@@ -31,7 +31,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
 from fdg_plugins.audit.auditor import audit_event
-from fdg_plugins.audit.contents import contents_of
+from fdg_plugins.audit.contents import AT_A_TIME, contents_of
 from fdg_plugins.audit.file import AuditLine, append_line, json_values, read_audit
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import GapReportFilter
@@ -200,6 +200,16 @@ def test_arrays_of_every_kind_have_a_length_or_none(value: Any, dtype: str, norm
     (entry,) = contents_of(answer, {}).tensors
     assert entry.dtype == dtype
     assert entry.norm == pytest.approx(norm, rel=1e-3, nan_ok=True) or (norm == math.inf and entry.norm > 1e300)
+
+
+@pytest.mark.parametrize("length", [AT_A_TIME - 1, AT_A_TIME, 2 * AT_A_TIME + 1])
+def test_the_length_of_a_long_tensor_is_that_of_all_its_values_in_float64(length: int) -> None:
+    answer = Shareable()
+    answer["x"] = torch.randn(length, generator=torch.Generator().manual_seed(length))
+    (entry,) = contents_of(answer, {}).tensors
+    assert entry.norm == pytest.approx(np.linalg.norm(answer["x"].numpy().astype(np.float64)), rel=1e-12)
+    answer["x"][0], answer["x"][-1] = math.inf, math.nan  # in the first part and in the last
+    assert math.isnan(contents_of(answer, {}).tensors[0].norm)
 
 
 def test_what_cannot_be_looked_into_is_noted_by_its_type() -> None:
