@@ -58,6 +58,7 @@ def test_captured_graphs_train_to_the_same_bits(spec: dict[str, Any]) -> None:
     assert not any("_orig_mod" in name for name in compiled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_captured_backward_passes_train_alike(spec: dict[str, Any]) -> None:
     plain, compiled = trained_both_ways(spec, "aot_eager")
