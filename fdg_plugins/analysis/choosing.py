@@ -27,10 +27,15 @@ Values = tuple[Any, ...]  # one of each setting that is chosen
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was chosen for a method and a held-out domain; ``scores``: on source validation, by the settings' values."""
+    """What was chosen for a method and a held-out domain.
+
+    ``settings``: those that vary among the method's runs, in the order of ``value``; ``scores``: on source validation,
+    by their values.
+    """
 
     method: str
     target: str
+    settings: tuple[str, ...]
     value: Values
     scores: Mapping[Values, float]
     seeds: tuple[int, ...]
@@ -78,14 +83,15 @@ def _values(run: Run, settings: Sequence[str]) -> Values:
 
 def _best_by_target(runs: Sequence[Run], settings: Sequence[str]) -> list[tuple[Sequence[Run], Chosen | None]]:
     """Return, for each held-out domain, the runs of one method that have the best value, and what was chosen."""
-    values = set(grouped(runs, lambda run: _values(run, settings)))
+    own = tuple(setting for setting in settings if len({_values(run, [setting]) for run in runs}) > 1)
     by_target = grouped(runs, lambda run: run.target).values()
-    if len(values) == 1:
+    if not own:
         return [(members, None) for members in by_target]
-    return [_best(members, values, settings) for members in by_target]
+    values = {_values(run, own) for run in runs}
+    return [_best(members, values, own) for members in by_target]
 
 
-def _best(runs: Sequence[Run], values: set[Values], settings: Sequence[str]) -> tuple[Sequence[Run], Chosen]:
+def _best(runs: Sequence[Run], values: set[Values], settings: tuple[str, ...]) -> tuple[Sequence[Run], Chosen]:
     by_value = grouped(runs, lambda run: _values(run, settings))
     scores, seeds = _scores(by_value)
     first, expected = runs[0], ", ".join(_text(value) for value in sorted(values, key=_in_order))
@@ -95,7 +101,7 @@ def _best(runs: Sequence[Run], values: set[Values], settings: Sequence[str]) -> 
             f"for every value of {', '.join(settings)} ({OPTION}): {expected}."
         )
     value = _best_of(scores, first.record.score)
-    return by_value[value], Chosen(first.method, first.target, value, scores, seeds)
+    return by_value[value], Chosen(first.method, first.target, settings, value, scores, seeds)
 
 
 def _scores(by_value: Mapping[Values, Sequence[Run]]) -> tuple[dict[Values, float], tuple[int, ...]]:
@@ -120,14 +126,14 @@ def _best_of(scores: Mapping[Values, float], score: ScoreKind) -> Values:
     return max(scores, key=lambda value: score.goodness(scores[value]))
 
 
-def notes_on(chosen: Sequence[Chosen], settings: Sequence[str], score: ScoreKind) -> list[str]:
+def notes_on(chosen: Sequence[Chosen], score: ScoreKind) -> list[str]:
     """Return what was chosen in words, a sentence for each method: the value per held-out domain, and the scores."""
     by_method: dict[str, list[Chosen]] = {}
     for one in chosen:
         by_method.setdefault(one.method, []).append(one)
     return [
-        f"{method_title(method)}: {', '.join(settings)} chosen for each held-out domain by {score.name} on source "
-        f"validation, mean over seeds {', '.join(map(str, found[0].seeds))}, never by the held-out domain: "
+        f"{method_title(method)}: {', '.join(found[0].settings)} chosen for each held-out domain by {score.name} on "
+        f"source validation, mean over seeds {', '.join(map(str, found[0].seeds))}, never by the held-out domain: "
         f"{'; '.join(_said(one, score) for one in found)}."
         for method, found in by_method.items()
     ]

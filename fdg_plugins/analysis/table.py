@@ -128,7 +128,7 @@ def build_table(
     ]
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
-    notes += [*notes_on(choices.chosen, choosing, facts.score), *_unjudged(runs, rules)]
+    notes += [*notes_on(choices.chosen, facts.score), *_unjudged(runs, rules)]
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 
@@ -218,11 +218,10 @@ def _labels(
 ) -> dict[tuple[Any, ...], str]:
     """Return each group's label: the method's title, the settings in which its groups differ, and those chosen."""
     labels = {}
-    with_choice = {one.method for one in choices.chosen}
+    chosen_of = {one.method: one.settings for one in choices.chosen}
     for key, run in firsts.items():
         siblings = [_apart(other, choosing) for other in firsts.values() if other.method == run.method]
-        chosen = choosing if run.method in with_choice else ()
-        labels[key] = settings_label(run.method, _apart(run, choosing), siblings, chosen)
+        labels[key] = settings_label(run.method, _apart(run, choosing), siblings, chosen_of.get(run.method, ()))
     return labels
 
 

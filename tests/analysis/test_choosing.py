@@ -9,7 +9,8 @@ import pytest
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.choosing import choose
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from tests.analysis.run_stubs import FEDAVG, fedomg, run
+from fdg_plugins.record.run_record import Method
+from tests.analysis.run_stubs import FEDAVG, FEDGA, fedomg, run
 
 
 def swept(kappa: Any, target: str, seed: int, on_sources: float, on_target: float, **changes: Any) -> Run:
@@ -78,6 +79,20 @@ def test_two_settings_are_chosen_together() -> None:
     assert [one.folder.name for one in found.runs] == ["0.5 1.0"]
     labels = [rows.label for rows in build_table(runs, choosing=("kappa",)).methods]
     assert labels == ["FedOMG (server_lr 0.05, kappa chosen)", "FedOMG (server_lr 1.0, kappa chosen)"]
+
+
+def test_each_method_has_a_choice_of_its_own_settings_alone() -> None:
+    def of(step_size: float, score: float) -> Run:
+        method = Method(aggregator=FEDGA.aggregator, settings={**FEDGA.settings, "step_size": step_size})
+        return run(f"fedga {step_size}", method, "photo", 0, (0.1,), sources=[(score,) * 3])
+
+    table = build_table([of(0.05, 0.5), of(0.1, 0.6), *SWEEP[:4]], choosing=("kappa", "step_size"))
+    assert [rows.label for rows in table.methods] == ["FedDG-GA (step_size chosen)", "FedOMG (kappa chosen)"]
+    said = {note.partition(" chosen")[0]: note.rpartition("domain: ")[2] for note in table.notes}
+    assert said == {
+        "FedDG-GA: step_size": "photo 0.1 (0.05: 50.0 %, 0.1: 60.0 %).",
+        "FedOMG: kappa": "photo 0.5 (0.1: 60.0 %, 0.5: 70.0 %).",
+    }
 
 
 def test_a_setting_of_the_protocol_can_be_chosen_but_not_beside_printed_numbers() -> None:
