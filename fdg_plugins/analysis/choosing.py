@@ -133,10 +133,21 @@ def notes_on(chosen: Sequence[Chosen], score: ScoreKind) -> list[str]:
         by_method.setdefault(one.method, []).append(one)
     return [
         f"{method_title(method)}: {', '.join(found[0].settings)} chosen for each held-out domain by {score.name} on "
-        f"source validation, mean over seeds {', '.join(map(str, found[0].seeds))}, never by the held-out domain: "
+        f"source validation, mean over seeds {_seeds_in_words(found)}, never by the held-out domain: "
         f"{'; '.join(_said(one, score) for one in found)}."
         for method, found in by_method.items()
     ]
+
+
+def _seeds_in_words(found: Sequence[Chosen]) -> str:
+    """Return the seeds of the scores, by held-out domain where they differ: ``0, 1 (photo), 0 (sketch)``."""
+    if len({one.seeds for one in found}) == 1:
+        return _listed(found[0].seeds)
+    return ", ".join(f"{_listed(one.seeds)} ({one.target})" for one in found)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _said(one: Chosen, score: ScoreKind) -> str:

@@ -44,9 +44,12 @@ def draw_counts(counts: Counts, width: float) -> Figure:
 
 
 def _numbers_beside_the_bar(most: int) -> list[int]:
-    """Return numbers of one digit and zeros, about equally far apart on the scale: 1, 20, 80, 200, 300 up to 300."""
-    numbers = (1 + (most - 1) * part ** (1 / EMPHASIS) for part in (0, 0.25, 0.5, 0.75, 1))
-    return sorted({int(float(f"{number:.0e}")) for number in numbers})
+    """Return numbers about equally far apart on the scale: 1, 20, 70, 200, 296 up to 296.
+
+    All but the largest are rounded to a digit and zeros; rounded too, it might lie outside the scale, and be left out.
+    """
+    numbers = (1 + (most - 1) * part ** (1 / EMPHASIS) for part in (0, 0.25, 0.5, 0.75))
+    return sorted({*(int(float(f"{number:.0e}")) for number in numbers), most})
 
 
 def _name_classes(axes: Axes, counts: Counts, height: float) -> None:
