@@ -31,7 +31,7 @@ help:
 	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
 	@echo "make test             install, then the tests (about 5 minutes on 2 cores)"
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
-	@echo "make test-nightly     install, then those of every composition of methods, also unpublished ones"
+	@echo "make test-nightly     install, then those of many alike: every composition of methods, every method in the simulator"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make test-python      make test with PYTHON=python3.12, or another, in an environment of its own"
 	@echo "make test-lowest      the tests that need no extra, in an environment with the lowest versions of all packages"
@@ -87,7 +87,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m $(QUICK)
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow and not nightly"
 
 test-nightly: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder -m nightly

@@ -25,7 +25,7 @@ from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.plugins.kinds import registries
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
-LONGEST = ("test_many_sites.py", "test_bare_command.py", "test_methods.py", "test_faults.py")
+LONGEST = ("test_methods.py", "test_medical_tutorial.py", "test_bare_command.py", "test_faults.py")
 # Those that start a federation of their own, before the one that the others share is there.
 OWN_FEDERATIONS = ("test_e_resume.py", "test_f_lost.py", "test_c_vessels.py")
 FIRST = (*LONGEST, *OWN_FEDERATIONS)
@@ -39,9 +39,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """Keep arithmetic in one thread: the tests share their machine, and tiny models gain nothing from more."""
+def _one_thread() -> Iterator[None]:
+    """Keep arithmetic in one thread, here and in processes that a test starts.
+
+    The tests share their machine, and tiny models gain nothing from more.
+    """
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,11 +17,12 @@ from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.flare.local_parties import LocalSite
 from fdg_plugins.flare.one_process import OneProcessJob
 from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors
 from tests.controllers.test_every_method import run
-from tests.controllers.test_methods_in_rounds import DIGITS
+from tests.controllers.test_methods_in_rounds import DIGITS, network_for
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 def job_of(method: str, folder: Path, **settings: Any) -> Path:
     """Write a job whose protocol is that of the stubs' jobs."""
     sizes = {name: value for name, value in DIGITS.items() if name not in ("dataset", "target")}
+    sizes["model"] = network_for(parse_method(method).objective)
     recipe = make_recipe(method, "rotateddigits", name="job", target=DIGITS["target"], **{**sizes, **settings})
     recipe.export(str(folder))
     return folder / "job"

@@ -4,6 +4,7 @@
 import doctest
 from collections.abc import Callable
 from fractions import Fraction
+from operator import mul
 
 import numpy as np
 import pytest
@@ -124,10 +125,12 @@ def golden_section(function: Callable[[float], float]) -> float:
 def brute_force(gram: np.ndarray, p: np.ndarray, kappa: float) -> float:
     """The optimum of two or three sites by nested searches: F is convex, and so is its minimum over a part."""
 
+    rows, towards = gram.tolist(), (gram @ p).tolist()  # plain numbers: faster than arrays for so few sites
+    radius = kappa * max(0.0, float(p @ gram @ p)) ** 0.5
+
     def value(*gamma: float) -> float:
-        weights = np.array(gamma)
-        lengths = [max(0.0, float(w @ gram @ w)) ** 0.5 for w in (p, weights)]
-        return float(weights @ gram @ p) + kappa * lengths[0] * lengths[1]
+        products = [sum(map(mul, row, gamma)) for row in rows]
+        return sum(map(mul, gamma, towards)) + radius * max(0.0, sum(map(mul, gamma, products))) ** 0.5
 
     if len(p) == 2:
         return golden_section(lambda first: value(first, 1 - first))

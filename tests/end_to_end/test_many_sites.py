@@ -45,7 +45,7 @@ def test_the_sites_of_a_domain_hold_each_of_its_images_once(example: ModuleType,
     assert sorted(held) == sorted(sample.file for sample in (*whole.train, *whole.validation))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_more_sites_than_threads_take_turns(example: ModuleType, simulator: Simulator) -> None:
     names = example.write_federation(ROOT / "jobs" / "rotatedmnist_feddim", 6, simulator.folder / "many", None)

@@ -138,11 +138,13 @@ def test_strength_zero_is_fedavg_bit_for_bit_in_the_simulator(
     assert same_bits(plain, zero)
 
 
+@pytest.mark.nightly
 def test_three_methods_in_one_give_the_same_bits_in_torn_down_processes(simulator: Simulator, data_root: Path) -> None:
     torn, _ = torn_and_whole(simulator, "fedomg+ga+dim", data_root)
     assert_gaps_moved_the_weights(torn)
 
 
+@pytest.mark.nightly
 def test_a_probe_gives_the_same_bits_in_torn_down_processes(simulator: Simulator, data_root: Path) -> None:
     torn_and_whole(simulator, "fedomg+iir", data_root)
 

@@ -287,7 +287,7 @@ def test_a_real_run_on_the_stand_in_is_kept_and_reported(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_bits_of_one_that_was_never_stopped(tmp_path: Path) -> None:
-    tiny = {"rounds": 8, "local_epochs": 1, "image_size": 16, "max_samples_per_domain": 21}
+    tiny = {"model": "convnet", "rounds": 8, "local_epochs": 1, "image_size": 16, "max_samples_per_domain": 21}
     given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
     whole, parted = tmp_path / "whole", tmp_path / "parted"
     subprocess.run([FDG, "run", "scaffold+ga", *given, "--to", whole], check=True, timeout=600)

@@ -49,9 +49,13 @@ def test_networks_of_timm_are_split_at_their_last_linear_layer(tmp_path: Path, p
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("fedomg", "no_batchnorm.py:norm_free"), ("fediir", "no_batchnorm.py:norm_free"),
-     ("feddim", "timm_networks.py:tiny_vit"), ("fedavg", "timm.models:resnet10t")],
-)  # fmt: skip
+    [
+        ("fediir", "no_batchnorm.py:norm_free"),
+        ("feddim", "timm_networks.py:tiny_vit"),
+        pytest.param("fedomg", "no_batchnorm.py:norm_free", marks=pytest.mark.nightly),
+        pytest.param("fedavg", "timm.models:resnet10t", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_run_with_the_network(method: str, path: str, tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
     small = ("rounds=1", "local_epochs=1", "max_samples_per_domain=14")

@@ -306,8 +306,8 @@ def test_a_named_root_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
 DIGITS: dict[str, Any] = {
     "dataset": "rotateddigits",
     "target": "angle_0",
-    "model": "groupnorm_convnet",
-    "image_size": 28,
+    "model": "cnn",
+    "image_size": 16,
 }
 
 
@@ -317,7 +317,7 @@ def digits(**settings: Any) -> SiteSession:
 
 
 def digits_state() -> State:
-    return build_model("groupnorm_convnet", 10, seed=0).state_dict()
+    return build_model("cnn", 10, seed=0, channels=1, image_size=16).state_dict()
 
 
 def go(site: SiteSession, received: State | None = None) -> TrainResult:
