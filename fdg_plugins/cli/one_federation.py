@@ -62,12 +62,14 @@ def execute(job: Path, workspace: Path, state: Path) -> None:
     folder, results = workspace / FEDERATION, workspace / RESULTS
     results.mkdir(parents=True, exist_ok=True)
     project = read_project(*free_ports(), sites=sites_of(job))
-    with running(project, folder, workspace.parent / LOG_FILE), ExitStack() as stack:
+    with ExitStack() as afterwards, running(project, folder, workspace.parent / LOG_FILE), ExitStack() as stack:
         server = stack.enter_context(Server(folder / project.people[-1], SESSION_S))
         with tempfile.TemporaryDirectory(dir=workspace) as twin:
             name = server.submit(write_resuming_job(job, Path(twin), interrupted_run(state)))
         _logger.info("job %s: submitted", name)
-        stack.enter_context(repeated(lambda: mirror(folder / project.server["name"] / name, results)))
+        at_server = folder / project.server["name"] / name
+        afterwards.callback(mirror, at_server, results)  # rounds that end while the federation is being ended
+        stack.enter_context(repeated(lambda: mirror(at_server, results)))
         ending = follow(server, name, _logger.info)
         collect(server, name, results)
     if ending.status != COMPLETED or ending.lost:

