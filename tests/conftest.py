@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures for all tests: a small data set in the layout of PACS, and a process that owes nothing to its user."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -36,6 +37,12 @@ PIXELS = 16
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the longest files begin; all others keep their order."""
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
+
+def pytest_collection_finish() -> None:
+    """Set apart what collection leaves for good, which every search for garbage would go through again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

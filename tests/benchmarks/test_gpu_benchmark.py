@@ -41,6 +41,7 @@ def test_a_site_and_the_plain_loop_train_and_judge_alike() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_compiled_is_compiled_before_the_rounds_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[torch.fx.GraphModule] = []
 

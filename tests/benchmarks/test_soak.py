@@ -290,6 +290,7 @@ def test_the_line_on_the_machine_has_its_pace_at_the_begin_and_at_the_end() -> N
     )
 
 
+@pytest.mark.slow
 def test_the_tables_and_the_figure_of_the_page_are_those_of_its_numbers(tmp_path: Path) -> None:
     page = soak.FIGURES.with_suffix(".md").read_text(encoding="utf-8")
     found = Soak.read(soak.FIGURES)

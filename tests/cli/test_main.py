@@ -61,11 +61,11 @@ def test_every_command_teaches_by_example(command: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["allow-list"],
-        ["export-job"],
         ["no-such-command"],
         ["allow-list", "--kit", "/nowhere"],
-        ["export-job", "/x", "--y"],
+        pytest.param(["allow-list"], marks=pytest.mark.slow),
+        pytest.param(["export-job"], marks=pytest.mark.slow),
+        pytest.param(["export-job", "/x", "--y"], marks=pytest.mark.slow),
     ],
 )
 def test_a_users_mistake_ends_with_2_and_no_traceback(arguments: list[str]) -> None:

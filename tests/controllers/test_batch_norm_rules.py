@@ -154,7 +154,14 @@ def test_order_of_arrival_and_new_processes_leave_the_bits(tmp_path: Path, reest
     assert_same(job.finished(), reestimated)
 
 
-@pytest.mark.parametrize(("task", "count"), [(TASK_TRAIN, 5), (TASK_STATISTICS, 5), (TASK_EVALUATE, 4)])
+@pytest.mark.parametrize(
+    ("task", "count"),
+    [
+        (TASK_STATISTICS, 5),
+        pytest.param(TASK_TRAIN, 5, marks=pytest.mark.slow),
+        pytest.param(TASK_EVALUATE, 4, marks=pytest.mark.slow),
+    ],
+)
 def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, reestimated: RuleJob, task: str, count: int) -> None:
     job = RuleJob(tmp_path, "reestimate")
     job.meddle = dying(task, count)
@@ -206,16 +213,28 @@ def test_too_few_statistics_leave_the_averaged_ones(tmp_path: Path, caplog: pyte
 
 
 LAYER = "extractor.1"
-LIES: list[tuple[Callable[[State], Any], str]] = [
+LIES: list[Any] = [
     (lambda data: data.pop(f"{LAYER}.sums"), r"'extractor.1.sums' is missing"),
-    (lambda data: data.update(other=torch.ones(1)), r"sent 'other', expected only"),
+    pytest.param(lambda data: data.update(other=torch.ones(1)), r"sent 'other', expected only", marks=pytest.mark.slow),
     (lambda data: data[f"{LAYER}.sums"].fill_(torch.nan), r"'extractor.1.sums' has 32 values that are NaN"),
     (lambda data: data.update({f"{LAYER}.sums": torch.ones(3).double()}), r"has shape \[3\], expected \[32\]"),
-    (lambda data: data.update({f"{LAYER}.sums": torch.ones(32)}), r"has dtype torch.float32, expected 64-bit"),
+    pytest.param(
+        lambda data: data.update({f"{LAYER}.sums": torch.ones(32)}),
+        r"has dtype torch.float32, expected 64-bit",
+        marks=pytest.mark.slow,
+    ),
     (lambda data: data[f"{LAYER}.count"].mul_(2), r"'extractor.1.count' is 10752, expected 5376 for the images"),
-    (lambda data: data[f"{LAYER}.count"].fill_(-1), r"'extractor.1.count' has a number outside 0"),
+    pytest.param(
+        lambda data: data[f"{LAYER}.count"].fill_(-1),
+        r"'extractor.1.count' has a number outside 0",
+        marks=pytest.mark.slow,
+    ),
     (lambda data: data[f"{LAYER}.squares"].neg_(), r"'extractor.1.squares' is less than the square"),
-    (lambda data: data[f"{LAYER}.sums"].mul_(1e6), r"'extractor.1.squares' is less than the square"),
+    pytest.param(
+        lambda data: data[f"{LAYER}.sums"].mul_(1e6),
+        r"'extractor.1.squares' is less than the square",
+        marks=pytest.mark.slow,
+    ),
     (lambda data: data[f"{LAYER}.squares"].mul_(1e6), r"inputs of layer 'extractor.1' are .* times as large as"),
 ]
 

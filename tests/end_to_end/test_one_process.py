@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one-process engine against the bare command of the simulator: the same files, bit for bit, for every method."""
+"""The one-process engine against the bare command of the simulator: the same files, bit for bit."""
 
 import os
 import signal

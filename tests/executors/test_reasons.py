@@ -190,6 +190,7 @@ def test_an_audit_that_cannot_be_written_is_not_named(patient: Patient) -> None:
     assert_names_nothing(patient.site.ask(TASK_CENSUS, census_request()))
 
 
+@pytest.mark.slow
 def test_the_same_holds_across_the_training_process(
     patient: Patient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

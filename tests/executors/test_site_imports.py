@@ -70,6 +70,7 @@ def test_of_ours_they_load_only_what_carries_messages(package: str, loaded: set[
     assert f"fdg_plugins.{package}" not in loaded
 
 
+@pytest.mark.slow
 def test_the_process_that_works_loads_the_rest_and_no_solver() -> None:
     loaded = loaded_by(f"import fdg_plugins.{WORKING}")
     assert {"fdg_plugins.data", "fdg_plugins.models", "fdg_plugins.objectives"} <= loaded

@@ -258,6 +258,7 @@ def test_constructors_and_registries_do_nothing_with_hostile_settings_but_refuse
     assert listed <= set(answer["classes"])
 
 
+@pytest.mark.slow
 def test_the_walk_notices_what_it_is_there_for() -> None:
     assert {problem.split(" ")[0] for problem in _walk("self_test")["problems"]} >= {
         "open",

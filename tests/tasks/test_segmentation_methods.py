@@ -219,14 +219,22 @@ def round_of(name: str, settings: dict[str, Any], data: list[Batch], dims: int =
     return model, before, evaluate(model, data, CPU, lambda: False, SEGMENTATION)
 
 
-@pytest.mark.parametrize("name", ["erm", "prox", "sam", "scaffold", "mosam", "harmo", "am", "iir", "dim"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("erm", "harmo", "iir", "dim"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("prox", "sam", "scaffold", "mosam", "am")),
+    ],
+)
 def test_a_local_round_reduces_the_loss(name: str) -> None:
     model, before, after = round_of(name, {"normalize": True} if name == "harmo" else {}, shapes())
     assert after.loss < before.loss
     assert all(bool(value.isfinite().all()) for value in model.state_dict().values())
 
 
-@pytest.mark.parametrize("name", ["erm", "iir", "dim", "prox"])
+@pytest.mark.parametrize(
+    "name", ["dim", *(pytest.param(name, marks=pytest.mark.slow) for name in ("erm", "iir", "prox"))]
+)
 def test_volumes_are_learned_by_the_same_code(name: str) -> None:
     _, before, after = round_of(name, {}, shapes(dims=3, size=16, count=4, batch=2), dims=3)
     assert after.loss < before.loss
