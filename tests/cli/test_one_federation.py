@@ -2,8 +2,11 @@
 """The engine ``poc`` without a federation: what is told of a job, what is kept of it, and what is refused."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
@@ -65,6 +68,32 @@ def test_the_record_is_copied_as_it_grows_and_kept_when_the_job_has_gone(tmp_pat
     (job / RESULTS_FILE).unlink()
     mirror(job, results)
     assert [path.name for path in results.iterdir()] == [RESULTS_FILE]
+
+
+def test_a_round_that_ends_while_the_federation_is_ended_is_in_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_server = tmp_path / "workspace" / "federation" / "server" / "3379af42"
+
+    @contextmanager
+    def running(*rest: object) -> Iterator[None]:
+        at_server.mkdir(parents=True)
+        try:
+            yield
+        finally:
+            (at_server / RESULTS_FILE).write_text("its last round")
+
+    def stopped(*rest: object) -> None:
+        raise KeyboardInterrupt
+
+    server = MagicMock()
+    server.return_value.__enter__.return_value.submit.return_value = at_server.name
+    monkeypatch.setattr(one_federation, "Server", server)
+    for name, stub in (("running", running), ("follow", stopped), ("write_resuming_job", MagicMock())):
+        monkeypatch.setattr(one_federation, name, stub)
+    with pytest.raises(KeyboardInterrupt):
+        one_federation.execute(ROOT / "jobs" / "pacs_fedavg", tmp_path / "workspace", tmp_path / "state")
+    assert (tmp_path / "workspace" / "results" / RESULTS_FILE).read_text() == "its last round"
 
 
 def test_all_that_the_job_has_left_replaces_the_copy(tmp_path: Path) -> None:
