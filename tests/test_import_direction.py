@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fdg_plugins
+from fdg_plugins.plugins.composition import published
 
 PACKAGE = Path(fdg_plugins.__file__).parent
 # Low to high. A module imports from its own room and from rows below its own, never from its own row's other rooms.
@@ -89,3 +90,33 @@ def test_relative_imports_which_the_walk_does_not_follow_are_not_used() -> None:
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert relative == []
+
+
+def test_a_method_takes_from_another_methods_file_only_what_it_extends() -> None:
+    keys = set(published())
+    assert len(keys) >= 24
+    taken = {
+        (module.removeprefix("fdg_plugins."), name)
+        for module, path in MODULES.items()
+        if (own := module.rpartition(".")[2]) in keys
+        for name in _names_from_other_methods(ast.parse(path.read_text(encoding="utf-8")), keys - {own})
+    }
+    assert taken == set()
+
+
+def _names_from_other_methods(tree: ast.Module, others: set[str]) -> set[str]:
+    """Return the names imported from the files of ``others``, except the base classes of the tree's classes."""
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in others
+        for alias in node.names
+    }
+    bases = {
+        base.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if isinstance(base, ast.Name)
+    }
+    return imported - bases

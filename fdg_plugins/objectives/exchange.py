@@ -328,6 +328,11 @@ def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
+def readable(values: Iterable[torch.Tensor]) -> bool:
+    """Return whether all values are finite and within the range that a ``PayloadValidator`` accepts."""
+    return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
+
+
 def _kind(value: Any) -> str:
     if value is None:
         return "nothing"

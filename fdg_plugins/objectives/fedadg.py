@@ -38,7 +38,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.adversarial import FeatureDiscriminator, FeatureGenerator, GeneratingClassifier, class_code
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
@@ -253,8 +253,7 @@ class LocalAdversarial(LocalSmoothed):
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
         """Return D; empty if training diverged, so that the previous values are kept."""
         kept = {name: value.cpu().clone() for name, value in self.discriminator.state_dict().items()}
-        usable = all(bool((value.abs() <= LARGEST_VALUE).all()) for value in kept.values())  # false for NaN
-        return kept if usable else {}
+        return kept if readable(kept.values()) else {}
 
     def _step_of_discriminator(self, compute_gradients: ComputeGradients) -> None:
         self.discriminator_optimizer.zero_grad(set_to_none=True)

@@ -46,8 +46,9 @@ from fdg_plugins.objectives.exchange import (
     SiteFacts,
     Tensors,
     WeightReports,
+    readable,
 )
-from fdg_plugins.objectives.fedpac import load_head
+from fdg_plugins.objectives.heads import load_head
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FeatureBatch,
@@ -61,7 +62,6 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
-from fdg_plugins.objectives.scaffold import readable
 from fdg_plugins.values import check_count, check_number
 
 REPORT_FISHER_TRACE = "fisher_trace"

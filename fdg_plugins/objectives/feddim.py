@@ -50,6 +50,7 @@ from fdg_plugins.core.insight import (
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.class_reports import CLASS_COUNTS, check_counts, largest_length
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, PayloadValidator, SiteFacts, Tensors
 from fdg_plugins.objectives.objective import (
@@ -65,7 +66,6 @@ from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_choice, check_number
 
 CLASS_MEANS = "class_means"
-CLASS_COUNTS = "class_counts"
 INSIGHT = "insight"
 PRESENT = "present"
 TARGETS = ("insight", "feature", "logit")
@@ -276,19 +276,6 @@ class InsightExchange(Exchange):
         if self.target == "insight":
             return float((site.weight.abs().amax(dim=0) * site.means.abs()).max())
         return float(self._rebuilt(site).abs().max())
-
-
-def check_counts(validator: PayloadValidator, counts: torch.Tensor, facts: SiteFacts) -> None:
-    """Refuse counts ``[Y]`` of the training split that contradict the census, which covers all images of the site."""
-    if int(counts.sum()) != facts.num_train:
-        validator.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
-    if bool((counts > torch.tensor(facts.class_counts)).any()):
-        validator.refuse(f"{CLASS_COUNTS!r} has more samples of a class than the site counted in the census")
-
-
-def largest_length(rows: torch.Tensor) -> float:
-    """Return the length of the longest row of ``rows [Y, D]``."""
-    return float(torch.linalg.norm(rows.double(), dim=1).max())
 
 
 def read_insight(

@@ -40,9 +40,10 @@ from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.class_reports import CLASS_COUNTS, check_counts, largest_length
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Shapes, SiteFacts, Tensors
-from fdg_plugins.objectives.feddim import check_counts, largest_length
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Shapes, SiteFacts, Tensors, readable
+from fdg_plugins.objectives.heads import head_of, head_shapes, load_head
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FeatureBatch,
@@ -55,11 +56,9 @@ from fdg_plugins.objectives.objective import (
     device_of,
     to_report,
 )
-from fdg_plugins.objectives.scaffold import readable
 from fdg_plugins.values import check_count, check_number
 
 BEFORE, AFTER = "means_before", "means_after"
-COUNTS = "class_counts"
 SQUARE = "mean_square"
 PROTOTYPES, PRESENT = "prototypes", "present"
 HEAD = "head/"
@@ -121,7 +120,7 @@ class FedPACObjective(Objective):
     ) -> dict[str, torch.Tensor]:
         """Return class means ``[K, D]``, counts ``[Y]`` and the mean squared length of the received features."""
         found = _statistics(seen, num_classes, model)
-        return to_report({BEFORE: found.means, COUNTS: found.counts, SQUARE: found.square.reshape(1)})
+        return to_report({BEFORE: found.means, CLASS_COUNTS: found.counts, SQUARE: found.square.reshape(1)})
 
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
@@ -218,23 +217,6 @@ class LocalAlignment(LocalRisk):
         return to_report(kept) if readable(kept.values()) else {}
 
 
-def head_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
-    """Return copies of the head's entries of the state dict, by name."""
-    state = model.state_dict()
-    return {name: state[name].detach().clone() for name in model.head_names}
-
-
-def head_shapes(model: ExtractorClassifier) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the head's entries, by name in the state dict."""
-    return {name: tuple(value.shape) for name, value in head_of(model).items()}
-
-
-def load_head(model: ExtractorClassifier, head: Tensors) -> None:
-    """Replace the head of ``model``, in place; nothing if ``head`` is empty."""
-    if head:
-        model.load_state_dict({**model.state_dict(), **head})
-
-
 def _kept_head(model: ExtractorClassifier, site: SiteRound) -> dict[str, torch.Tensor]:
     if not site.memory:
         return {}
@@ -318,8 +300,8 @@ class PrototypeExchange(Exchange):
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteClasses:
         """Return what a site's report says of its classes and its head."""
-        sent = validator.fields(report, (BEFORE, AFTER, COUNTS, SQUARE))
-        counts = validator.counts(COUNTS, sent[COUNTS], self.num_classes)
+        sent = validator.fields(report, (BEFORE, AFTER, CLASS_COUNTS, SQUARE))
+        counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
         if facts is not None:
             check_counts(validator, counts, facts)
         before, after = (self._means(validator, name, sent[name], counts) for name in (BEFORE, AFTER))

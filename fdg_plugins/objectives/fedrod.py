@@ -41,7 +41,7 @@ from torch import nn
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
 from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
@@ -51,7 +51,6 @@ from fdg_plugins.objectives.objective import (
     device_of,
     to_report,
 )
-from fdg_plugins.objectives.scaffold import readable
 from fdg_plugins.values import check_number
 
 ABSENT = -1e4  # exp of it is zero in float32

@@ -42,7 +42,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.gaussian import GaussianLayer, positive
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
@@ -182,8 +182,7 @@ class LocalSimpleRepresentation(LocalRisk):
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
         """Return r_mu, r_sigma and C; empty if training diverged, so that the previous values are kept."""
         kept = {name: value.cpu().clone() for name, value in self.references.state_dict().items()}
-        usable = all(bool((value.abs() <= LARGEST_VALUE).all()) for value in kept.values())  # false for NaN
-        return kept if usable else {}
+        return kept if readable(kept.values()) else {}
 
 
 def parts(model: ExtractorClassifier) -> tuple[GaussianLayer, nn.Sequential]:

@@ -29,7 +29,7 @@ the gradient; the paper has no momentum. Weight decay is part of a site's loss a
 FedDG-GA's code leaves out 1/eta_u.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,13 +41,13 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import (
-    LARGEST_VALUE,
     Exchange,
     PayloadValidator,
     Shapes,
     SiteFacts,
     Tensors,
     parameter_shapes,
+    readable,
 )
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -158,11 +158,6 @@ def control_change(update: Tensors, server: Tensors, length: float) -> dict[str,
     The change does not depend on c_u, so server and site add exactly the same numbers.
     """
     return {name: -(control + update[name].float() / length) for name, control in server.items()}
-
-
-def readable(values: Iterable[torch.Tensor]) -> bool:
-    """Return whether all values are finite and within the range that a ``PayloadValidator`` accepts."""
-    return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
 
 
 def control_variate(validator: PayloadValidator, tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:

@@ -11,7 +11,9 @@ import torch
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
-from fdg_plugins.objectives.fedpac import AFTER, BEFORE, COUNTS, HEAD, PRESENT, PROTOTYPES, head_of
+from fdg_plugins.objectives.class_reports import CLASS_COUNTS
+from fdg_plugins.objectives.fedpac import AFTER, BEFORE, HEAD, PRESENT, PROTOTYPES
+from fdg_plugins.objectives.heads import head_of
 from fdg_plugins.tasks import DEFAULT_TASK
 from tests.objectives.local_steps import copy_of, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches
@@ -102,7 +104,7 @@ def test_prototypes_weigh_samples_and_each_site_gets_a_mixture_of_its_own(model:
     exchange = make_objective("pac").exchange(model, CLASSES)
     assert exchange is not None
     reports = round_of(exchange, model, cartoon=0.0, photo=1.0)
-    counts = torch.stack([report[COUNTS] for report in reports.values()]).double()
+    counts = torch.stack([report[CLASS_COUNTS] for report in reports.values()]).double()
     means = torch.stack([report[AFTER] for report in reports.values()]).double()
     sent = {site: exchange.broadcast_to(site) for site in (*reports, "new")}
     expected = (counts[..., None] * means).sum(dim=0) / counts.sum(dim=0)[:, None]
