@@ -29,7 +29,7 @@ help:
 	@echo "make demo-medical     install with MONAI, then: nvflare simulator jobs/vessels_fedomg -t 4"
 	@echo "make poc              install, then provision and start a federation on this machine, in poc/workspace"
 	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
-	@echo "make test             install, then the tests (about 6 minutes on 2 cores)"
+	@echo "make test             install, then the tests (4 to 6 minutes on 2 cores)"
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
 	@echo "make test-nightly     install, then those of many alike: every composition of methods, every method in the simulator"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
