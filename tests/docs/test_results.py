@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command that a page of results prints is the one whose runs were kept: it plans them with the same settings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.cli.main import app
+from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.jobs import FederatedRuns
+from fdg_plugins.sweep.plan import PlannedRun, make_plan
+from fdg_plugins.sweep.prepare import Asked, make_request
+from fdg_plugins.sweep.request import DataFound
+from fdg_plugins.sweep.store import JOB
+from fdg_plugins.sweep.values import read_settings
+from tests.docs.test_pages import RESULTS, commands_on
+
+# Pages whose records this version wrote; those of 0.1.0 lack settings that came later.
+OF_THIS_VERSION = ("chosen.md", "label-skew.md", "office.md")
+RUNS = FederatedRuns()
+REAL = DataFound(stand_in=False, images={})
+
+
+def planned(words: list[str]) -> tuple[str, tuple[PlannedRun, ...]]:
+    """Return the name of the folder of ``fdg sweep``, called with ``words``, and its runs."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    options = group.commands["sweep"].make_context("sweep", words).params
+    lists = {name: tuple(options[name].split(",")) for name in ("methods", "targets") if options[name]}
+    asked = Asked(
+        options["dataset"],
+        options["protocol"] and options["protocol"].value,
+        **lists,
+        seeds=tuple(map(int, (options["seeds"] or "0").split(","))),
+        settings=read_settings(options["settings"]),
+    )
+    request = make_request(asked, None)
+
+    def base_of(method: str) -> Any:
+        return RUNS.base_settings(request.protocol, request.dataset, method)
+
+    return options["to"].name, make_plan(request, base_of, RUNS.settings_of)
+
+
+def settings_in(folder: Path) -> dict[str, Any]:
+    """Return the settings of server and sites in the record of a run, as one mapping."""
+    record = read_json(folder / "results.json")
+    return {**record["protocol"], "the method's": record["method"]["settings"]}
+
+
+def settings_of(run: PlannedRun, folder: Path) -> dict[str, Any]:
+    """Return the same of a planned run."""
+    protocol = RUNS.write_job(run, REAL, folder).protocol
+    config = read_json(folder / JOB / RUNS.job_file)["workflows"][0]["args"]["aggregator"]
+    return {**protocol.model_dump(mode="json"), "the method's": make_aggregator(config).settings()}
+
+
+def differences(folder: Path, run: PlannedRun, working: Path) -> list[str]:
+    kept, now = settings_in(folder), settings_of(run, working)
+    assert kept.keys() <= now.keys()
+    return [f"{run.name}: {name} was {kept[name]}, now {now[name]}" for name in kept if kept[name] != now[name]]
+
+
+@pytest.mark.parametrize("page", OF_THIS_VERSION)
+def test_the_command_on_a_page_plans_the_runs_that_were_kept(page: str, tmp_path: Path) -> None:
+    sweeps = [planned(words[2:]) for words in commands_on(RESULTS / page) if words[:2] == ["fdg", "sweep"]]
+    assert sweeps
+    for name, runs in sweeps:
+        kept = {folder.name: folder for folder in (RESULTS / "records" / name).iterdir()}
+        assert kept.keys() == {run.name for run in runs}
+        different = [line for run in runs for line in differences(kept[run.name], run, tmp_path / run.name)]
+        assert different == []
