@@ -46,7 +46,11 @@ Gap = float | None
 
 
 def loss_gap(global_loss: float, local_loss: float) -> float:
-    """Return ``global_loss - local_loss``, on the same data of one site; positive if the global model is worse."""
+    """Return ``global_loss - local_loss``, on the same data of one site; positive if the global model is worse.
+
+    >>> loss_gap(0.75, 0.5)
+    0.25
+    """
     return global_loss - local_loss
 
 
@@ -54,6 +58,9 @@ def score_gap(global_score: float, local_score: float) -> float:
     """Return ``local_score - global_score``, for a score of which higher is better, such as the accuracy.
 
     It is positive if the global model is worse, as for losses.
+
+    >>> score_gap(0.5, 0.75)
+    0.25
     """
     return local_score - global_score
 
@@ -135,6 +142,9 @@ def weights_of_round(weights: Mapping[str, float], sites: Iterable[str]) -> dict
     """Return the weights of the round's ``sites``, rescaled to sum to one; equal weights if all are zero.
 
     Raises ``ValueError`` without sites, and naming the first site that has no weight.
+
+    >>> weights_of_round({"photo": 0.5, "sketch": 0.25, "cartoon": 0.25}, ["sketch", "cartoon"])
+    {'cartoon': 0.5, 'sketch': 0.5}
     """
     chosen = sorted(set(sites))
     if not chosen:

@@ -40,6 +40,10 @@ def classifier_gradient(
 
     ``create_graph`` keeps the graph, so that the result can itself be differentiated, and the loss once more.
     Raises ``ValueError`` naming a parameter without gradient, or one on which the loss does not depend.
+
+    >>> omega = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> classifier_gradient(omega.square().sum(), {"omega": omega})
+    {'omega': tensor([2., 4.])}
     """
     _refuse_fixed(parameters)
     names = sorted(parameters)
@@ -68,6 +72,11 @@ def gradient_alignment_penalty(
 
     ``mean_gradient`` g is a constant. The graph of ``loss`` is kept, so ``(loss + factor * penalty).backward()``
     works; with a factor of zero the gradient is that of the loss.
+
+    >>> omega = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> loss, mean = omega.square().sum(), {"omega": torch.tensor([2.0, 1.0])}
+    >>> gradient_alignment_penalty(loss, {"omega": omega}, mean).item()
+    9.0
     """
     _refuse_misfit("mean gradient", mean_gradient, classifier_parameters)
     gradient = classifier_gradient(loss, classifier_parameters, create_graph=True)

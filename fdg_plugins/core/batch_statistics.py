@@ -47,7 +47,13 @@ def channel_sums(inputs: torch.Tensor) -> ChannelSums:
 
 
 def pooled(by_site: Mapping[str, ChannelSums]) -> ChannelSums:
-    """Return the sums over all sites, at least one, added in the order of their names."""
+    """Return the sums over all sites, at least one, added in the order of their names.
+
+    >>> a, b = torch.tensor([[1.0], [2.0]]), torch.tensor([[6.0]])
+    >>> mean, variance = pooled({"a": channel_sums(a), "b": channel_sums(b)}).mean_and_variance()
+    >>> mean.item(), variance.item()
+    (3.0, 7.0)
+    """
     return total(by_site[site] for site in sorted(by_site))
 
 

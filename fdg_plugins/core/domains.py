@@ -56,6 +56,9 @@ def split_indices(count: int, parts: int, generator: np.random.Generator) -> lis
     """Return a random partition of ``range(count)`` into ``parts`` vectors of indices, each sorted.
 
     Sizes differ by at most one, the larger parts first. The partition follows from the state of ``generator``.
+
+    >>> [len(part) for part in split_indices(7, 3, np.random.default_rng(0))]
+    [3, 2, 2]
     """
     if not 1 <= parts <= count:
         raise ValueError(f"Expected between 1 and {count} parts of {count} samples, got {parts}.")

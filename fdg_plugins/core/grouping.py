@@ -78,7 +78,12 @@ def group_gram(gram: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
 
 
 def group_weights(reference: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
-    """Return ``P [K]``, the sum of the reference weights p ``[U]`` of each group's sites."""
+    """Return ``P [K]``, the sum of the reference weights p ``[U]`` of each group's sites.
+
+    >>> means = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+    >>> group_weights(torch.tensor([0.5, 0.25, 0.25]), means).tolist()
+    [0.75, 0.25]
+    """
     return (means > 0).double() @ reference.to(torch.float64)
 
 

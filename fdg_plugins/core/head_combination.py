@@ -41,7 +41,11 @@ def weighted_means(means: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
 
 
 def uncertainty(means: torch.Tensor, counts: torch.Tensor, mean_square: float) -> float:
-    """Return V for ``means [Y, D]``, ``counts [Y]`` and E|z|^2 over all samples; never negative."""
+    """Return V for ``means [Y, D]``, ``counts [Y]`` and E|z|^2 over all samples; never negative.
+
+    >>> uncertainty(torch.tensor([[1.0], [3.0]]), torch.tensor([2, 2]), mean_square=6.0)
+    0.875
+    """
     explained = float(weighted_means(means, counts).square().sum())
     return max(mean_square - explained, 0.0) / int(counts.sum())
 

@@ -70,6 +70,10 @@ def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -
 
     Both are additive over batches; the mean is ``sums / counts[:, None]``. Raises ``ValueError`` for a label out of
     range.
+
+    >>> sums, counts = class_sums(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 0, 1]), 2)
+    >>> sums.tolist(), counts.tolist()
+    ([[3.0], [4.0]], [2, 1])
     """
     if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
         raise ValueError(
@@ -104,6 +108,10 @@ def class_means(features: torch.Tensor, labels: torch.Tensor, num_classes: int) 
 
     The mean of a class without samples is NaN, so that it cannot be mistaken for zero: send only the rows with
     ``counts > 0``. Summed in float64; the result has no gradient and the features' dtype, but at least float32.
+
+    >>> means, counts = class_means(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 0]), 2)
+    >>> means.tolist(), counts.tolist()
+    ([[1.5], [nan]], [2, 0])
     """
     sums, counts = class_sums(features, labels, num_classes)
     return (sums / counts.unsqueeze(-1)).to(_working_dtype(features)), counts
@@ -143,7 +151,11 @@ def update_global_insight(
 
 
 def squared_norms(insight: torch.Tensor) -> torch.Tensor:
-    """Return ``|J^(k)|^2`` of each class, ``[Y]``, of ``insight [Y, D, Y]``."""
+    """Return ``|J^(k)|^2`` of each class, ``[Y]``, of ``insight [Y, D, Y]``.
+
+    >>> squared_norms(torch.tensor([[[3.0, 0.0], [0.0, 4.0]]])).tolist()
+    [25.0]
+    """
     return torch.linalg.vector_norm(insight.to(_working_dtype(insight)), dim=(1, 2)).square()
 
 
@@ -203,6 +215,10 @@ def feature_penalty(
 
     ``features [B, D]``, ``labels [B]``; ``global_features [Y, D]``: the global mean features of each class;
     ``present [Y]``: samples of other classes contribute zero, but count in B.
+
+    >>> z, labels = torch.tensor([[4.0, 4.0]]), torch.tensor([0])
+    >>> feature_penalty(z, labels, torch.tensor([[1.0, 0.0]]), present=torch.tensor([True])).item()
+    25.0
     """
     dtype = _working_dtype(features)
     distances = features.to(dtype) - global_features.detach().to(dtype)[labels]

@@ -71,7 +71,11 @@ class ModelLayout(dict[str, Entry]):
 
 
 def guess_kind(name: str, value: Values) -> ParameterKind:
-    """Return the kind of an entry from its dtype and from the names that BatchNorm and HarmoFL give their buffers."""
+    """Return the kind of an entry from its dtype and from the names that BatchNorm and HarmoFL give their buffers.
+
+    >>> guess_kind("bn.running_mean", torch.zeros(2)).value, guess_kind("bn.weight", torch.zeros(2)).value
+    ('float_buffer', 'trainable')
+    """
     if not value.dtype.is_floating_point:
         return ParameterKind.INTEGER_BUFFER
     return ParameterKind.FLOAT_BUFFER if name.endswith(FLOAT_BUFFER_SUFFIXES) else ParameterKind.TRAINABLE

@@ -75,7 +75,11 @@ class Matching:
 def invariant_weights(
     gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[float], kappa: float
 ) -> torch.Tensor:
-    """Return the gamma ``[U]`` (float64, on the simplex) that minimises Eq. 15; :func:`match` adds a certificate."""
+    """Return the gamma ``[U]`` (float64, on the simplex) that minimises Eq. 15; :func:`match` adds a certificate.
+
+    >>> invariant_weights(torch.tensor([[1.0, 0.0], [0.0, 4.0]]), [0.5, 0.5], kappa=0.5).tolist()
+    [1.0, 0.0]
+    """
     return match(gram, reference, kappa).weights
 
 
@@ -163,7 +167,12 @@ def invariant_coefficients(
 
 
 def cancels(gram: torch.Tensor | np.ndarray, weights: torch.Tensor | Sequence[float]) -> bool:
-    """Return whether the updates with ``weights [U]`` add up to zero, but for the rounding of ``gram [U, U]``."""
+    """Return whether the updates with ``weights [U]`` add up to zero, but for the rounding of ``gram [U, U]``.
+
+    >>> opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    >>> cancels(opposite, [0.5, 0.5]), cancels(opposite, [0.75, 0.25])
+    (True, False)
+    """
     matrix = _symmetric(_square(gram))
     length = _length(matrix, check_weights(weights, len(matrix)).numpy())
     return bool(length <= ZERO_LENGTH * np.sqrt(matrix.diagonal().max()))
@@ -179,6 +188,9 @@ def invariant_direction(
 
     ``reference``: p ``[U]`` on the simplex. ``kappa = 0`` gives ``g_FL`` (FedAvg); one site or equal updates give
     ``(1 + kappa) g``.
+
+    >>> invariant_direction(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), [0.5, 0.5], kappa=0.5).tolist()
+    [1.5, 0.0]
     """
     gram = gram_matrix(updates)
     coefficients = invariant_coefficients(gram, reference, kappa, invariant_weights(gram, reference, kappa), rescale)

@@ -46,7 +46,11 @@ def measure_step(
 
 
 def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> list[float]:
-    """Return ``products [U]`` divided by ``lengths [U]`` and by ``length``, in [-1, 1]; zero where a length is zero."""
+    """Return ``products [U]`` divided by ``lengths [U]`` and by ``length``, in [-1, 1]; zero where a length is zero.
+
+    >>> cosines(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), 2.0)
+    [0.5, 0.0]
+    """
     scale = lengths * length
     return (
         torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()

@@ -26,6 +26,10 @@ def reference_length(lengths: Sequence[float], earlier: Sequence[float] = (), fl
     """Return the reference with which each of ``lengths`` is compared.
 
     ``earlier``: the :func:`usual_length` of each earlier round. ``floor`` >= 0: the reference is never below it.
+
+    >>> lengths = [1.0, 2.0, 9.0]
+    >>> reference_length(lengths), reference_length(lengths, earlier=[4.0]), reference_length(lengths, floor=5.0)
+    (2.0, 4.0, 5.0)
     """
     usual = [floor]
     if len(lengths) >= MAJORITY:

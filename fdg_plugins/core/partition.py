@@ -60,6 +60,11 @@ def shard_parts(labels: np.ndarray, sites: int, least: int, generator: np.random
     """Return the images of each of ``sites``: two shards of the images sorted by label, whose order is random.
 
     Raises ``ValueError`` for fewer images than shards or than ``least`` per site.
+
+    >>> labels = np.repeat(np.arange(4), 25)
+    >>> parts = shard_parts(labels, 10, 1, np.random.default_rng(0))
+    >>> max(len(set(labels[part])) for part in parts), {len(part) for part in parts}
+    (2, {10})
     """
     count = SHARDS_PER_SITE * sites
     _check_enough(len(labels), sites, max(least, SHARDS_PER_SITE))
@@ -70,7 +75,11 @@ def shard_parts(labels: np.ndarray, sites: int, least: int, generator: np.random
 
 
 def equal_parts(labels: np.ndarray, sites: int, least: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Return the images of each of ``sites``: a random partition whose sizes differ by at most one."""
+    """Return the images of each of ``sites``: a random partition whose sizes differ by at most one.
+
+    >>> [len(part) for part in equal_parts(np.zeros(7), 3, 1, np.random.default_rng(0))]
+    [3, 2, 2]
+    """
     _check_enough(len(labels), sites, least)
     return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), sites)]
 

@@ -32,7 +32,11 @@ SMALLEST_VARIANCE = 1e-6  # as in the authors' code
 
 
 def styles_of(maps: torch.Tensor) -> torch.Tensor:
-    """Return the styles ``[B, 2C]`` of ``maps [B, C, H, W]``, at least float32, without a gradient."""
+    """Return the styles ``[B, 2C]`` of ``maps [B, C, H, W]``, at least float32, without a gradient.
+
+    >>> styles_of(torch.tensor([[[[1.0, 3.0], [1.0, 3.0]]]])).round(decimals=3).tolist()
+    [[2.0, 1.0]]
+    """
     wide = maps.detach().to(torch.promote_types(maps.dtype, torch.float32))
     variance, mean = torch.var_mean(wide, dim=(2, 3), correction=0)
     return torch.cat([mean, (variance + SMALLEST_VARIANCE).sqrt()], dim=1)

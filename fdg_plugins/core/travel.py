@@ -99,6 +99,11 @@ def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str],
 
     Raises ``SettingsError`` for a pattern that matches nothing, two rules for one entry, or if no trainable parameter
     is shared.
+
+    >>> names = ["extractor.0.weight", "classifier.weight"]
+    >>> rules = rules_of("extractor", names, trainable=names, head=names[1:])
+    >>> rules.names(Rule.SHARED), rules.names(Rule.PERSONAL)
+    (('extractor.0.weight',), ('classifier.weight',))
     """
     if isinstance(travels, str):
         in_head, elsewhere = _BY_NAME[travels]

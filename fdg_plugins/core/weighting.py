@@ -9,7 +9,11 @@ SUM_TOLERANCE = 1e-6
 
 
 def uniform_weights(count: int) -> torch.Tensor:
-    """Return ``1/U`` for each of ``count`` sites, float64 ``[U]``; ``ValueError`` without sites."""
+    """Return ``1/U`` for each of ``count`` sites, float64 ``[U]``; ``ValueError`` without sites.
+
+    >>> uniform_weights(4).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
     if count < 1:
         raise ValueError(f"Weights need at least one site, got {count}.")
     return torch.full((count,), 1.0 / count, dtype=torch.float64)
@@ -30,7 +34,11 @@ def sample_weights(counts: Sequence[int]) -> torch.Tensor:
 
 
 def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.Tensor:
-    """Return ``weights`` as float64 ``[count]``; raise ``ValueError`` unless they lie on the simplex."""
+    """Return ``weights`` as float64 ``[count]``; raise ``ValueError`` unless they lie on the simplex.
+
+    >>> check_weights([0.25, 0.75], 2).tolist()
+    [0.25, 0.75]
+    """
     values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach()
     if values.shape != (count,):
         raise ValueError(f"Expected one weight for each of {count} sites, got shape {list(values.shape)}.")
