@@ -119,6 +119,7 @@ def test_the_table_of_results_is_the_one_that_follows_from_the_kept_runs() -> No
         ("pacs.md", ["pacs_methods", "pacs_small/*-seed0"], []),
         ("office.md", ["office"], []),
         ("office.md", ["office_uniform", "office/fed[!a]*"], []),
+        ("office.md", ["office/fedavg-*", "office/fedomg-*", "office_seed1"], []),
         ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
         ("label-skew.md", ["cifar10_skewed"], []),
         ("label-skew.md", ["mnist_skewed"], []),
