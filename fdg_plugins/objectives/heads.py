@@ -15,7 +15,8 @@ def head_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
 
 def head_shapes(model: ExtractorClassifier) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the head's entries, by name in the state dict."""
-    return {name: tuple(value.shape) for name, value in head_of(model).items()}
+    state = model.state_dict()
+    return {name: tuple(state[name].shape) for name in model.head_names}
 
 
 def load_head(model: ExtractorClassifier, head: Tensors) -> None:
