@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference
-from fdg_plugins.analysis.paired_grid import paired_grid
+from fdg_plugins.analysis.paired_grid import paired_grid, why_none
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
 from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
@@ -24,7 +24,10 @@ def to_grid(table: Table, digits: int = 1, *, paired: bool = True) -> Grid:
     groups = tuple(tuple(writer.rows_of(method)) for method in table.methods if not method.is_reference)
     references = tuple(tuple(writer.rows_of(method)) for method in table.methods if method.is_reference)
     below = paired_grid(table, digits) if paired else None
-    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(writer.notes()), references, below)
+    notes = writer.notes()
+    if paired and (reason := why_none(table)) is not None:
+        notes.append(reason)
+    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(notes), references, below)
 
 
 class _Writer:

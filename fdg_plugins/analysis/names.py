@@ -65,6 +65,12 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     return {name: _plain(value) for name, value in sorted(settings.items())}
 
 
+def has_default_settings(record: RunRecord) -> bool:
+    """Return whether a run's method has the settings that its classes have where none is given."""
+    plain = record.method.model_copy(update={"settings": {}})
+    return method_settings(record) == method_settings(record.model_copy(update={"method": plain}))
+
+
 def method_fields(record: RunRecord) -> list[str]:
     """Return the fields of a run's protocol that are settings of its method."""
     found = [find_method(part) for part in method_name(record.method).split("+")]

@@ -2,11 +2,9 @@
 """Mean ranks and paired differences to FedAvg as text, below a table."""
 
 from fdg_plugins.analysis.cells import NOT_PRINTED, Cell, Grid, Row
-from fdg_plugins.analysis.names import method_title
-from fdg_plugins.analysis.pairing import Paired, compare
+from fdg_plugins.analysis.pairing import Paired, bases, compare
 from fdg_plugins.analysis.selection import RULES
 from fdg_plugins.analysis.table import Table
-from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.tasks import ScoreKind
 
 
@@ -18,14 +16,23 @@ def paired_grid(table: Table, digits: int = 1) -> Grid | None:
     score, several = table.facts.score, len(found.common) > 1
     cells = " and ".join(dict.fromkeys(map(str, found.common.values())))
     caption = (
-        f"{score.title}{score.unit}, paired with {method_title(BASE)}: mean difference over the pairs of runs with the "
+        f"{score.title}{score.unit}, paired with {found.base.label}: mean difference over the pairs of runs with the "
         "same seed and held-out domain, its standard error (SE), and the mean rank (1 is the best) over the "
         f"{cells} such cells that all methods have."
     )
-    header = ("method", *(["selection"] if several else []), "mean rank", f"minus {method_title(BASE)}", "SE", "pairs")
+    header = ("method", *(["selection"] if several else []), "mean rank", f"minus {found.base.label}", "SE", "pairs")
     groups = tuple((_paired_row(row, several, score, digits),) for row in found.rows)
     note = "The standard error takes the pairs as independent; those of one domain share its images."
     return Grid(caption, header, 1 + several, groups, (note,))
+
+
+def why_none(table: Table) -> str | None:
+    """Return a sentence if nothing is paired because several FedAvgs could be what others are compared with."""
+    found = bases(table)
+    if len(found) < 2 or any(rows.by_default for rows in found):
+        return None
+    labels = ", ".join(rows.label for rows in found)
+    return f"No paired differences: expected one FedAvg, or one of them with the default settings; found {labels}."
 
 
 def _paired_row(row: Paired, several: bool, score: ScoreKind, digits: int) -> Row:

@@ -40,8 +40,9 @@ class Paired:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The methods of a table compared: ``common`` is the number of cells that all have, by selection rule."""
+    """The methods of a table compared with ``base``: ``common`` is the number of cells that all have, by rule."""
 
+    base: MethodRows
     rows: tuple[Paired, ...]
     common: Mapping[str, int]
 
@@ -49,19 +50,29 @@ class Comparison:
 def compare(table: Table) -> Comparison | None:
     """Return the comparison of a table's federated methods with FedAvg; None if there is nothing to say.
 
-    That is so if the table has no FedAvg, or several that differ in their settings, and if no method shares two cells
-    with it. The oracle is left out, being no result.
+    That is so if the table has no FedAvg, or several of which none has the default settings, and if no method shares
+    two cells with it. The oracle is left out, being no result.
     """
     methods = [rows for rows in table.methods if not rows.is_reference]
-    base = [rows for rows in methods if rows.method == BASE]
     rules = [rule for rule in table.rules if rule != ORACLE]
-    if len(base) != 1:
+    if (base := _base(bases(table))) is None:
         return None
-    found = [_compared(methods, base[0], rule, table.facts.score) for rule in rules]
+    found = [_compared(methods, base, rule, table.facts.score) for rule in rules]
     rows = tuple(row for of_rule, _ in found for row in of_rule)
     if all(len(row.pairs) < LEAST_PAIRS for row in rows):
         return None
-    return Comparison(rows, {rule: common for rule, (_, common) in zip(rules, found, strict=True)})
+    return Comparison(base, rows, {rule: common for rule, (_, common) in zip(rules, found, strict=True)})
+
+
+def bases(table: Table) -> tuple[MethodRows, ...]:
+    """Return the rows of FedAvg, of which there are several if its settings differ among the runs."""
+    return tuple(rows for rows in table.methods if rows.method == BASE)
+
+
+def _base(found: Sequence[MethodRows]) -> MethodRows | None:
+    """Return the only row of FedAvg, or of several the one with the default settings."""
+    candidates = found if len(found) == 1 else [rows for rows in found if rows.by_default]
+    return candidates[0] if candidates else None
 
 
 def _compared(methods: Sequence[MethodRows], base: MethodRows, rule: str, score: ScoreKind) -> tuple[list[Paired], int]:

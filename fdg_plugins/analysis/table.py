@@ -11,7 +11,14 @@ from typing import Any
 from fdg_plugins.analysis.choosing import OPTION, Choices, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
-from fdg_plugins.analysis.names import is_centralised, method_fields, method_order, method_settings, settings_label
+from fdg_plugins.analysis.names import (
+    has_default_settings,
+    is_centralised,
+    method_fields,
+    method_order,
+    method_settings,
+    settings_label,
+)
 from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
@@ -63,7 +70,8 @@ class Result:
 class MethodRows:
     """One method: our results under each rule, and those printed in papers. ``label`` states distinctive settings.
 
-    ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method.
+    ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method. ``by_default``:
+    whether all settings of the aggregator, the weighting and the objective are the defaults.
     """
 
     method: str
@@ -72,6 +80,7 @@ class MethodRows:
     printed: tuple[PrintedRow, ...] = ()
     protocol: Protocol | None = field(default=None, compare=False)
     own_fields: tuple[str, ...] = field(default=(), compare=False)
+    by_default: bool = field(default=False, compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -123,6 +132,7 @@ def build_table(
             printed_rows(facts.dataset, members[0].method, against) if against is not None else (),
             protocol=members[0].record.protocol,
             own_fields=tuple(method_fields(members[0].record)),
+            by_default=has_default_settings(members[0].record),
         )
         for key, members in groups.items()
     ]

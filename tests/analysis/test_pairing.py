@@ -89,19 +89,43 @@ def test_the_oracle_is_not_compared() -> None:
         [*runs_of(FEDOMG, {"photo": (0.5, 0.6)}), *runs_of(FEDGA, {"photo": (0.5, 0.6)})],
         [*runs_of(FEDAVG, {"photo": (0.5, 0.6)})],
         [*runs_of(FEDAVG, {"photo": (0.5,)}), *runs_of(FEDOMG, {"photo": (0.5, 0.6)})],
-        [
-            *runs_of(FEDAVG, {"photo": (0.5, 0.6)}),
-            *runs_of(FEDOMG, {"photo": (0.5, 0.6)}),
-            run("other", FEDAVG.model_copy(update={"settings": {"server_lr": 0.5}})),
-        ],
     ],
-    ids=["no FedAvg", "FedAvg alone", "one pair", "two of FedAvg"],
+    ids=["no FedAvg", "FedAvg alone", "one pair"],
 )
-def test_without_two_pairs_with_one_fedavg_nothing_is_said(runs: Sequence[Run]) -> None:
+def test_without_two_pairs_with_fedavg_nothing_is_said(runs: Sequence[Run]) -> None:
     table = build_table(runs, ("last",))
     assert compare(table) is None
     assert to_grid(table).below is None
     assert "paired" not in render_csv(table)
+    assert "paired" not in render_text(to_grid(table)).plain
+
+
+def test_of_several_fedavgs_the_one_with_default_settings_is_compared_with() -> None:
+    halved = FEDAVG.model_copy(update={"settings": {"server_lr": 0.5}})
+    runs = [*RUNS, *runs_of(halved, {"photo": (0.45, 0.4)})]
+    table = build_table(runs, ("last",))
+    found = compare(table)
+    assert found is not None
+    assert found.base.label == "FedAvg (server_lr 1.0)"
+    differences = {row.method.label: row.difference.mean for row in found.rows if row.difference is not None}
+    alone = {row.method.label: row.difference.mean for row in compared(RUNS).rows if row.difference is not None}
+    assert differences == {**alone, "FedAvg (server_lr 0.5)": pytest.approx(-0.125)}
+    text = render_text(to_grid(table)).plain
+    assert "paired with FedAvg (server_lr 1.0)" in text
+    assert "minus FedAvg (server_lr 1.0)" in text
+
+
+def test_several_fedavgs_none_of_which_has_default_settings_are_named() -> None:
+    other = [
+        pair
+        for rate in (0.5, 0.7)
+        for pair in runs_of(FEDAVG.model_copy(update={"settings": {"server_lr": rate}}), {"photo": (0.5, 0.6)})
+    ]
+    table = build_table([*other, *runs_of(FEDOMG, {"photo": (0.5, 0.6)})], ("last",))
+    assert compare(table) is None
+    text = render_text(to_grid(table)).plain
+    assert text.rstrip().endswith("found FedAvg (server_lr 0.5), FedAvg (server_lr 0.7).")
+    assert "No paired" not in render_text(to_grid(table, paired=False)).plain
 
 
 def test_every_form_has_it_after_what_it_had_before_and_can_leave_it_out() -> None:
