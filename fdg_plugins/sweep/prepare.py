@@ -64,14 +64,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     """
     earlier = store.read()
     request = make_request(asked, earlier.request if earlier else None)
-
-    def base_of(method: str) -> Mapping[str, Any]:
-        return kind_of(method).base_settings(request.protocol, request.dataset, method)
-
-    def settings_of(method: str) -> Collection[str]:
-        return kind_of(method).settings_of(method)
-
-    plan = make_plan(request, base_of, settings_of)
+    plan, grids = runs_of(request)
     data = look_at_data(request.dataset, environment)
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
@@ -80,11 +73,26 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     return Prepared(
         content=SweepFile(request=request, data=data, versions=earlier.versions if earlier else versions),
         plan=plan,
-        grids=make_grids(request, base_of, settings_of),
+        grids=grids,
         protocols={name: written.protocol for name, written in checked.items()},
         processes=max(written.processes for written in checked.values()),
         warnings=_warnings(earlier, versions),
     )
+
+
+def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
+    """Return the runs that a complete request asks for, and the grid of each method, without looking at data or jobs.
+
+    Raises ``SettingsError`` for a setting that its method does not have.
+    """
+
+    def base_of(method: str) -> Mapping[str, Any]:
+        return kind_of(method).base_settings(request.protocol, request.dataset, method)
+
+    def settings_of(method: str) -> Collection[str]:
+        return kind_of(method).settings_of(method)
+
+    return make_plan(request, base_of, settings_of), make_grids(request, base_of, settings_of)
 
 
 def look_at_data(dataset: DatasetRef, environment: Mapping[str, str]) -> DataFound:

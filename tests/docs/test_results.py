@@ -12,8 +12,8 @@ from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.cli.main import app
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.jobs import FederatedRuns
-from fdg_plugins.sweep.plan import PlannedRun, make_plan
-from fdg_plugins.sweep.prepare import Asked, make_request
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.prepare import Asked, make_request, runs_of
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.store import JOB
 from fdg_plugins.sweep.values import read_settings
@@ -38,12 +38,8 @@ def planned(words: list[str]) -> tuple[str, tuple[PlannedRun, ...]]:
         seeds=tuple(map(int, (options["seeds"] or "0").split(","))),
         settings=read_settings(options["settings"]),
     )
-    request = make_request(asked, None)
-
-    def base_of(method: str) -> Any:
-        return RUNS.base_settings(request.protocol, request.dataset, method)
-
-    return options["to"].name, make_plan(request, base_of, RUNS.settings_of)
+    plan, _ = runs_of(make_request(asked, None))
+    return options["to"].name, plan
 
 
 def settings_in(folder: Path) -> dict[str, Any]:
