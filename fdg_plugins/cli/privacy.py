@@ -61,14 +61,17 @@ def privacy(
     kit: Annotated[
         Path | None, typer.Option(help="A site's startup kit: its ledger and its policy count too.", show_default=False)
     ] = None,
-    ledger: Annotated[Path | None, typer.Option(help="A ledger file in place of a kit's.", show_default=False)] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="A ledger file, in place of the kit's own.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print the epsilon that a plan with the DifferentialPrivacyFilter will spend, or the noise that it needs.
 
     The cost is exact, for data that may be replaced as a whole, and does not depend on the clip norm. With a kit the
     stricter of the plan and the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the
-    site has spent already and how many more such rounds fit under the policy's ceiling.
+    site has spent already and how many more such rounds fit under the policy's ceiling. A ledger that only the site's
+    containers see under the name in the policy is given with --ledger, by its name here.
 
     Examples:
 
@@ -100,8 +103,8 @@ def _check(
     """Raise ``SettingsError`` for options that do not make a question."""
     options = {"noise": noise, "epsilon": epsilon, "rounds": rounds, "kit": kit, "ledger": ledger}
     given = {name for name, value in options.items() if value is not None}
-    _refuse_both(given, "kit", "ledger", "a kit has its own ledger")
-    _refuse_both(given, "noise", "epsilon", "one of them follows from the other")
+    if {"noise", "epsilon"} <= given:
+        raise SettingsError("--noise and --epsilon exclude each other: one of them follows from the other.")
     _check_question(given)
 
 
@@ -110,13 +113,8 @@ def _check_question(given: set[str]) -> None:
     if given & {"noise", "epsilon"}:
         if "rounds" not in given:
             raise SettingsError("--rounds is missing: how many releases the plan makes.")
-    elif given not in ({"kit"}, {"ledger"}):
+    elif not given or given - {"kit", "ledger"}:
         raise SettingsError("--noise or --epsilon is missing, for --rounds; or --kit or --ledger, for what was spent.")
-
-
-def _refuse_both(given: set[str], one: str, other: str, reason: str) -> None:
-    if {one, other} <= given:
-        raise SettingsError(f"--{one} and --{other} exclude each other: {reason}.")
 
 
 def _delta_in_force(delta: float | None, policy: "Policy") -> float:
@@ -128,33 +126,30 @@ def _read(kit: Path | None, ledger: Path | None) -> Past | None:
     """Return the past of the site whose kit or ledger the user names, None if neither."""
     from fdg_plugins.privacy.ledger import Policy, read_ledger
 
-    if ledger is not None:
-        return Past(read_ledger(ledger), ledger, Policy())
-    return None if kit is None else _read_kit(kit)
+    if kit is not None:
+        return _read_kit(kit, ledger)
+    return None if ledger is None else Past(read_ledger(ledger), ledger, Policy())
 
 
-def _read_kit(kit: Path) -> Past:
-    from fdg_plugins.privacy.ledger import (
-        LEDGER_FILE,
-        LEDGER_FOLDER,
-        POLICY_FILE,
-        LedgerContent,
-        read_ledger,
-        read_policy,
-    )
+def _read_kit(kit: Path, ledger: Path | None) -> Past:
+    """Return the past of a kit's site, from ``ledger`` if that is given."""
+    from fdg_plugins.privacy.ledger import POLICY_FILE, LedgerContent, ledger_file, read_ledger, read_policy
 
-    local = kit / "local"
+    local, site = kit / "local", kit.resolve().name
     if not local.is_dir():
         raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
-    file = local / LEDGER_FOLDER / LEDGER_FILE
+    policy = read_policy(site, local / POLICY_FILE)
+    if ledger is not None:
+        return Past(read_ledger(ledger), ledger, policy)
+    file = ledger_file(site, local)
     try:
         file.lstat()
         content = read_ledger(file)
     except FileNotFoundError:
-        content = LedgerContent(site=kit.resolve().name)
+        content = LedgerContent(site=site)
     except OSError as error:
         raise DataError(f"privacy ledger {file} cannot be read: {error.strerror}.") from error
-    return Past(content, file, read_policy(content.site, local / POLICY_FILE))
+    return Past(content, file, policy)
 
 
 def _plan(

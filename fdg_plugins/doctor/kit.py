@@ -34,6 +34,7 @@ STREAMED = "is not false: FLARE sends the site's logs, which name its files, to 
 AUTHORIZATION = "authorization.json"
 SIGNED = "require_signed_jobs"
 PRIVACY = "privacy.json"
+LEDGER = f"ledger of {POLICY_FILE}"
 DP_FILTER = ".DifferentialPrivacyFilter"
 REMEDY = "fdg allow-list --kit writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -192,8 +193,22 @@ def check_policy(path: Path) -> Iterator[Finding]:
     if not os.path.lexists(path):
         yield ok(POLICY_FILE, "is not there: no bounds of the site's own on what jobs release")
         return
-    bounds = read_policy("of this kit", path).model_dump(exclude_none=True)
-    yield ok(POLICY_FILE, ", ".join(f"{name} {value:g}" for name, value in bounds.items()) or "no bound")
+    policy = read_policy("of this kit", path)
+    yield ok(POLICY_FILE, ", ".join(f"{name} {value:g}" for name, value in policy.limits().items()) or "no bound")
+    if policy.ledger is not None:
+        yield from _check_named_ledger(Path(policy.ledger), path.parent / LEDGER_FOLDER / LEDGER_FILE)
+
+
+def _check_named_ledger(folder: Path, own: Path) -> Iterator[Finding]:
+    """Yield whether releases can be entered into the folder that the policy names, beside that in the kit."""
+    if not folder.is_absolute():
+        yield problem(LEDGER, f"{folder} is no absolute path: nothing can be released")
+    elif os.path.lexists(own):
+        yield problem(LEDGER, f"{own} is not in {folder}, which {POLICY_FILE} names: nothing can be released")
+    elif not folder.is_dir():
+        yield warning(LEDGER, f"{folder} is no folder here: only jobs in containers that have it can release anything")
+    else:
+        yield _check_modes_below(folder, LEDGER)
 
 
 def check_modes(folder: Path) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ def demanded_limits(site: str, fl_ctx: FLContext) -> Limits | None:
 
 def _whole(policy: Policy) -> Limits | None:
     """Return a policy as limits, or None if it lacks a limit that a release needs."""
-    limits = {"delta": DEFAULT_DELTA, **policy.model_dump(exclude_none=True)}
+    limits = {"delta": DEFAULT_DELTA, **policy.limits()}
     return Limits(**limits) if limits.keys() == Limits.model_fields.keys() else None
 
 

@@ -27,7 +27,7 @@ from fdg_plugins.core.privacy import Noise, privatize
 from fdg_plugins.errors import FDGError
 from fdg_plugins.filters import disclosure
 from fdg_plugins.filters.disclosure import DXO_KEY, RefusedError, Update, refuse
-from fdg_plugins.filters.ledger import LEDGER_FILE, LEDGER_FOLDER, BudgetSpentError, Ledger, Limits, Policy
+from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits, Policy, ledger_file
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.flare.filter_chain import class_path
 from fdg_plugins.flare.metrics import Metric, publish_at_site
@@ -75,7 +75,7 @@ def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limi
     update, meta = disclosure.read_update(site, dxo), disclosure.released_meta(site, dxo)
     round_number = disclosure.round_of(site, shareable)
     local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
-    cost = Ledger(local / LEDGER_FOLDER / LEDGER_FILE, site).spend(str(fl_ctx.get_job_id()), round_number, limits)
+    cost = Ledger(ledger_file(site, local), site).spend(str(fl_ctx.get_job_id()), round_number, limits)
     answer = DXO(DataKind.WEIGHT_DIFF, data=_noised(update, limits, noise), meta=meta).to_shareable()
     answer.set_header(AppConstants.CURRENT_ROUND, round_number)
     logging.getLogger(__name__).info(

@@ -6,7 +6,7 @@ Both are in the ``local`` folder of the site's FLARE workspace, which its admini
 - ``local/fdg_privacy/ledger.json``: every release of the site in any job. It is on disk *before* a release is returned,
   so a crash in between costs budget, never privacy. Deleting the file discards the record of the spent budget.
 - ``local/fdg_privacy.json``, optional: limits that no job can loosen. The stricter of each limit and the filter's own
-  argument applies.
+  argument applies. It can name another folder for the ledger, for a site whose jobs may not write to ``local``.
 
 An existing file that cannot be read reliably raises an error, so nothing is released. The ledger has a checksum. A
 ledger of version 0.1.0 has none; it is still accepted and gets a checksum with the next release.
@@ -27,6 +27,7 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import first_problem
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.storage import locked, make_private_folder, read_json
+from fdg_plugins.values import shorten
 
 POLICY_FILE = "fdg_privacy.json"
 LEDGER_FOLDER = "fdg_privacy"
@@ -46,7 +47,10 @@ class BudgetSpentError(FDGError):
 
 
 class Policy(pydantic.BaseModel):
-    """The limits that a site's administrator sets for every release; the filter's arguments supply those not set."""
+    """The limits that a site's administrator sets for every release; the filter's arguments supply those not set.
+
+    ``ledger``: the folder of the ledger, which must exist; None for ``fdg_privacy`` beside the policy.
+    """
 
     model_config = _STRICT
 
@@ -54,6 +58,11 @@ class Policy(pydantic.BaseModel):
     noise_multiplier: Positive | None = None
     max_epsilon: Positive | None = None
     delta: Fraction | None = None
+    ledger: str | None = None
+
+    def limits(self) -> dict[str, float]:
+        """Return the limits that are set, by name."""
+        return self.model_dump(exclude_none=True, exclude={"ledger"})
 
 
 class Limits(pydantic.BaseModel):
@@ -122,6 +131,28 @@ def read_policy(site: str, path: Path) -> Policy:
         return Policy.model_validate(read_json(path))
     except (DataError, pydantic.ValidationError) as error:
         raise SettingsError(f"site {site}: privacy policy {path}: {_reason(error)}") from error
+
+
+def ledger_file(site: str, local: Path) -> Path:
+    """Return the site's ledger file: in the folder that the policy in ``local`` names, else in one of ``local``.
+
+    Raises ``SettingsError`` for an invalid policy, for a named folder that is not there (one that is made in a
+    container would be gone with it, and the ledger too), and while a ledger in ``local`` would be forgotten.
+    """
+    own, policy = local / LEDGER_FOLDER / LEDGER_FILE, local / POLICY_FILE
+    if (named := read_policy(site, policy).ledger) is None:
+        return own
+    folder = Path(named)
+    if not folder.is_absolute() or not folder.is_dir():
+        raise SettingsError(
+            f"site {site}: privacy policy {policy}: ledger is {shorten(named)}, expected the absolute path of a folder "
+            "that exists."
+        )
+    if os.path.lexists(own):
+        raise SettingsError(
+            f"site {site}: the privacy ledger is {own}, and the policy names the folder {folder}: move the file there."
+        )
+    return folder / LEDGER_FILE
 
 
 def read_ledger(path: Path, site: str | None = None) -> LedgerContent:

@@ -144,6 +144,33 @@ def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
     assert findings(kit, "fdg_privacy.json") == [("ok", "clip_norm 1, max_epsilon 3.5")]
 
 
+def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: Path) -> None:
+    kit, mounted = make_kit(tmp_path / "kit"), tmp_path / "mounted"
+
+    def status(ledger: str) -> tuple[str, str]:
+        write(kit, "fdg_privacy.json", {"max_epsilon": 3.5, "ledger": ledger})
+        assert findings(kit, "fdg_privacy.json") == [("ok", "max_epsilon 3.5")]
+        (found,) = findings(kit, "ledger of fdg_privacy.json")
+        return found
+
+    assert status("mounted")[0] == "problem"
+    assert status(str(mounted)) == (
+        "warning",
+        f"{mounted} is no folder here: only jobs in containers that have it can release anything",
+    )
+    mounted.mkdir(mode=0o700)
+    assert status(str(mounted))[0] == "ok"
+    mounted.chmod(0o755)
+    assert status(str(mounted))[0] == "warning"
+    own = kit / "local" / "fdg_privacy" / "ledger.json"
+    own.parent.mkdir()
+    own.write_text("{}", encoding="utf-8")
+    assert status(str(mounted)) == (
+        "problem",
+        f"{own} is not in {mounted}, which fdg_privacy.json names: nothing can be released",
+    )
+
+
 def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
     key, state = kit / "startup" / "client.key", kit / "fdg_state" / "run" / "memory.safetensors"

@@ -85,6 +85,18 @@ def test_a_ledger_alone_can_be_read(kit: Path) -> None:
     assert "site photo has spent epsilon" in run("--ledger", kit / "local" / "fdg_privacy" / "ledger.json").stdout
 
 
+def test_a_ledger_elsewhere_is_found_by_the_policy_or_given_by_its_name_here(kit: Path, tmp_path: Path) -> None:
+    elsewhere, policy = tmp_path / "mounted", kit / "local" / "fdg_privacy.json"
+    (kit / "local" / "fdg_privacy").rename(elsewhere)
+    policy.write_text(json.dumps({"max_epsilon": 4.0, "ledger": str(elsewhere)}))
+    found = answer("--kit", kit)["ledger"]
+    assert (found["file"], found["releases"]) == (str(elsewhere / "ledger.json"), 5)
+    policy.write_text('{"max_epsilon": 4.0, "ledger": "/only/in/containers"}')
+    assert "'/only/in/containers', expected the absolute path of a folder that exists" in run("--kit", kit).stderr
+    given = answer("--kit", kit, "--ledger", elsewhere / "ledger.json")["ledger"]
+    assert (given["releases"], given["max_epsilon"]) == (5, 4.0)
+
+
 def test_a_site_that_has_released_nothing_has_spent_nothing(tmp_path: Path) -> None:
     (tmp_path / "sketch" / "local").mkdir(parents=True)
     assert answer("--kit", tmp_path / "sketch")["ledger"]["epsilon"] == 0.0
@@ -102,7 +114,8 @@ def test_more_than_any_number_is_null_in_json() -> None:
         (["--rounds", 3], "--noise or --epsilon is missing"),
         (["--noise", 8], "--rounds is missing"),
         (["--noise", 8, "--epsilon", 3, "--rounds", 1], "exclude each other"),
-        (["--kit", "a", "--ledger", "b"], "exclude each other"),
+        (["--kit", "a", "--ledger", "b"], "kit a has no folder local/"),
+        (["--kit", "a", "--rounds", 3], "--noise or --epsilon is missing"),
         (["--noise", -8, "--rounds", 3], "noise multiplier is -8, expected a finite number above zero"),
         (["--noise", "nan", "--rounds", 3], "noise multiplier is nan"),
         (["--epsilon", 0, "--rounds", 3], "epsilon is 0, expected"),

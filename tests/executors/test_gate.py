@@ -45,6 +45,7 @@ from fdg_plugins.messages import (
     Evaluation,
     TrainReport,
 )
+from fdg_plugins.privacy.ledger import read_ledger
 from fdg_plugins.settings.protocol import Protocol
 from tests.flare_runner import SiteWorkspace, run_task, send, site_context
 
@@ -194,6 +195,18 @@ def test_a_whole_policy_of_the_site_is_enough(site: Site) -> None:
     site.write("fdg_privacy.json", LIMITS)
     assert_noised_once(site.returned(trained()))
     assert [(one["job"], one["round"], one["noise_multiplier"]) for one in site.releases] == [("job", 4, 8.0)]
+
+
+def test_releases_are_entered_in_the_folder_that_the_policy_names_and_none_is_made_without_it(
+    site: Site, tmp_path: Path
+) -> None:
+    mounted = tmp_path / "mounted"
+    site.write("fdg_privacy.json", {**LIMITS, "ledger": str(mounted)})
+    assert site.returned(trained()).get_return_code() != ReturnCode.OK
+    mounted.mkdir()
+    assert_noised_once(site.returned(trained()))
+    assert [one.round for one in read_ledger(mounted / "ledger.json").releases] == [4]
+    assert not (site.local / "fdg_privacy").exists()
 
 
 @pytest.mark.parametrize("left_out", list(LIMITS))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.core.accounting import gaussian_epsilon
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.filters.ledger import Ledger as LedgerAtItsOldPlace
-from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, read_ledger
+from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, ledger_file, read_ledger
 
 LIMITS = Limits(clip_norm=1.0, noise_multiplier=8.0, max_epsilon=3.0, delta=1e-5)
 
@@ -69,6 +69,37 @@ def test_with_the_next_release_it_becomes_private_and_gets_a_checksum(old: Path)
     old.write_text(old.read_text().replace('"noise_multiplier": 4.0', '"noise_multiplier": 9.0'))
     with pytest.raises(DataError, match=r"site photo: privacy ledger .* is damaged: its checksum"):
         Ledger(old, "photo").spend("job", 1, LIMITS)
+
+
+def test_the_policy_names_another_folder_which_must_exist(tmp_path: Path) -> None:
+    local, elsewhere = tmp_path / "local", tmp_path / "elsewhere"
+    own, policy = local / "fdg_privacy" / "ledger.json", local / "fdg_privacy.json"
+    local.mkdir()
+    assert ledger_file("photo", local) == own
+    policy.write_text("{}")
+    assert ledger_file("photo", local) == own
+    for wrong in (str(elsewhere), "elsewhere", ""):
+        policy.write_text(json.dumps({"ledger": wrong}))
+        with pytest.raises(
+            SettingsError, match=r"site photo: privacy policy .* expected the absolute path of a folder"
+        ):
+            ledger_file("photo", local)
+    assert not elsewhere.exists()
+    elsewhere.mkdir()
+    policy.write_text(json.dumps({"ledger": str(elsewhere)}))
+    assert ledger_file("photo", local) == elsewhere / "ledger.json"
+
+
+def test_what_a_ledger_in_the_kit_has_spent_is_not_forgotten(tmp_path: Path) -> None:
+    own = tmp_path / "fdg_privacy" / "ledger.json"
+    Ledger(own, "photo").spend("job", 0, LIMITS)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "fdg_privacy.json").write_text(json.dumps({"ledger": str(elsewhere)}))
+    with pytest.raises(SettingsError, match="move the file there"):
+        ledger_file("photo", tmp_path)
+    own.rename(elsewhere / "ledger.json")
+    assert len(Ledger(ledger_file("photo", tmp_path), "photo").read().releases) == 1
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022])
