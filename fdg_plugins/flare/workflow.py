@@ -12,6 +12,9 @@ from nvflare.app_common.workflows.model_controller import ModelController
 from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.flare.local_tasks import LocalTasks
 from fdg_plugins.flare.peers import mark_asking_sites
+from fdg_plugins.values import one_line
+
+LONGEST_NAME = 100
 
 
 class Workflow(ModelController):
@@ -41,7 +44,9 @@ class Workflow(ModelController):
             found = known(task_id, fl_ctx)
             peer = fl_ctx.get_peer_context()
             if found is None and peer is not None:
-                self.note_late(peer.get_identity_name(), "its answer came too late, and is not used.")
+                # Nothing at hand says which client owns the token here, so this name is the site's own claim.
+                claimed = one_line(str(peer.get_identity_name()), LONGEST_NAME)
+                self.note_late(claimed, "its answer came too late, and is not used.")
             return found
 
         communicator.process_task_check = check

@@ -263,10 +263,13 @@ def test_patience_begins_with_enough_usable_answers_to_the_task_it_is_for(tmp_pa
     assert messenger.ask(requests, 9, StragglerTimeout(0.0, 3, TASK_TRAIN)) == {"b": "no."}
 
 
-def test_an_answer_after_its_task_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("claimed", "shown"), [("slow", "slow"), ("slow\nsite b: is fine", r"slow\nsite b: is fine")])
+def test_an_answer_after_its_task_is_named(
+    claimed: str, shown: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     _, line = connect(tmp_path, lambda site, task, request: answer())
     context, peer = context_of(Engine(tmp_path)), context_of(Engine(tmp_path))
-    peer.put(ReservedKey.IDENTITY_NAME, "slow", private=False, sticky=False)
+    peer.put(ReservedKey.IDENTITY_NAME, claimed, private=False, sticky=False)
     context.set_peer_context(peer)
     assert line.process_task_check("gone", context) is None
-    assert "site slow: its answer came too late, and is not used." in caplog.text
+    assert f"site {shown}: its answer came too late, and is not used." in caplog.text
