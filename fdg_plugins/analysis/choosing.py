@@ -27,13 +27,14 @@ Values = tuple[Any, ...]  # one of each setting that is chosen
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was chosen for a method and a held-out domain.
+    """What was chosen for a method, with its other settings, and a held-out domain.
 
-    ``settings``: those that vary among the method's runs, in the order of ``value``; ``scores``: on source validation,
+    ``group``: identifies the method with its other settings (:func:`~fdg_plugins.analysis.comparable.settings_key`).
+    ``settings``: those that vary among the group's runs, in the order of ``value``; ``scores``: on source validation,
     by their values.
     """
 
-    method: str
+    group: tuple[Any, ...]
     target: str
     settings: tuple[str, ...]
     value: Values
@@ -70,8 +71,8 @@ def choose(runs: Sequence[Run], settings: Sequence[str]) -> Choices:
         copies += repeated
     found = [
         one
-        for members in grouped(kept, lambda run: settings_key(run, apart_from=settings)).values()
-        for one in _best_by_target(members, settings)
+        for group, members in grouped(kept, lambda run: settings_key(run, apart_from=settings)).items()
+        for one in _best_by_target(group, members, settings)
     ]
     chosen = tuple(one for _, one in found if one is not None)
     return Choices(tuple(run for members, _ in found for run in members), chosen, tuple(copies))
@@ -81,17 +82,21 @@ def _values(run: Run, settings: Sequence[str]) -> Values:
     return tuple(hashable(value_of(run, setting)) for setting in settings)
 
 
-def _best_by_target(runs: Sequence[Run], settings: Sequence[str]) -> list[tuple[Sequence[Run], Chosen | None]]:
-    """Return, for each held-out domain, the runs of one method that have the best value, and what was chosen."""
+def _best_by_target(
+    group: tuple[Any, ...], runs: Sequence[Run], settings: Sequence[str]
+) -> list[tuple[Sequence[Run], Chosen | None]]:
+    """Return, for each held-out domain, the runs of one group that have the best value, and what was chosen."""
     own = tuple(setting for setting in settings if len({_values(run, [setting]) for run in runs}) > 1)
     by_target = grouped(runs, lambda run: run.target).values()
     if not own:
         return [(members, None) for members in by_target]
     values = {_values(run, own) for run in runs}
-    return [_best(members, values, own) for members in by_target]
+    return [_best(group, members, values, own) for members in by_target]
 
 
-def _best(runs: Sequence[Run], values: set[Values], settings: tuple[str, ...]) -> tuple[Sequence[Run], Chosen]:
+def _best(
+    group: tuple[Any, ...], runs: Sequence[Run], values: set[Values], settings: tuple[str, ...]
+) -> tuple[Sequence[Run], Chosen]:
     by_value = grouped(runs, lambda run: _values(run, settings))
     scores, seeds = _scores(by_value)
     first, expected = runs[0], ", ".join(_text(value) for value in sorted(values, key=_in_order))
@@ -101,7 +106,7 @@ def _best(runs: Sequence[Run], values: set[Values], settings: tuple[str, ...]) -
             f"for every value of {', '.join(settings)} ({OPTION}): {expected}."
         )
     value = _best_of(scores, first.record.score)
-    return by_value[value], Chosen(first.method, first.target, settings, value, scores, seeds)
+    return by_value[value], Chosen(group, first.target, settings, value, scores, seeds)
 
 
 def _scores(by_value: Mapping[Values, Sequence[Run]]) -> tuple[dict[Values, float], tuple[int, ...]]:
@@ -126,16 +131,19 @@ def _best_of(scores: Mapping[Values, float], score: ScoreKind) -> Values:
     return max(scores, key=lambda value: score.goodness(scores[value]))
 
 
-def notes_on(chosen: Sequence[Chosen], score: ScoreKind) -> list[str]:
-    """Return what was chosen in words, a sentence for each method: the value per held-out domain, and the scores."""
-    by_method: dict[str, list[Chosen]] = {}
+def notes_on(chosen: Sequence[Chosen], titles: Mapping[tuple[Any, ...], str], score: ScoreKind) -> list[str]:
+    """Return what was chosen in words, a sentence for each group: the value per held-out domain, and the scores.
+
+    ``titles``: of the groups.
+    """
+    by_group: dict[tuple[Any, ...], list[Chosen]] = {}
     for one in chosen:
-        by_method.setdefault(one.method, []).append(one)
+        by_group.setdefault(one.group, []).append(one)
     return [
-        f"{method_title(method)}: {', '.join(found[0].settings)} chosen for each held-out domain by {score.name} on "
+        f"{titles[group]}: {', '.join(found[0].settings)} chosen for each held-out domain by {score.name} on "
         f"source validation, mean over seeds {_seeds_in_words(found)}, never by the held-out domain: "
         f"{'; '.join(_said(one, score) for one in found)}."
-        for method, found in by_method.items()
+        for group, found in by_group.items()
     ]
 
 

@@ -3,14 +3,16 @@
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.plugins.composition import find_method, published, title_of, weighting_parts
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.composition import BASE, find_method, parse_method, published, title_of, weighting_parts
 from fdg_plugins.record.names import federated_name, named_part
 from fdg_plugins.record.run_record import Method, RunRecord
+from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
 
 
@@ -65,10 +67,17 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     return {name: _plain(value) for name, value in sorted(settings.items())}
 
 
-def has_default_settings(record: RunRecord) -> bool:
-    """Return whether a run's method has the settings that its classes have where none is given."""
-    plain = record.method.model_copy(update={"settings": {}})
-    return method_settings(record) == method_settings(record.model_copy(update={"method": plain}))
+def is_default_fedavg(record: RunRecord, apart_from: Collection[str] = ()) -> bool:
+    """Return whether a run is FedAvg with its defaults on the run's data set, whatever its settings ``apart_from``."""
+    if method_name(record.method) != BASE:
+        return False
+    try:
+        defaults = method_defaults(parse_method(BASE), record.protocol.dataset).server
+    except SettingsError:  # a data set that is not at hand
+        defaults = {}
+    plain = record.method.model_copy(update={"settings": dict(defaults)})
+    own, default = (method_settings(one) for one in (record, record.model_copy(update={"method": plain})))
+    return all(own.get(name) == default.get(name) for name in {*own, *default}.difference(apart_from))
 
 
 def method_fields(record: RunRecord) -> list[str]:
@@ -78,17 +87,22 @@ def method_fields(record: RunRecord) -> list[str]:
 
 
 def settings_label(
-    name: str, own: Mapping[str, Any], siblings: Sequence[Mapping[str, Any]], chosen: Sequence[str] = ()
+    name: str,
+    own: Mapping[str, Any],
+    siblings: Sequence[Mapping[str, Any]],
+    chosen: Sequence[str] = (),
+    *,
+    named: bool = True,
 ) -> str:
     """Return a method's display name, with those of its ``own`` settings in which its ``siblings`` differ.
 
     ``siblings`` are the settings of all groups of runs of the method, its own included. ``chosen``: settings whose
-    values were chosen among several, which are named too.
+    values were chosen among several, which have no value of their own here; ``named``: whether the name says so.
     """
-    names = sorted({name for settings in siblings for name in settings})
+    names = sorted({name for settings in siblings for name in settings}.difference(chosen))
     differing = [name for name in names if any(other.get(name) != own.get(name) for other in siblings)]
     words = [f"{name} {own.get(name, 'unset')}" for name in differing]
-    words += [f"{', '.join(chosen)} chosen"] if chosen else []
+    words += [f"{', '.join(chosen)} chosen"] if chosen and named else []
     return method_title(name) + (f" ({', '.join(words)})" if words else "")
 
 

@@ -2,8 +2,9 @@
 """Selection rules: which of a run's models determines the reported score on the held-out domain.
 
 ``last``, ``source_validation`` and ``oracle`` are the choices stored in the record. ``source_worst`` is derived from
-its evaluations: among the models that every source evaluated, the one with the best score on its worst source domain,
-the earliest if several are equal. The oracle uses the held-out domain; it bounds any selection and is not a result.
+its evaluations: among the models that every source evaluated and that stand, the one with the best score on its worst
+source domain, the earliest if several are equal. The oracle uses the held-out domain; it bounds any selection and is
+not a result.
 """
 
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
@@ -30,14 +31,14 @@ def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
 
 
 def _best_on_worst(record: RunRecord) -> EvaluationRecord | None:
-    judged = [evaluation for evaluation in record.evaluations if evaluation.source_worst is not None]
+    judged = [one for one in record.evaluations if one.source_worst is not None and not one.undone]
     return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
 
 
 def source_score(record: RunRecord) -> float | None:
     """Return the score on source validation of the model that it selects; None if no model was judged there."""
     chosen = selected(record, SOURCE_VALIDATION)
-    return None if chosen is None else record.source_score(chosen)
+    return None if chosen is None else record.source_score(chosen.after_round)
 
 
 def target_score(record: RunRecord, rule: str, derived: str | None = None) -> float | None:

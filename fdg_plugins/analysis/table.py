@@ -12,8 +12,8 @@ from fdg_plugins.analysis.choosing import OPTION, Choices, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
 from fdg_plugins.analysis.names import (
-    has_default_settings,
     is_centralised,
+    is_default_fedavg,
     method_fields,
     method_order,
     method_settings,
@@ -71,7 +71,7 @@ class MethodRows:
     """One method: our results under each rule, and those printed in papers. ``label`` states distinctive settings.
 
     ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method. ``by_default``:
-    whether all settings of the aggregator, the weighting and the objective are the defaults.
+    whether it is FedAvg with its defaults on the data set.
     """
 
     method: str
@@ -122,7 +122,8 @@ def build_table(
     if against is not None:
         _check_against(facts, choosing)
     groups = grouped(runs, lambda run: settings_key(run, choosing))
-    labels = _labels({key: members[0] for key, members in groups.items()}, choices, choosing)
+    firsts = {key: members[0] for key, members in groups.items()}
+    labels = _labels(firsts, {one.group: one.settings for one in choices.chosen})
     domains = _domains(runs)
     methods = [
         MethodRows(
@@ -132,13 +133,14 @@ def build_table(
             printed_rows(facts.dataset, members[0].method, against) if against is not None else (),
             protocol=members[0].record.protocol,
             own_fields=tuple(method_fields(members[0].record)),
-            by_default=has_default_settings(members[0].record),
+            by_default=is_default_fedavg(members[0].record, choosing),
         )
         for key, members in groups.items()
     ]
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
-    notes += [*notes_on(choices.chosen, facts.score), *_unjudged(runs, rules)]
+    titles = _labels(firsts, {one.group: one.settings for one in choices.chosen}, named=False)
+    notes += [*notes_on(choices.chosen, titles, facts.score), *_unjudged(runs, rules)]
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 
@@ -224,16 +226,18 @@ def _unjudged(runs: Sequence[Run], rules: Sequence[str]) -> list[str]:
 
 
 def _labels(
-    firsts: Mapping[tuple[Any, ...], Run], choices: Choices, choosing: Sequence[str]
+    firsts: Mapping[tuple[Any, ...], Run], chosen: Mapping[tuple[Any, ...], Sequence[str]], *, named: bool = True
 ) -> dict[tuple[Any, ...], str]:
-    """Return each group's label: the method's title, the settings in which its groups differ, and those chosen."""
+    """Return each group's label: the method's title, the settings in which its groups differ, and those chosen.
+
+    ``named``: whether it names those that were chosen.
+    """
+    own = {
+        key: {name: value for name, value in method_settings(run.record).items() if name not in chosen.get(key, ())}
+        for key, run in firsts.items()
+    }
     labels = {}
-    chosen_of = {one.method: one.settings for one in choices.chosen}
     for key, run in firsts.items():
-        siblings = [_apart(other, choosing) for other in firsts.values() if other.method == run.method]
-        labels[key] = settings_label(run.method, _apart(run, choosing), siblings, chosen_of.get(run.method, ()))
+        siblings = [own[other] for other in firsts if firsts[other].method == run.method]
+        labels[key] = settings_label(run.method, own[key], siblings, chosen.get(key, ()), named=named)
     return labels
-
-
-def _apart(run: Run, choosing: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in method_settings(run.record).items() if name not in choosing}

@@ -79,13 +79,13 @@ def report(
         ),
     ],
     selection: Annotated[
-        Selection,
+        Selection | None,
         typer.Option(
             metavar="RULE",
-            help="Which model of a run is reported: last, source_validation, source_worst, oracle; all: every rule, "
-            "side by side.",
+            help="Which model of a run is reported: last, source_validation (default), source_worst, oracle; all: "
+            "every rule, side by side. For label-skewed sites: last.",
         ),
-    ] = Selection.SOURCE_VALIDATION,
+    ] = None,
     against: Annotated[
         Against | None,
         typer.Option(
@@ -152,7 +152,7 @@ class _Request(NamedTuple):
     """What is asked for: a table of which runs."""
 
     runs: "Sequence[Run]"
-    selection: Selection
+    selection: Selection | None
     against: Against | None
     choosing: list[str]
     paired: bool
@@ -174,13 +174,24 @@ def _written(request: _Request, layout: _Layout) -> "str | Text":
 
     paper = request.against.value if request.against else None
     if is_of_sites(request.runs):
+        _refuse_a_choice(request)
         grid = sites_grid(request.runs, paper, layout.digits)
         return render_grid_csv(grid) if layout.format is Format.CSV else _rendered(grid, layout.format)
-    rules = tuple(RULES) if request.selection is Selection.ALL else (request.selection.value,)
+    selection = request.selection or Selection.SOURCE_VALIDATION
+    rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
     table = build_table(request.runs, rules, paper, tuple(dict.fromkeys(request.choosing)))
     if layout.format is Format.CSV:
         return render_csv(table, paired=request.paired)
     return _rendered(to_grid(table, layout.digits, paired=request.paired), layout.format)
+
+
+def _refuse_a_choice(request: _Request) -> None:
+    """Raise ``SettingsError`` if a round or a value is to be chosen where only sites' test images could do so."""
+    why = "of label-skewed sites, which validate on their test images, only the last model is reported"
+    if request.choosing:
+        raise SettingsError(f"--choose {request.choosing[0]} cannot be: {why}.")
+    if request.selection not in (None, Selection.LAST):
+        raise SettingsError(f"--selection is {request.selection.value}, expected {Selection.LAST.value}: {why}.")
 
 
 def _rendered(grid: "Grid", table_format: Format) -> "str | Text":

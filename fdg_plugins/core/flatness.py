@@ -15,9 +15,11 @@ Functions, with p the predictions of the classifier as it is:
 Shapes: features ``[B, D]``; predictions and logits ``[B, Y]``; a weight ``[O, I]``; delta of its shape, each row of
 unit length, or ``[min(O, I)]``.
 
-Degenerate cases: ``s1 = 0`` gives p up to rounding, exactly for "weight". A gradient of zero gives p too.
+Degenerate cases: ``s1 = 0`` gives p up to rounding, exactly for "weight". A gradient of zero gives p too. A weight that
+is not finite gives NaN.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -68,7 +70,7 @@ class Perturbed:
         weights = {name: parameters[name] for name in (f"{layer}.weight".lstrip(".") for layer in layers)}
         factors: dict[str, _Factors] = {}
         if kind == "singular":
-            factors = {name: _Factors(*torch.linalg.svd(one, full_matrices=False)) for name, one in weights.items()}
+            factors = {name: _decomposed(one) for name, one in weights.items()}
         return cls(classifier, parameters, weights, factors)
 
     def logits(self, features: torch.Tensor, deltas: Deltas, size: float) -> torch.Tensor:
@@ -92,6 +94,21 @@ class Perturbed:
             return self.weights[name] + size * delta
         left, values, right = self.factors[name]
         return left * (values + size * delta).relu() @ right
+
+
+def _decomposed(weight: torch.Tensor) -> _Factors:
+    """Return the decomposition of a weight ``[O, I]``, of NaN if the weight is not finite, which has none.
+
+    Training that diverges then ends in a loss of NaN, as under any other objective, and not in an error.
+    """
+    try:
+        return _Factors(*torch.linalg.svd(weight, full_matrices=False))
+    except RuntimeError:  # of LAPACK or cuSOLVER
+        if bool(weight.isfinite().all()):
+            raise
+    rows, columns = weight.shape
+    shapes = ((rows, min(rows, columns)), (min(rows, columns),), (min(rows, columns), columns))
+    return _Factors(*(weight.new_full(shape, math.nan) for shape in shapes))
 
 
 def adversarial_predictions(

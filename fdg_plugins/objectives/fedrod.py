@@ -81,7 +81,7 @@ class FedRoDObjective(Objective):
         Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
         """
         PayloadValidator("sent for objective 'rod'", SettingsError).fields(received, ())
-        shift = self.balance * log_shares(site.class_counts, model.last_layer.out_features)
+        shift = log_shares(site.class_counts, model.last_layer.out_features, self.balance)
         return LocalRobustDecoupling(personal_head(model, site), shift.to(device_of(model)), task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
@@ -131,16 +131,18 @@ class TwoHeads(nn.Module):
         return self.model.classifier(features) + self.head(features)
 
 
-def log_shares(counts: Sequence[int], num_classes: int) -> torch.Tensor:
-    """Return ``log(n_k / max n)``, float32 ``[Y]``; ``ABSENT`` for a class without samples, zeros without counts.
+def log_shares(counts: Sequence[int], num_classes: int, balance: float = 1.0) -> torch.Tensor:
+    """Return ``balance log(n_k / max n)``, float32 ``[Y]``; ``ABSENT`` for a class without samples.
 
-    >>> log_shares([4, 4, 0], 3).tolist()
+    It is zero without counts and for a ``balance`` of zero.
+
+    >>> log_shares([4, 4, 0], 3, 0.5).tolist()
     [0.0, 0.0, -10000.0]
     """
-    if not counts:
+    if not counts or balance == 0:
         return torch.zeros(num_classes)
     n = torch.tensor(counts, dtype=torch.float64)
-    return torch.log(n / n.max()).clamp(min=ABSENT).float()
+    return (balance * torch.log(n / n.max()).float()).masked_fill(n == 0, ABSENT)
 
 
 def personal_head(model: ExtractorClassifier, site: SiteRound) -> nn.Module:

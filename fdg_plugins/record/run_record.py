@@ -8,7 +8,7 @@ of tensors, times are seconds. A loss that is not finite is null.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -320,26 +320,32 @@ class RunRecord(Recorded):
         ]
 
     def _selected(self) -> EvaluationRecord | None:
-        """Return the model with the best central score: the mean over source domains or the low median over source
-        sites.
+        """Return the model with the best central score, the earliest of equal ones."""
+        best: tuple[float, EvaluationRecord | None] = (-math.inf, None)
+        for evaluation, score in self._central_scores():
+            if (value := self.score.goodness(score)) > best[0]:
+                best = (value, evaluation)
+        return best[1]
+
+    def source_score(self, after_round: int) -> float | None:
+        """Return the central score by which the model after a round was compared with others; None if it was not."""
+        found = (score for evaluation, score in self._central_scores() if evaluation.after_round == after_round)
+        return next(found, None)
+
+    def _central_scores(self) -> Iterator[tuple[EvaluationRecord, float]]:
+        """Yield each model that a source evaluated with its central score: the mean over source domains or the low
+        median over source sites.
 
         For a domain or site that did not evaluate a model, its last known score counts. A site that misses a round
         therefore does not decide the selection, and a site that left for good does not end it.
         """
         known: dict[str, float] = {}
         centre = _CENTRES[self.protocol.selection]
-        best: tuple[float, EvaluationRecord | None] = (-math.inf, None)
         for evaluation in self._standing:
             sources = self._source_scores(evaluation)
             known.update(sources)
-            if sources and (value := self.score.goodness(centre(list(known.values())))) > best[0]:
-                best = (value, evaluation)
-        return best[1]
-
-    def source_score(self, evaluation: EvaluationRecord) -> float | None:
-        """Return the central score of one evaluation over the sources that took part, as for model selection."""
-        found = list(self._source_scores(evaluation).values())
-        return _CENTRES[self.protocol.selection](found) if found else None
+            if sources:
+                yield evaluation, centre(list(known.values()))
 
     def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
         """Return the scores for model selection: by domain for the mean, by site for the median."""

@@ -100,6 +100,38 @@ def test_each_method_has_a_choice_of_its_own_settings_alone() -> None:
     }
 
 
+def test_of_one_method_with_two_other_settings_each_has_a_choice_and_a_note_of_its_own() -> None:
+    other = [
+        run(
+            f"samples-{kappa}-{one.target}-{one.seed}",
+            fedomg(kappa=kappa, weighting="samples"),
+            one.target,
+            one.seed,
+            (0.65,),
+            sources=[(0.5 + kappa / 10,) * 3],
+        )
+        for one in PLAIN
+        for kappa in (0.1, 0.3)
+    ]
+    table = build_table([*SWEEP, *other], choosing=("kappa",))
+    assert [rows.label for rows in table.methods] == [
+        "FedOMG (weighting samples, kappa chosen)",
+        "FedOMG (weighting uniform, kappa chosen)",
+    ]
+    uniform, samples = table.notes
+    assert uniform.startswith("FedOMG (weighting uniform): kappa chosen")
+    assert uniform.endswith("photo 0.5 (0.1: 60.0 %, 0.5: 70.0 %); sketch 0.1 (0.1: 80.0 %, 0.5: 70.0 %).")
+    assert samples.endswith("photo 0.3 (0.1: 51.0 %, 0.3: 53.0 %); sketch 0.3 (0.1: 51.0 %, 0.3: 53.0 %).")
+    fixed = build_table(
+        [*SWEEP, *(one for one in other if one.record.method.settings["kappa"] == 0.3)], choosing=["kappa"]
+    )
+    assert [rows.label for rows in fixed.methods] == [
+        "FedOMG (kappa 0.3, weighting samples)",
+        "FedOMG (weighting uniform, kappa chosen)",
+    ]
+    assert len(fixed.notes) == 1
+
+
 def test_a_setting_of_the_protocol_can_be_chosen_but_not_beside_printed_numbers() -> None:
     runs = [
         run(f"{rate}", FEDAVG, "photo", 0, (0.5,), sources=[(score,) * 3], protocol={"learning_rate": rate})

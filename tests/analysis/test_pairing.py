@@ -4,6 +4,7 @@
 import csv
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.analysis.render_latex import render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
 from fdg_plugins.analysis.render_text import render_text
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 # Differences of FedOMG: +0.1, +0.3 on photo, -0.1 on sketch with seed 0; FedAvg has no run on sketch with seed 1.
@@ -28,6 +31,11 @@ def compared(runs: Sequence[Run], rules: Sequence[str] = ("last",)) -> Compariso
     found = compare(build_table(runs, rules))
     assert found is not None
     return found
+
+
+def weighed(weighting: str, **settings: Any) -> Method:
+    """Return FedAvg with a weighting."""
+    return FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": weighting, **settings}})
 
 
 def row(found: Comparison, method: str) -> Paired:
@@ -113,6 +121,43 @@ def test_of_several_fedavgs_the_one_with_default_settings_is_compared_with() -> 
     text = render_text(to_grid(table)).plain
     assert "paired with FedAvg (server_lr 1.0)" in text
     assert "minus FedAvg (server_lr 1.0)" in text
+
+
+@pytest.mark.parametrize(
+    ("dataset", "default", "other"), [("pacs", "samples", "uniform"), ("rotateddigits", "uniform", "samples")]
+)
+def test_the_defaults_are_those_of_the_data_set(dataset: str, default: str, other: str) -> None:
+    domains = dataset_spec(dataset).domains[:4]
+    protocol = {"dataset": dataset, "rounds": 5, "keep_momentum": False}
+    runs = [
+        run(f"{method}-{seed}", method, domains[0], seed, (0.5,), domains=domains, protocol=protocol)
+        for method in (*(weighed(weighting) for weighting in (default, other)), FEDOMG)
+        for seed in (0, 1)
+    ]
+    assert compared(runs).base.label == f"FedAvg (weighting {default})"
+
+
+def test_the_base_is_the_same_whatever_was_chosen_for_it() -> None:
+    def swept(weighting: str, best: dict[str, float]) -> list[Run]:
+        return [
+            run(
+                f"{weighting}-{rate}-{target}",
+                weighed(weighting, server_lr=rate),
+                target,
+                0,
+                (0.5,),
+                sources=[(0.6 if rate == best[target] else 0.5,) * 3],
+            )
+            for target in best
+            for rate in (0.5, 1.0)
+        ]
+
+    for first, second in ((0.5, 1.0), (1.0, 0.5)):
+        best = {"photo": first, "sketch": second}
+        table = build_table([*swept("samples", best), *swept("uniform", best)], ("last",), choosing=("server_lr",))
+        found = compare(table)
+        assert found is not None
+        assert found.base.label == "FedAvg (weighting samples, server_lr chosen)"
 
 
 def test_several_fedavgs_none_of_which_has_default_settings_are_named() -> None:

@@ -13,6 +13,7 @@ from fdg_plugins.analysis.papers import ALL_PAPERS, papers
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.report import Against, Selection, report
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, fedomg, keep, run, runs_of
+from tests.analysis.test_sites_table import skewed
 
 app = typer.Typer(cls=OneLineErrors)
 app.command("report")(report)
@@ -155,6 +156,16 @@ def test_a_users_mistake_is_said_and_ends_with_2(sweep: Path, arguments: list[st
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--choose", "kappa"], ["--selection", "oracle"], ["--selection", "all"]])
+def test_where_sites_validate_on_their_test_images_nothing_is_chosen(tmp_path: Path, arguments: list[str]) -> None:
+    keep(skewed(), tmp_path)
+    assert command(tmp_path, "--selection", "last").exit_code == 0
+    result = command(tmp_path, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert arguments[1] in result.stderr
+    assert "only the last model is reported" in result.stderr
 
 
 def test_a_file_that_cannot_be_written_is_named(sweep: Path, tmp_path: Path) -> None:

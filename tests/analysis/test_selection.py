@@ -4,6 +4,7 @@
 import pytest
 
 from fdg_plugins.analysis import RULES, target_score
+from fdg_plugins.analysis.selection import source_score
 from fdg_plugins.controllers import RunRecord
 from tests.analysis.run_stubs import finished
 
@@ -33,6 +34,21 @@ def test_a_worst_source_that_is_not_known_chooses_nothing() -> None:
     for evaluation in record.evaluations:
         evaluation.source_worst = None
     assert target_score(record, "source_worst") is None
+
+
+def test_a_model_that_was_taken_back_is_chosen_by_no_rule() -> None:
+    record = finished(accuracies=(0.7, 0.9, 0.6), sources=[(0.4, 0.4, 0.4), (0.9, 0.9, 0.9), (0.5, 0.5, 0.5)])
+    record.evaluations[1].undone = True
+    record.choices = record.choose({})
+    assert accuracies(record) == {"last": 0.6, "source_validation": 0.6, "source_worst": 0.6, "oracle": 0.7}
+
+
+def test_the_score_of_the_selected_model_counts_the_last_known_one_of_a_source_that_was_absent() -> None:
+    record = finished(accuracies=TARGETS, sources=[(0.75, 0.75, 0.3), (0.76, 0.76, 0.2), (0.1, 0.1, 0.1)])
+    evaluation = record.evaluations[1]
+    evaluation.domains.pop(record.sources[-1])
+    record.choices = record.choose({})
+    assert source_score(record) == pytest.approx((0.76 + 0.76 + 0.3) / 3)
 
 
 def test_a_target_that_nobody_judged_is_none_and_not_zero() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run
+from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.render_csv import render_grid_csv
 from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, is_of_sites, printed_cells, sites_grid
 from fdg_plugins.errors import SettingsError
@@ -55,6 +55,16 @@ def test_the_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_s
     assert own[4].text == "missing"
     assert [cell.text for cell in (other[0], *other[3:])] == ["FedOMG", "missing", "90.0"]
     assert render_grid_csv(grid).splitlines()[0] == "method,participation,on,MNIST alpha=0.1,CIFAR-10 alpha=0.5"
+
+
+def test_skewed_sites_that_hold_out_a_domain_have_the_table_by_domains() -> None:
+    def held_out(target: str) -> Run:
+        return run(f"fedavg-{target}", FEDAVG, target, protocol={"partition": "dirichlet", "dirichlet_alpha": 0.5})
+
+    runs = [held_out("photo"), held_out("sketch")]
+    assert not is_of_sites(runs)
+    assert {target for target, cell in build_table(runs).methods[0].results[0].cells.items()} >= {"photo", "sketch"}
+    assert not is_of_sites([*runs, skewed()])
 
 
 def test_beside_ours_stand_the_numbers_that_the_paper_prints_for_the_participation() -> None:

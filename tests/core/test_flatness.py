@@ -49,6 +49,17 @@ def test_perturbations_have_unit_length_and_leave_biases(head: nn.Module, kind: 
         torch.testing.assert_close(delta.norm(dim=-1), torch.ones_like(delta.norm(dim=-1)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_gives_predictions_of_nan_and_no_error(kind: Kind, value: float) -> None:
+    head = torch.nn.Linear(5, 3)
+    with torch.no_grad():
+        head.weight[1, 2] = value
+    found = adversarial_predictions(Perturbed.of(head, kind), torch.randn(4, 5), torch.randn, 0.1, 1.0)
+    assert found.shape == (4, 3)
+    assert bool(found.isnan().any())
+
+
 def test_singular_values_move_by_the_perturbation_and_never_below_zero() -> None:
     head = nn.Linear(6, 4).double()
     perturbed = Perturbed.of(head, "singular")

@@ -72,6 +72,14 @@ def test_adding_a_constant_to_the_logarithms_changes_nothing_and_a_lacking_class
     assert logits.grad[0, 0].item() == 0
 
 
+@pytest.mark.parametrize("balance", [1e-4, 0.5, 1.0, 3.0])
+def test_a_lacking_class_has_probability_zero_whatever_the_balance(balance: float) -> None:
+    shares = log_shares([0, 1, 3], 3, balance)
+    assert torch.softmax(torch.zeros(3) + shares, dim=0)[0].item() == 0
+    torch.testing.assert_close(shares[1:], balance * torch.tensor([1 / 3, 1.0]).log())
+    assert log_shares([0, 1, 3], 3, 0.0).tolist() == [0, 0, 0]
+
+
 def test_a_site_that_has_not_trained_predicts_as_the_generic_model(model: ExtractorClassifier) -> None:
     channels = next(model.extractor.parameters()).shape[1]
     images = torch.randn(4, channels, 16, 16)
