@@ -120,6 +120,7 @@ METHOD = Method(
         Leaving(
             what="loss, accuracy, count on validation, of the model received and of the own",
             shape="6 numbers",
+            when="every round in which the site trains or judges a model, and once after the last",
             reveals="how well either model does on the site's data",
         ),
         Leaving(

@@ -147,6 +147,7 @@ METHOD = Method(
         Leaving(
             what="loss, accuracy, count on validation, of the site's own model",
             shape="3 numbers",
+            when="every round in which the site trains or judges a model, and once after the last",
             reveals="how well a model fitted to the site does on its data",
         ),
     ),
