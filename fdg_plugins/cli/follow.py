@@ -21,16 +21,24 @@ def follow(
 ) -> "Ending":
     """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
     from fdg_plugins.engine.engines import ENGINES
-    from fdg_plugins.engine.execute import carry_out
+    from fdg_plugins.engine.execute import Ending, carry_out
     from fdg_plugins.engine.folder import held, settle
     from fdg_plugins.engine.prepare import make_launch
     from fdg_plugins.engine.progress import RunDisplay
+    from fdg_plugins.errors import DataError
+    from fdg_plugins.record.run_files import RESULTS_FILE
+    from fdg_plugins.record.run_record import RunRecord
     from fdg_plugins.storage import write_json
     from fdg_plugins.sweep.overview import title_of_data
     from fdg_plugins.sweep.store import RUN_FILE
 
     engine = ENGINES[kept.engine]
-    with held(folder):
+    with held(folder, engine.results) as finished:
+        if finished is not None:
+            record = RunRecord.read(finished, RESULTS_FILE, DataError)
+            say(f"the run in {folder} had finished after the command that started it was killed")
+            settle(folder, engine.results, kept.after(max(0.0, record.seconds - kept.seconds)), None)
+            return Ending(record, record.seconds, None)
         launch, protocol = make_launch(engine, source, data, folder, threads)
         write_json(folder / RUN_FILE, kept.after(0.0))
         where = title_of_data(protocol.dataset, stand_in=data.stand_in)

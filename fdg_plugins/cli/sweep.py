@@ -4,7 +4,7 @@
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -128,8 +128,8 @@ def sweep(
             return
         store.keep_plugins(files)
         start = launcher(machine, prepared.content.data, environment, in_one_process=in_one_process)
-        retry = not no_retry_failed
-        outcome = _carry_out(prepared, store, machine, start, retry_failed=retry, keep_models=keep_models)
+        options = _Options(not no_retry_failed, keep_models, in_one_process)
+        outcome = _carry_out(prepared, store, machine, start, options)
     _sum_up(prepared, store, outcome)
     _show_next(outcome, store, to, environment)
     raise typer.Exit(_exit_code(prepared, store, outcome))
@@ -201,22 +201,29 @@ def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
         say(f"  {name}: {state}")
 
 
+class _Options(NamedTuple):
+    """How the runs are executed and kept."""
+
+    retry_failed: bool
+    keep_models: bool
+    in_one_process: bool
+
+
 def _carry_out(
-    prepared: "Prepared",
-    store: "Store",
-    machine: "Machine",
-    start: "Start",
-    *,
-    retry_failed: bool,
-    keep_models: bool,
+    prepared: "Prepared", store: "Store", machine: "Machine", start: "Start", options: _Options
 ) -> "Outcome":
     """Execute the pending runs, holding the folder's lock; writes ``sweep.json`` first, so the sweep can be resumed."""
     from fdg_plugins.sweep.estimate import make_forecast
     from fdg_plugins.sweep.execute import Runner, listening, pending
     from fdg_plugins.sweep.progress import SweepDisplay
+    from fdg_plugins.sweep.recover import recover
 
     with store.locked(), listening() as order:
-        runs = pending(prepared.plan, store, retry_failed)
+        keep_models = options.keep_models
+        data, in_one_process = prepared.content.data, options.in_one_process
+        for name in recover(prepared.plan, store, data, in_one_process=in_one_process, keep_models=keep_models):
+            say(f"{name} had finished after the sweep that started it was killed; it is kept")
+        runs = pending(prepared.plan, store, options.retry_failed)
         done = sum(store.is_finished(run.name) for run in prepared.plan)
         forecast = make_forecast(prepared.plan, store)
         store.write(prepared.content)

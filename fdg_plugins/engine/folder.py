@@ -22,9 +22,10 @@ from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_folder import RUNS, make_run_folder
 from fdg_plugins.storage import locked, read_json, write_json
 from fdg_plugins.sweep.processes import end_processes
-from fdg_plugins.sweep.store import RUN_FILE, STATE, WORKSPACE, can_resume
+from fdg_plugins.sweep.store import RUN_FILE, STATE, WORKSPACE, can_resume, finished_record
 
 _LOCK_FILE = ".lock"
+_RECORD_LAST = (*(name for name in KEPT if name != RESULTS_FILE), RESULTS_FILE)
 
 
 def check_new(to: Path | None) -> None:
@@ -53,10 +54,12 @@ def make_folder(to: Path | None, name: str, now: datetime) -> Path:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path, results: Path) -> Iterator[dict[str, Any] | None]:
     """Hold a run's folder for this process, without what a killed execution of the run has left.
 
-    Raises ``DataError`` if another process executes the run.
+    Yields None; or the record, unchecked, if that execution has finished nevertheless, since its processes went on: its
+    results are then still in ``results``, relative to the folder, for :func:`settle`. Raises ``DataError`` if another
+    process executes the run.
     """
     with ExitStack() as stack:
         with _writing(folder):  # and not during the run, whose errors are others
@@ -66,8 +69,10 @@ def held(folder: Path) -> Iterator[None]:
             except BlockingIOError as error:
                 raise DataError(f"the run in {folder} is still going on, expected one that was stopped.") from error
         end_processes(folder.absolute())
-        shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
-        yield
+        found = finished_record(folder / results / RESULTS_FILE)
+        if found is None:
+            shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
+        yield found
 
 
 def settle(folder: Path, results: Path, content: Mapping[str, Any], reason: str | None) -> None:
@@ -84,7 +89,8 @@ def settle(folder: Path, results: Path, content: Mapping[str, Any], reason: str 
     """
     left = folder / results
     with _writing(folder):
-        for name in filter(lambda name: (left / name).exists(), KEPT):
+        # The record last: as long as it is not there, whoever comes next finds the rest, too.
+        for name in filter(lambda name: (left / name).exists(), _RECORD_LAST):
             _move(left / name, folder / name)
         shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
         if reason is None or not can_resume(folder):

@@ -103,7 +103,7 @@ class Runner:
         A failed run is reported and does not stop the others. Raises ``DataError`` if a file cannot be written.
         """
         waiting, outcome = deque(runs), Outcome()
-        self._end_all()  # of an earlier sweep in this folder that was killed
+        self._end_all(outcome)  # of an earlier sweep in this folder that was killed
         try:
             while (waiting or self._active) and order.signal is None:
                 self._begin_next(waiting)
@@ -111,7 +111,7 @@ class Runner:
                 self._display.show([Active(a.run, a.seconds, a.position()) for a in self._active], waiting)
                 time.sleep(POLL_S)
         finally:
-            self._end_all()
+            self._end_all(outcome)
         outcome.stopped = order.signal is not None
         return outcome
 
@@ -131,20 +131,29 @@ class Runner:
         process.end()  # processes that FLARE's simulator leaves behind
         reason = process.failure()
         if reason is None:
-            self._store.keep(run, process.kind.record_folder, seconds, self._keep_models)
-            outcome.finished.append(run.name)
-            self._display.finished(run, seconds)
+            self._keep(process, seconds, outcome)
         else:
             self._store.fail(run.name, reason)
             outcome.failed[run.name] = reason
             self._display.failed(run, reason)
         self._free.append(self._active.pop(process))
 
-    def _end_all(self) -> None:
-        for process in self._active:
-            process.end()
+    def _keep(self, process: RunProcess, seconds: float, outcome: Outcome) -> None:
+        run = process.run
+        self._store.keep(run, process.kind.record_folder, seconds, self._keep_models)
+        outcome.finished.append(run.name)
+        self._display.finished(run, seconds)
+
+    def _end_all(self, outcome: Outcome) -> None:
+        """End all processes; keep the runs that have finished although their processes had not ended yet."""
+        active = [(process, process.seconds) for process in self._active]
         self._active.clear()
+        for process, _ in active:
+            process.end()
         end_processes(self._store.running)
+        for process, seconds in active:
+            if self._store.seconds_of_finished(process.run.name, process.kind.record_folder) is not None:
+                self._keep(process, seconds, outcome)
         self._store.clear()
 
 

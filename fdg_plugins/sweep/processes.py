@@ -21,9 +21,9 @@ PAUSE_S = 0.05
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
-    """Return the live processes of all runs whose working folder is ``folder`` or below it."""
-    own = os.getpid()
-    return [process for process in psutil.process_iter() if process.pid != own and _works_below(process, folder)]
+    """Return the live processes of all runs whose working folder is ``folder`` or below it, by whatever path."""
+    own, place = os.getpid(), folder.resolve()
+    return [process for process in psutil.process_iter() if process.pid != own and _works_below(process, place)]
 
 
 def end_processes(folder: Path) -> None:
@@ -45,6 +45,8 @@ def end_processes(folder: Path) -> None:
 def _works_below(process: psutil.Process, folder: Path) -> bool:
     try:
         mark = process.environ().get(MARK)
-        return mark is not None and process.status() != psutil.STATUS_ZOMBIE and Path(mark).is_relative_to(folder)
+        if mark is None or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return Path(mark).resolve().is_relative_to(folder)
     except (psutil.Error, OSError):  # it has just ended, or belongs to another user
         return False

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
@@ -25,6 +26,7 @@ RUN_FILE = "run.json"
 LOG_FILE = "log.txt"
 REASON_FILE = "reason.txt"
 MODEL_FILES = (LAST_FILE, SELECTED_FILE)
+KEPT_MODELS = (*MODEL_FILES, LOCAL_FOLDER)
 JOB = "job"
 WORKSPACE = "workspace"
 STATE = "state"
@@ -129,21 +131,27 @@ class Store:
     def keep(self, run: PlannedRun, record_folder: Path, seconds: float, keep_models: bool) -> None:
         """Move a finished run from its working folder to ``runs/``, atomically.
 
-        ``record_folder`` is the folder, within ``workspace`` of the working folder, that holds record and models.
+        ``record_folder`` is the folder, within ``workspace`` of the working folder, that holds record and models. If
+        this fails, the run stays where it is, and can be kept later.
         """
         working = self.running / run.name
         left = working / record_folder
         with self._writing():
-            (left / RESULTS_FILE).rename(working / RESULTS_FILE)
-            if keep_models:
-                _move_models(left, working)
-            shutil.rmtree(working / WORKSPACE)
-            shutil.rmtree(working / STATE, ignore_errors=True)
             write_json(working / RUN_FILE, {**run.content(), "seconds": round(seconds, 1)})
+            for name in (*(KEPT_MODELS if keep_models else ()), RESULTS_FILE):
+                if (left / name).exists():
+                    (left / name).rename(working / name)
             self.runs.mkdir(exist_ok=True)
             working.rename(self.runs / run.name)
+            _clear_kept(self.runs / run.name)
             shutil.rmtree(self.failed / run.name, ignore_errors=True)
             self._tidy()
+
+    def seconds_of_finished(self, name: str, record_folder: Path) -> float | None:
+        """Return the duration of a run that has finished and is still in its working folder; None for any other."""
+        working = self.running / name
+        found = map(finished_record, (working / record_folder / RESULTS_FILE, working / RESULTS_FILE))
+        return next((float(record.get("seconds") or 0) for record in found if record is not None), None)
 
     def fail(self, name: str, reason: str) -> None:
         """Keep the log of a failed run and the reason, replacing those of an earlier try."""
@@ -159,9 +167,15 @@ class Store:
             self._tidy()
 
     def clear(self) -> None:
-        """Clear the working folders, all of whose processes have ended, of what no interrupted run goes on with."""
+        """Clear the working folders, all of whose processes have ended, of what no interrupted run goes on with.
+
+        One that holds a finished run, which could not be kept, stays as it is.
+        """
         for working in self.running.glob("*"):
-            _clear_working(working)
+            if not any(map(finished_record, _records_in(working))):
+                _clear_working(working)
+        for kept in self.runs.glob("*"):
+            _clear_kept(kept)
         self._tidy()
 
     def _tidy(self) -> None:
@@ -202,12 +216,29 @@ def _clear_working(working: Path) -> None:
         working.rmdir()
 
 
-def _move_models(source: Path, target: Path) -> None:
-    """Move the models of a run, and those of its sites if it has any."""
-    for file in MODEL_FILES:
-        (source / file).rename(target / file)
-    if (source / LOCAL_FOLDER).is_dir():
-        (source / LOCAL_FOLDER).rename(target / LOCAL_FOLDER)
+def finished_record(file: Path) -> dict[str, Any] | None:
+    """Return the content of a run's record, unchecked, if it says that the run has finished; None otherwise.
+
+    A run writes that last: its models are complete then.
+    """
+    try:
+        content = read_json(file)
+    except DataError:
+        return None
+    return content if isinstance(content, dict) and content.get("status") == "finished" else None
+
+
+def _records_in(working: Path) -> Iterator[Path]:
+    """Yield the places in a working folder at which a run of any kind may have left its record."""
+    yield working / RESULTS_FILE
+    yield working / WORKSPACE / RESULTS_FILE
+    yield from (working / WORKSPACE).glob(f"*/*/{RESULTS_FILE}")
+
+
+def _clear_kept(folder: Path) -> None:
+    """Remove from the folder of a run that was kept what only its execution needed."""
+    for name in (WORKSPACE, STATE):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _content(path: Path) -> bytes:

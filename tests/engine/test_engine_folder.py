@@ -2,6 +2,7 @@
 """The folder of a run: always a new one, and in the end what the run has left, without the engine's workspace."""
 
 import json
+import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -77,19 +78,46 @@ def test_the_state_stays_as_long_as_it_is_of_use(ended: Path) -> None:
 
 
 def test_a_run_is_executed_by_one_process_at_a_time(ended: Path) -> None:
-    with held(ended):
+    with held(ended, RESULTS):
         assert not (ended / "workspace").exists(), "it was left by a process that was killed"
         with (
             pytest.raises(DataError, match=r"^the run in .* is still going on, expected one that was stopped\.$"),
-            held(ended),
+            held(ended, RESULTS),
         ):
             pass
-    with held(ended):
+    with held(ended, RESULTS):
         assert (ended / "log.txt").exists()
 
 
+def test_what_a_killed_execution_has_finished_nevertheless_stays_to_be_settled(ended: Path) -> None:
+    (ended / RESULTS / "results.json").write_text('{"status": "finished", "rounds": [1]}')
+    with held(ended, RESULTS) as finished:
+        assert finished == {"status": "finished", "rounds": [1]}
+        settle(ended, RESULTS, {}, reason=None)
+    assert (ended / "global_model.safetensors").read_bytes() == b"model"
+    assert not (ended / "workspace").exists()
+    with held(ended, RESULTS) as finished:
+        assert finished is None
+
+
+def test_the_record_comes_last_so_what_could_not_be_moved_is_found_again(
+    ended: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ended / RESULTS / "results.json").write_text('{"status": "finished", "rounds": [1]}')
+    blocked = ended / "global_model.safetensors"
+    (blocked / "in the way").mkdir(parents=True)
+    with pytest.raises(DataError, match="cannot be written"):
+        settle(ended, RESULTS, {}, reason=None)
+    assert not (ended / "results.json").exists()
+    shutil.rmtree(blocked)
+    with held(ended, RESULTS) as finished:
+        assert finished is not None
+        settle(ended, RESULTS, {}, reason=None)
+    assert blocked.read_bytes() == b"model"
+
+
 def test_an_error_of_the_run_itself_is_not_told_as_one_of_its_folder(ended: Path) -> None:
-    with pytest.raises(BrokenPipeError), held(ended):
+    with pytest.raises(BrokenPipeError), held(ended, RESULTS):
         raise BrokenPipeError
 
 

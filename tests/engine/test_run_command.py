@@ -22,7 +22,7 @@ from fdg_plugins.engine import engines
 from fdg_plugins.engine.names import EngineName
 from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.sweep.processes import processes_below
-from tests.engine.engine_stubs import FakeEngine, fake
+from tests.engine.engine_stubs import FakeEngine, fake, record_after
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")
 NAME = "fedavg-rotateddigits-angle_0-seed0"
@@ -157,6 +157,25 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
         2,
         "Error: the run in mine has finished: there is nothing to go on with.\n",
     )
+
+
+def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_fake: UseFake) -> None:
+    use_fake("dies")
+    assert run("fedavg", *DIGITS, "--to", "mine").exit_code == 1
+    left = Path("mine", "workspace", "server", "simulate_job")
+    left.mkdir(parents=True)
+    (left / "results.json").write_text(record_after(2, "finished").model_dump_json())
+    for name in ("global_model.safetensors", "global_model_selected.safetensors"):
+        (left / name).write_bytes(b"model")
+    engine = use_fake()
+    done = CliRunner().invoke(app, ["resume", "mine"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("the run in mine had finished after the command that started it was killed\n")
+    assert "last (round 2)" in done.stdout
+    assert engine.launches == []
+    assert json.loads(Path("mine", "results.json").read_text())["status"] == "finished"
+    assert Path("mine", "global_model.safetensors").read_bytes() == b"model"
+    assert not Path("mine", "workspace").exists()
 
 
 @pytest.mark.parametrize(

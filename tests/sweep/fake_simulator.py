@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for ``nvflare simulator`` and ``fdg centralised`` in the tests: does to a run's folder what its seed says.
 
-Nothing is trained. Seed 0 and others finish at once; 7 stops for a reason that it records; 8 dies without a word; 9
-never ends, and has a process of its own session, as FLARE's sites have.
+Nothing is trained. Seed 0 and others finish at once; 6 finishes, and its process goes on; 7 stops for a reason that it
+records; 8 dies without a word; 9 never ends, and has a process of its own session, as FLARE's sites have.
 """
 
 import json
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-STOPS, DIES, HANGS = 7, 8, 9
+LINGERS, STOPS, DIES, HANGS = 6, 7, 8, 9
 REASON = "site photo: its disk is full."
 
 
@@ -53,7 +53,10 @@ def main() -> None:
         (folder / name).write_bytes(b"model")
     (folder / "local_models").mkdir()
     (folder / "local_models" / "photo.safetensors").write_bytes(b"model")
-    (folder / "results.json").write_text(json.dumps(record))
+    (folder / "next").write_text(json.dumps(record))
+    (folder / "next").rename(folder / "results.json")
+    if protocol["seed"] == LINGERS:
+        time.sleep(600)
     sys.exit(2 if stops else 0)
 
 

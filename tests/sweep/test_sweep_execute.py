@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs as real processes, of a program in the simulator's place: kept, named as failed, ended, and gone on with."""
 
+import os
 import signal
 import sys
 import time
@@ -9,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from fdg_plugins.data import PACS
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.execute import Active, Outcome, Runner, StopOrder, listening, pending
+from fdg_plugins.sweep.jobs import SIMULATOR
 from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.processes import processes_below
+from fdg_plugins.sweep.processes import MARK, processes_below
+from fdg_plugins.sweep.recover import recover
+from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_process import Position, RunProcess
 from fdg_plugins.sweep.store import MODEL_FILES, Store
-from tests.sweep.fake_simulator import DIES, HANGS, REASON, STOPS
-from tests.sweep.sweep_stubs import planned, start_fake
+from tests.sweep.fake_simulator import DIES, HANGS, LINGERS, REASON, STOPS
+from tests.sweep.sweep_stubs import FAKE_SIMULATOR, planned, start_fake
+
+DATA = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 1))
 
 
 class Watcher:
@@ -42,7 +49,7 @@ class Watcher:
 
     def show(self, active: Collection[Active], waiting: Collection[PlannedRun]) -> None:
         self.most = max(self.most, len(active))
-        hanging = [one for one in active if one.run.seed == HANGS and one.position == Position(1, 4)]
+        hanging = [one for one in active if one.run.seed in (HANGS, LINGERS) and one.position == Position(1, 4)]
         if self._until is not None and len(hanging) >= self._until:
             self._order.signal = signal.SIGTERM
 
@@ -62,6 +69,14 @@ def ended(folder: Path, method: str, code: str) -> RunProcess:
     while not process.has_ended():
         time.sleep(0.02)
     return process
+
+
+def start_with_its_job(run: PlannedRun, working: Path) -> RunProcess:
+    """Start the fake simulator on the job that a sweep would write."""
+    kind = kind_of(run.method)
+    kind.write_job(run, DATA, working)
+    command = (*FAKE_SIMULATOR, *kind.command(run, threads=4)[len(SIMULATOR) :])
+    return RunProcess(run, kind, working, command, {**os.environ, MARK: str(working)})
 
 
 def test_finished_runs_are_kept_in_their_order(tmp_path: Path) -> None:
@@ -109,6 +124,44 @@ def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 
 
+@pytest.mark.parametrize("method", ["fedavg", "erm"])
+def test_a_run_that_has_finished_is_kept_although_its_process_had_to_be_ended(tmp_path: Path, method: str) -> None:
+    outcome, watcher = carry_out(tmp_path, LINGERS, 1, method=method, stop_when=1, keep_models=True)
+    assert outcome == Outcome(finished=[planned(LINGERS, method).name], stopped=True)
+    assert watcher.events == [f"started {LINGERS}", f"finished {LINGERS}"]
+    assert {path.name for path in (tmp_path / "runs" / planned(LINGERS, method).name).iterdir()} >= set(MODEL_FILES)
+    assert processes_below(tmp_path) == []
+    assert not (tmp_path / "running").exists()
+
+
+@pytest.mark.parametrize("same_job", [True, False])
+def test_a_run_that_finished_after_its_sweep_was_killed_is_kept_by_the_next(tmp_path: Path, same_job: bool) -> None:
+    store, run = Store(tmp_path), planned(LINGERS)
+    started = start_with_its_job(run, store.begin(run.name))
+    deadline = time.monotonic() + 300
+    while store.seconds_of_finished(run.name, started.kind.record_folder) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    wanted = run if same_job else run._replace(settings={"rounds": 5})
+    found = recover([planned(1), wanted], store, DATA, in_one_process=False, keep_models=True)
+    assert found == ([run.name] if same_job else [])
+    assert pending([wanted], store, retry_failed=True) == ([] if same_job else [wanted])
+    assert started.has_ended()
+    assert store.runs.exists() == same_job
+
+
+def test_what_cannot_be_kept_stays_and_is_kept_by_the_next_sweep(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("no folder")
+    with pytest.raises(DataError, match="cannot be written"):
+        carry_out(tmp_path, 0, keep_models=True)
+    (tmp_path / "runs").unlink()
+    store, run = Store(tmp_path), planned(0)
+    store.clear()
+    assert store.seconds_of_finished(run.name, kind_of("fedavg").record_folder) is not None
+    store.keep(run, kind_of("fedavg").record_folder, 1.0, keep_models=True)
+    expected = {"job", "log.txt", "results.json", "run.json", "local_models", *MODEL_FILES}
+    assert {path.name for path in (store.runs / run.name).iterdir()} == expected
+
+
 def test_several_runs_go_on_at_once_and_all_are_ended(tmp_path: Path) -> None:
     order = StopOrder()
     watcher = Watcher(order, until=2)
@@ -134,6 +187,9 @@ def test_what_a_killed_sweep_left_behind_is_ended_before_its_run_is_done_again(t
     while len(processes_below(tmp_path)) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(processes_below(tmp_path)) == 2, "the run and its site in a session of its own"
+    alias = tmp_path.with_name(f"{tmp_path.name}-alias")
+    alias.symlink_to(tmp_path)
+    assert len(processes_below(alias)) == 2, "by whatever path the folder is reached"
     carry_out(tmp_path, 0)
     assert left.has_ended()
     assert processes_below(tmp_path) == []

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep runs that finished after the sweep which had started them was killed: their processes go on without it."""
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from fdg_plugins.sweep.kinds import executing
+from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.processes import end_processes
+from fdg_plugins.sweep.request import DataFound
+from fdg_plugins.sweep.run_kind import RunKind
+from fdg_plugins.sweep.store import JOB, Store
+
+
+def recover(
+    plan: Iterable[PlannedRun], store: Store, data: DataFound, *, in_one_process: bool, keep_models: bool
+) -> list[str]:
+    """End what a killed sweep has left running, keep the runs of ``plan`` that have finished, and return their names.
+
+    A run whose job was another one is none of ``plan``. Raises ``DataError`` if a file cannot be written.
+    """
+    end_processes(store.running)
+    found = []
+    for run in plan:
+        kind = executing(run.method, in_one_process=in_one_process)
+        seconds = store.seconds_of_finished(run.name, kind.record_folder)
+        if seconds is not None and _has_job_of(run, kind, data, store.running / run.name):
+            store.keep(run, kind.record_folder, seconds, keep_models)
+            found.append(run.name)
+    return found
+
+
+def _has_job_of(run: PlannedRun, kind: RunKind, data: DataFound, working: Path) -> bool:
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
+        kind.write_job(run, data, Path(folder))
+        return not kind.difference(working / JOB, Path(folder, JOB))
