@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.abstract.model import make_model_learnable
@@ -39,7 +40,7 @@ from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.record.census import Federation, check_min_sites, check_reports, take_census
-from fdg_plugins.record.checkpoint import has_checkpoint
+from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.names import name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
@@ -48,6 +49,7 @@ from fdg_plugins.settings.protocol import AUTO, SGD, Protocol
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import state_folder
+from fdg_plugins.state.hold import Submitter, held_run
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
 
@@ -130,9 +132,18 @@ class FederationController(Messenger):
         self._admit_plugins()
         aggregator = self._aggregator()
         plans = self._plans(aggregator)
+        state = state_folder(self.engine.get_workspace(), self._run_id)
+        submitter = Submitter.of(self.fl_ctx.get_prop(FLContextKey.JOB_META))
+        with held_run(state, submitter, lambda: bool(self.abort_signal.triggered)):
+            self._run_held(aggregator, plans, tracking, state)
+
+    def _run_held(self, aggregator: UpdateAggregator, plans: Plans, tracking: str | None, state: Path) -> None:
+        """Begin the run or go on with it, while no other job can."""
+        if self.resume is not None:
+            require_checkpoint(state, self.resume)  # before any site is asked in the run's name
         federation = self._census(plans)
         self._warn_of_wide_lists(federation)
-        self._rounds = rounds = self._new_rounds(plans, federation, aggregator)
+        self._rounds = rounds = self._new_rounds(plans, federation, aggregator, state)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
         record = rounds.go_on() if self.resume is not None or has_checkpoint(rounds.files.state) else rounds.record
         self._mark = marks(record)
@@ -158,7 +169,7 @@ class FederationController(Messenger):
         check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))
         return plans
 
-    def _new_rounds(self, plans: Plans, federation: Federation, aggregator: UpdateAggregator) -> Rounds:
+    def _new_rounds(self, plans: Plans, federation: Federation, aggregator: UpdateAggregator, state: Path) -> Rounds:
         """Return the rounds of a run that begins with the initial model, after checking what the census found."""
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)
@@ -179,7 +190,6 @@ class FederationController(Messenger):
             InitialWeights(**vars(weights)),
         )
         record.run = self._run_id
-        state = state_folder(self.engine.get_workspace(), self._run_id)
         return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)
 
     def _admit_plugins(self) -> None:

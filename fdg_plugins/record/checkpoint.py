@@ -57,10 +57,15 @@ def has_checkpoint(state: Path | None) -> bool:
     return state is not None and (state / CHECKPOINT_FILE).is_file()
 
 
+def require_checkpoint(state: Path, run: str) -> None:
+    """Raise ``DataError`` if the server's folder of ``run`` holds no checkpoint."""
+    if not has_checkpoint(state):
+        raise DataError(f"run {run} has no checkpoint at the server: it never finished a round, or it has ended.")
+
+
 def read_checkpoint(path: Path, run: str) -> Checkpoint:
     """Return the checkpoint of ``run``; raise ``DataError`` if it does not exist or cannot be read."""
-    if not path.is_file():
-        raise DataError(f"run {run} has no checkpoint at the server: it never finished a round, or it has ended.")
+    require_checkpoint(path.parent, run)
     try:
         return _read(path, run)
     except KeyError as error:

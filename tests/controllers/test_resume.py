@@ -17,6 +17,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import SELECTED_FILE
+from fdg_plugins.state import hold
 from fdg_plugins.storage import load_tensors
 from tests.controllers.test_methods_in_rounds import MethodJob
 
@@ -127,6 +128,26 @@ def test_a_finished_run_leaves_no_state_at_the_server_and_cannot_be_resumed(tmp_
     job = resumed(tmp_path)
     job.run()
     assert job.panics == ["run job has no checkpoint at the server: it never finished a round, or it has ended."]
+
+
+def test_a_job_that_would_go_on_with_a_run_that_still_runs_is_refused_before_any_site_is_asked(
+    tmp_path: Path, unbroken: MethodJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold, "PATIENCE_S", 0.0)
+    first, second = MethodJob(tmp_path, **COMPOSED), resumed(tmp_path)
+    asked = 0
+
+    def meddle(site: str, task: str, number: int) -> None:
+        nonlocal asked
+        asked += task == TASK_TRAIN
+        if task == TASK_TRAIN and asked == 7:
+            second.run()
+
+    first.meddle = meddle
+    first.finished()
+    assert second.panics == ["run job still goes on in another job, expected one that has ended."]
+    assert second.asked == []
+    assert all(torch.equal(value, unbroken.model[name]) for name, value in first.model.items())
 
 
 def test_a_run_that_broke_off_leaves_its_state_to_its_owner_alone(tmp_path: Path) -> None:
