@@ -5,7 +5,8 @@ Nobody polls. The workflow announces the sites of its tasks and offers them. Eac
 fetches its task from the server, does it and hands in the result, all in the workflow's own thread. Only if all have
 had their turn and a task still stands are they asked again, as FLARE's sites would ask.
 
-If several sites work at a time, each does so in a thread, and the workflow waits until one of them is done.
+If several sites work at a time, each does so in a thread, and the workflow waits until one of them is done, or for a
+moment, so that it notices a deadline. A site that still works when the workflow ends is interrupted.
 """
 
 import time
@@ -13,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
+
+MOMENT_S = 0.1
 
 
 class LocalTasks:
@@ -22,10 +25,18 @@ class LocalTasks:
         do_next: lets a site fetch its next task, do it and hand in the result.
         settle: lets the server notice at once which tasks have ended.
         at_once: the number of sites that work at a time.
+        interrupt: lets a site give up what it does.
     """
 
-    def __init__(self, do_next: Callable[[str], None], settle: Callable[[], None], at_once: int = 1) -> None:
+    def __init__(
+        self,
+        do_next: Callable[[str], None],
+        settle: Callable[[], None],
+        at_once: int = 1,
+        interrupt: Callable[[str], None] = lambda site: None,
+    ) -> None:
         self._do_next = do_next
+        self._interrupt = interrupt
         self._settle = settle
         self._sites: tuple[str, ...] = ()
         self._offered: deque[str] = deque()
@@ -62,18 +73,24 @@ class LocalTasks:
         self._offered.clear()
 
     def end(self) -> None:
-        """Signal that the workflow has ended; sites that still work are waited for."""
+        """Signal that the workflow has ended; sites that still work give up."""
         self.withdraw()
         if self._threads is not None:
+            for site, future in self._working.items():
+                if not future.done():
+                    self._interrupt(site)
             self._threads.shutdown()
             self._working.clear()
 
     def _wait_for_one(self, threads: ThreadPoolExecutor) -> None:
-        """Let as many sites work as may, none twice at a time, until one is done; raise what it raises."""
+        """Let as many sites work as may, none twice at a time, until one is done or for a moment.
+
+        Raises what a site raises.
+        """
         for site in [site for site in self._offered if site not in self._working]:
             if len(self._working) < self._at_once and site not in self._working:
                 self._offered.remove(site)
                 self._working[site] = threads.submit(self._do_next, site)
-        done, _ = wait(self._working.values(), return_when=FIRST_COMPLETED)
+        done, _ = wait(self._working.values(), timeout=MOMENT_S, return_when=FIRST_COMPLETED)
         for site in [site for site, future in self._working.items() if future in done]:
             self._working.pop(site).result()

@@ -95,6 +95,7 @@ class OneProcessJob:
             do_next=lambda name: self._do_next(server.sites[name]),
             settle=settle,
             at_once=self._at_once,
+            interrupt=lambda name: server.sites[name].runner.run_abort_signal.trigger(value=True),
         )
         with server.new_context() as fl_ctx:
             fl_ctx.set_prop(FLContextKey.RUNNER, server.runner, private=True)

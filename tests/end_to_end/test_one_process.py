@@ -105,6 +105,23 @@ def test_a_worker_that_dies_costs_its_site_the_task_and_no_other(tmp_path: Path,
     assert read_json(record)["status"] == "finished"
 
 
+def test_a_worker_that_hangs_costs_its_site_the_rounds_and_does_not_hang_the_run(
+    tmp_path: Path, data_root: Path
+) -> None:
+    settings = {"rounds": 4, "patience": 1.0, "min_sites": 2, "task_timeout": 5}
+    process = start(export("fedavg", tmp_path, **settings), tmp_path / "here", data_root, workers=2)
+    record = tmp_path / "here" / SIMULATOR_FOLDER / RESULTS_FILE
+    while not (record.exists() and read_json(record)["rounds"]):
+        assert process.poll() is None
+        time.sleep(0.02)
+    workers = [one for one in psutil.Process(process.pid).children() if "fdg_plugins.executors.worker" in one.cmdline()]
+    workers[0].suspend()
+    printed, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, printed
+    assert read_json(record)["status"] == "finished"
+    assert not any(worker.is_running() for worker in workers)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_as_stopped_and_leaves_no_process(

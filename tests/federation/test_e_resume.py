@@ -19,8 +19,9 @@ import torch
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from fdg_plugins.state.hold import OWNER_FILE
 from fdg_plugins.state.leftovers import leftovers
-from fdg_plugins.storage import load_tensors
+from fdg_plugins.storage import load_tensors, read_json
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol
 
@@ -201,6 +202,10 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     run = detached.first_job()
     wait_for_round(own_federation, run, 2)
     assert kill(own_federation, "server") >= 3, "daemon, server and job process"
+    owner = read_json(own_federation.folder / "server" / "fdg_state" / run / OWNER_FILE)
+    assert isinstance(owner, dict)
+    assert owner["name"] == lead(own_federation).name
+    assert owner["org"]
     restart_server(own_federation)
     assert own_federation.meta(run)["status"] == "RUNNING", "FLARE goes on listing it"
 

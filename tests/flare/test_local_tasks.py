@@ -9,6 +9,10 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.flare.local_tasks import LocalTasks
 
 
+def wait_for(event: threading.Event) -> None:
+    assert event.wait(300)
+
+
 class Seen:
     """What happens, in order; any sleep is recorded instead."""
 
@@ -64,6 +68,26 @@ def test_several_sites_work_at_a_time_and_none_twice() -> None:
         tasks.wait(0.01)
     tasks.end()
     assert sorted(done) == sites
+
+
+def test_a_wait_ends_although_a_site_still_works_and_the_end_of_the_workflow_interrupts_it() -> None:
+    given_up, interrupted = threading.Event(), []
+
+    def interrupt(site: str) -> None:
+        interrupted.append(site)
+        given_up.set()
+
+    settled: list[None] = []
+    tasks = LocalTasks(
+        lambda site: None if site == "art" else wait_for(given_up), lambda: settled.append(None), 2, interrupt
+    )
+    tasks.announce(["art", "photo"])
+    tasks.offer()
+    for _ in range(3):
+        tasks.wait(0.01)
+    assert (len(settled), interrupted) == (3, [])
+    tasks.end()
+    assert interrupted == ["photo"]
 
 
 def test_what_a_site_raises_in_a_thread_reaches_the_workflow() -> None:
