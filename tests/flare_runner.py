@@ -22,6 +22,7 @@ class SiteWorkspace:
 
     def __init__(self, folder: Path, local: Path | None = None) -> None:
         self.folder = folder
+        self.site_name = folder.name
         self.local = local or folder / "local"
 
     def get_run_dir(self, job_id: str) -> str:

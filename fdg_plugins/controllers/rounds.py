@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -117,10 +118,13 @@ class Rounds:
             bytes_in_files=answers.bytes_in_files,
         )
         record.rounds.append(finished)
-        if aggregation is not None and self.files.state is not None:
-            self.undo.keep(self.files.checkpoint_file())
-        self.files.save()
+        with self._keeping_what_was_before(stepped=aggregation is not None):
+            self.files.save()
         return finished, evaluation
+
+    def _keeping_what_was_before(self, *, stepped: bool) -> AbstractContextManager[None]:
+        keeps = stepped and self.files.state is not None
+        return self.undo.keeping(self.files.checkpoint_file()) if keeps else nullcontext()
 
     def evaluate_last(self) -> EvaluationRecord:
         """Have every site evaluate the model after the last round; return the evaluation.
@@ -194,7 +198,7 @@ class Rounds:
         Snapshot.of_checkpoint(found).put_back(*self._parts)
         stepped = [one for one in self.record.rounds if one.aggregation is not None]
         if stepped and not stepped[-1].undone:
-            self.undo.find(self.record.run, initial)
+            self.undo.find(self.record.run, stepped[-1].round, initial)
         self.files.restore_selected()
         self.files.seconds_before = self.record.seconds
         self.files.save()

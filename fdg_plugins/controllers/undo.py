@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state before the last step, which the server restores if sites cannot train on the resulting model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fdg_plugins.storage import keep_file
 from fdg_plugins.training.global_model import GlobalModel
 
 BEFORE_FILE = "checkpoint_before.safetensors"
+NEXT_FILE = "checkpoint_before_next.safetensors"
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,37 @@ class Undo:
         self.folder = folder
         self.snapshot: Snapshot | None = None
 
-    def keep(self, checkpoint: Path) -> None:
-        """Keep the checkpoint from before the step just taken, by hard link if possible; call before it is replaced."""
-        if self.folder is not None and checkpoint.exists():
-            keep_file(checkpoint, self.folder / BEFORE_FILE)
+    @contextmanager
+    def keeping(self, checkpoint: Path) -> Iterator[None]:
+        """Keep the checkpoint from before the step just taken, by hard link if possible, while the block replaces it.
 
-    def find(self, run: str, initial: Snapshot) -> None:
-        """Load the snapshot that an earlier job of the run kept; without one, use ``initial``, the initial state."""
-        path = None if self.folder is None else self.folder / BEFORE_FILE
-        self.snapshot = Snapshot.of_checkpoint(read_checkpoint(path, run)) if path and path.exists() else initial
+        Until it has been replaced, the one kept before is still the one that may be needed, so neither is lost if the
+        process ends in between.
+        """
+        if self.folder is None or not checkpoint.exists():
+            yield
+            return
+        following = self.folder / NEXT_FILE
+        keep_file(checkpoint, following)
+        yield
+        following.replace(self.folder / BEFORE_FILE)
+
+    def find(self, run: str, last_step: int, initial: Snapshot) -> None:
+        """Load the snapshot that an earlier job of the run kept before the step of round ``last_step``.
+
+        Without one, use ``initial``, the initial state.
+        """
+        self.snapshot, latest = initial, -1
+        for path in self._files():
+            found = read_checkpoint(path, run) if path.exists() else None
+            if found is not None and latest < len(found.record.rounds) < last_step:
+                self.snapshot, latest = Snapshot.of_checkpoint(found), len(found.record.rounds)
 
     def forget(self) -> None:
         """Discard the snapshot, because it was restored or the run has ended."""
         self.snapshot = None
-        if self.folder is not None:
-            (self.folder / BEFORE_FILE).unlink(missing_ok=True)
+        for path in self._files():
+            path.unlink(missing_ok=True)
+
+    def _files(self) -> tuple[Path, ...]:
+        return () if self.folder is None else (self.folder / BEFORE_FILE, self.folder / NEXT_FILE)

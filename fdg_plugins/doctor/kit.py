@@ -203,7 +203,7 @@ def _check_named_ledger(folder: Path, own: Path) -> Iterator[Finding]:
     """Yield whether releases can be entered into the folder that the policy names, beside that in the kit."""
     if not folder.is_absolute():
         yield problem(LEDGER, f"{folder} is no absolute path: nothing can be released")
-    elif os.path.lexists(own):
+    elif os.path.lexists(own) and not (folder.is_dir() and folder.samefile(own.parent)):
         yield problem(LEDGER, f"{own} is not in {folder}, which {POLICY_FILE} names: nothing can be released")
     elif not folder.is_dir():
         yield warning(LEDGER, f"{folder} is no folder here: only jobs in containers that have it can release anything")

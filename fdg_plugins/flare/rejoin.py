@@ -30,6 +30,7 @@ from nvflare.apis.job_scheduler_spec import DispatchInfo
 from nvflare.apis.shareable import ReturnCode, Shareable
 
 from fdg_plugins.flare.internals import REJOIN, fetch
+from fdg_plugins.values import LONGEST_QUOTE, one_line
 
 TOPIC = "fdg_site_returned"
 TELL_TIMEOUT_S = 20.0
@@ -206,7 +207,7 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
     )
     enough, reservation = engine.check_client_resources(job, {site: needed}, fl_ctx).get(site, (False, ""))
     if not enough:
-        raise Unanswered(f"it has not the resources ({reservation or 'no answer'})")
+        raise Unanswered(f"it has not the resources ({one_line(str(reservation or 'no answer'), LONGEST_QUOTE)})")
     order = engine.job_runner._make_deploy_message(job, job.get_application(app, fl_ctx), app, fl_ctx)
     admin = engine.server.admin_server
     deployed = admin.send_requests_and_get_reply_dict({found.client.token: order}, timeout_secs=admin.timeout)
@@ -235,7 +236,7 @@ def _check(reply: Any, what: str) -> None:
     prefix, ok = fetch(REJOIN, "ERROR_MSG_PREFIX"), fetch(REJOIN, "ReturnCode.OK")
     failed = isinstance(reply.body, str) and reply.body.startswith(prefix)
     if failed or reply.get_header(fetch(REJOIN, "MsgHeader.RETURN_CODE"), ok) != ok:
-        raise Refused(f"its {what} failed: {str(reply.body).removeprefix(f'{prefix}: ')}")
+        raise Refused(f"its {what} failed: {one_line(str(reply.body).removeprefix(f'{prefix}: '), LONGEST_QUOTE)}")
 
 
 def welcome_returning_sites(engine: Any) -> None:

@@ -148,7 +148,7 @@ def ledger_file(site: str, local: Path) -> Path:
             f"site {site}: privacy policy {policy}: ledger is {shorten(named)}, expected the absolute path of a folder "
             "that exists."
         )
-    if os.path.lexists(own):
+    if os.path.lexists(own) and not folder.samefile(own.parent):
         raise SettingsError(
             f"site {site}: the privacy ledger is {own}, and the policy names the folder {folder}: move the file there."
         )

@@ -30,12 +30,15 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def state_folder(workspace: Workspace, run: str) -> Path:
     """Return a run's folder in a participant's workspace, or in the place that ``FDG_STATE`` names.
 
-    Raises ``SettingsError`` if ``run`` is not a valid job id.
+    In that place, each participant has a folder by its name: in containers, all have a workspace of one path. Raises
+    ``SettingsError`` if ``run`` is not a valid job id.
     """
     if not is_run(run):
         raise SettingsError(f"run is {shorten(run)}, expected the id of a job.", public=True)
     root, elsewhere = Path(workspace.get_root_dir()), os.environ.get(VARIABLE, "").strip()
-    return (user_path(elsewhere, os.environ) / root.name if elsewhere else root) / FOLDER / run
+    if elsewhere:
+        root = user_path(elsewhere, os.environ) / Path(workspace.site_name or root).name
+    return root / FOLDER / run
 
 
 def is_run(name: object) -> bool:

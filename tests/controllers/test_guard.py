@@ -4,6 +4,7 @@
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
 from fdg_plugins.controllers.expectations import expectations
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.undo import BEFORE_FILE
+from fdg_plugins.controllers.undo import BEFORE_FILE, NEXT_FILE
 from fdg_plugins.core.outliers import length_ratios, usual_length
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import TASK_TRAIN
@@ -264,7 +265,28 @@ def test_ruin_that_nobody_stands_out_in_is_taken_back_and_counts_as_rounds_witho
     assert rounds.record.idle_rounds() == 4
 
 
-def test_a_run_that_goes_on_after_a_crash_takes_back_what_an_unbroken_one_does(tmp_path: Path) -> None:
+class Crash(BaseException):
+    """The server's process is gone."""
+
+
+def crash_in_round_2(rounds: Rounds, when: str) -> None:
+    """Run two rounds; the server dies after the second, or just before or after it has replaced the checkpoint."""
+    save = rounds.files.save
+    rounds.run_round(1)
+
+    def save_and_crash() -> None:
+        if when == "checkpoint replaced":
+            save()
+        raise Crash
+
+    if when != "round complete":
+        rounds.files.save = save_and_crash  # type: ignore[method-assign]
+    with suppress(Crash):
+        rounds.run_round(2)
+
+
+@pytest.mark.parametrize("when", ["checkpoint not replaced", "checkpoint replaced", "round complete"])
+def test_a_run_that_goes_on_after_a_crash_takes_back_what_an_unbroken_one_does(when: str, tmp_path: Path) -> None:
     def with_state(folder: Path) -> Rounds:
         folder.mkdir(exist_ok=True)
         rounds, sites = make_rounds(folder, late_ruin, outlier_ratio=0.0, rounds=5)
@@ -284,18 +306,18 @@ def test_a_run_that_goes_on_after_a_crash_takes_back_what_an_unbroken_one_does(t
     for number in range(1, 4):
         unbroken.run_round(number)
     broken = with_state(tmp_path / "broken")
-    for number in range(1, 3):
-        broken.run_round(number)
-    assert (tmp_path / "state" / "broken" / BEFORE_FILE).exists()
+    crash_in_round_2(broken, when)
+    kept = {BEFORE_FILE, NEXT_FILE}.intersection(path.name for path in (tmp_path / "state" / "broken").iterdir())
+    assert kept == {BEFORE_FILE if when == "round complete" else NEXT_FILE}
     resumed = with_state(tmp_path / "broken")
-    resumed.go_on()
-    resumed.run_round(3)
+    for number in range(len(resumed.go_on().rounds) + 1, 4):
+        resumed.run_round(number)
     assert resumed.record.rounds[1].undone
     assert list(resumed.record.left_out) == list(unbroken.record.left_out) == [LIAR]
     assert torch.equal(resumed.model.state["w"], unbroken.model.state["w"])
     assert resumed.model.state["w"].tolist() == [1.0, 0.0]
     assert (tmp_path / "state" / "broken" / CHECKPOINT_FILE).exists()
-    assert not (tmp_path / "state" / "broken" / BEFORE_FILE).exists()
+    assert not kept.intersection(path.name for path in (tmp_path / "state" / "broken").iterdir())
 
 
 def test_too_few_sites_that_are_left_end_the_run_with_their_reasons(tmp_path: Path) -> None:

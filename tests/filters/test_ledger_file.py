@@ -102,6 +102,15 @@ def test_what_a_ledger_in_the_kit_has_spent_is_not_forgotten(tmp_path: Path) -> 
     assert len(Ledger(ledger_file("photo", tmp_path), "photo").read().releases) == 1
 
 
+def test_the_policy_may_name_the_folder_in_the_kit(tmp_path: Path) -> None:
+    own = tmp_path / "fdg_privacy"
+    own.mkdir()
+    (tmp_path / "fdg_privacy.json").write_text(json.dumps({"ledger": str(own)}))
+    for number in range(2):
+        Ledger(ledger_file("photo", tmp_path), "photo").spend("job", number, LIMITS)
+    assert len(Ledger(own / "ledger.json", "photo").read().releases) == 2
+
+
 @pytest.mark.parametrize("mask", [0o000, 0o022])
 def test_a_new_one_is_private_whatever_the_umask(path: Path, mask: int) -> None:
     previous = os.umask(mask)

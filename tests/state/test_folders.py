@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from nvflare.apis.workspace import Workspace
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.state.folders import VARIABLE, state_folder
@@ -19,6 +20,17 @@ def test_each_participant_has_a_folder_of_its_own_wherever_states_are(
     monkeypatch.setenv(VARIABLE, str(tmp_path / "kept"))
     assert state_folder(server, "job") == tmp_path / "kept" / "server" / "fdg_state" / "job"
     assert state_folder(site, "job") == tmp_path / "kept" / "photo" / "fdg_state" / "job"
+
+
+def test_participants_whose_workspaces_have_one_path_have_folders_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("startup", "local"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "kept"))
+    found = [state_folder(Workspace(str(tmp_path), name), "job") for name in ("server", "photo", "../cartoon", "")]
+    names = ("server", "photo", "cartoon", tmp_path.name)
+    assert found == [tmp_path / "kept" / name / "fdg_state" / "job" for name in names]
 
 
 def test_a_name_that_is_no_job_id_leads_nowhere(tmp_path: Path) -> None:
