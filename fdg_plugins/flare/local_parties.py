@@ -32,8 +32,6 @@ SERVER = "server"
 Handler = Callable[..., Shareable]
 
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
-# Not a documented function of torch, hence the other; both give the same values.
-_lazy_clone: Callable[[torch.Tensor], torch.Tensor] = getattr(torch, "_lazy_clone", torch.Tensor.clone)
 
 
 class LocalParty(EngineSpec):
@@ -136,14 +134,13 @@ class LocalServer(LocalParty):
     """The server's engine; ``sites`` are added once they are built.
 
     ``local_tasks`` is what the workflow finds here instead of holding requests back
-    (:class:`~fdg_plugins.flare.local_tasks.LocalTasks`). ``threads``: whether sites work in threads of their own.
+    (:class:`~fdg_plugins.flare.local_tasks.LocalTasks`).
     """
 
     process_type = ProcessType.SERVER_JOB
 
-    def __init__(self, *arguments: Any, threads: bool = False) -> None:
+    def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._threads = threads
         self.runner: Any = None
         self.sites: dict[str, LocalSite] = {}
         self.local_tasks: Any = None
@@ -177,18 +174,14 @@ class LocalServer(LocalParty):
     ) -> dict[str, Shareable]:
         """Return the replies of ``targets`` (None: all sites) to a message."""
         names = targets or list(self.sites)
-        return {name: self.sites[name].answer(topic, self.passed(request), peer_of(fl_ctx)) for name in names}
-
-    def passed(self, value: Any) -> Any:
-        """Return what the receiver of a task, a result or a message gets: a copy."""
-        return copied(value, at_once=self._threads)
+        return {name: self.sites[name].answer(topic, copied(request), peer_of(fl_ctx)) for name in names}
 
     def hand_out(self, client: Client, peer: FLContext) -> tuple[Any, FLContext]:
         """Return the next task of a site as an assignment, and the server's public properties with it."""
         with self.new_context() as fl_ctx:
             fl_ctx.set_peer_context(peer)
             name, task_id, data = self.runner.process_task_request(client, fl_ctx)
-            data = self.passed(data) if data else Shareable()
+            data = copied(data) if data else Shareable()
             data.add_cookie(FLContextKey.TASK_ID, task_id)
             assignment = fetch(ONE_PROCESS, "TaskAssignment")(name, task_id, data)
             return assignment, peer_of(fl_ctx)
@@ -198,7 +191,7 @@ class LocalServer(LocalParty):
         with self.new_context() as fl_ctx:
             fl_ctx.set_peer_context(peer)
             name, task_id = result.get_header(ReservedKey.TASK_NAME), result.get_cookie(FLContextKey.TASK_ID)
-            self.runner.process_submission(client, name, task_id, self.passed(result), fl_ctx)
+            self.runner.process_submission(client, name, task_id, copied(result), fl_ctx)
 
 
 class LocalSite(LocalParty):
@@ -233,7 +226,7 @@ class LocalSite(LocalParty):
         self, targets: Any, topic: str, request: Shareable, timeout: float, fl_ctx: FLContext, **_: Any
     ) -> dict[str, Shareable]:
         """Return the server's reply to a message, which is for no other participant."""
-        return {SERVER: self._server.answer(topic, self._server.passed(request), peer_of(fl_ctx))}
+        return {SERVER: self._server.answer(topic, copied(request), peer_of(fl_ctx))}
 
     def validate_targets(self, target_names: Sequence[str]) -> tuple[list[Any], list[str]]:
         """Return the server, if it is named, and all other names."""
@@ -253,38 +246,26 @@ def shared_work(fl_ctx: FLContext) -> Any:
 def peer_of(fl_ctx: FLContext) -> FLContext:
     """Return the context that the other end sees: a copy of the public properties."""
     peer = FLContext()
-    peer.set_public_props(copied(fl_ctx.get_all_public_props(), at_once=True))
+    peer.set_public_props(copied(fl_ctx.get_all_public_props()))
     return peer
 
 
-def copied(value: Any, *, at_once: bool = False) -> Any:
+def copied(value: Any) -> Any:
     """Return a copy that shares nothing with ``value``, as ``copy.deepcopy`` makes it, but in a fraction of its time.
 
-    What is in two places of ``value`` is copied twice, as over the wire. The memory of a tensor is copied once either
-    end writes to it, which hardly any does, or ``at_once``, as it must be where several threads may copy or read the
-    same tensor: a lazy copy changes the original too, and two at the same time would both own its memory.
+    What is in two places of ``value`` is copied twice, as over the wire. Tensors are copied at once: a copy that torch
+    makes on the first write is not safe where other threads, such as those of FLARE, may free or read the same memory.
     """
     kind = type(value)
     if kind in _UNCHANGING:
         return value
     if kind is torch.Tensor and not value.requires_grad:
-        return value.clone() if at_once else _copy_on_write(value)
+        return value.clone()
     if kind is list:
-        return [copied(item, at_once=at_once) for item in value]
+        return [copied(item) for item in value]
     if kind is dict or (kind is Shareable and not vars(value)):
         new = kind()
         new.clear()
-        new.update((key, copied(item, at_once=at_once)) for key, item in value.items())
+        new.update((key, copied(item)) for key, item in value.items())
         return new
     return copy.deepcopy(value)
-
-
-def _copy_on_write(value: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a tensor whose memory torch copies on the first write to either; at once where it cannot.
-
-    It cannot where the memory is not torch's own, as that of a NumPy array. A NumPy view counts as a write.
-    """
-    try:
-        return _lazy_clone(value)
-    except RuntimeError:
-        return value.clone()

@@ -79,8 +79,9 @@ class OneProcessJob:
     def _make_server(self, deployed: Deployed) -> LocalServer:
         config = self._configured(SERVER, "ServerJsonConfigurator")
         made = config.runner_config
-        arguments = (IDENTITY, self._id, self._workspace_of(SERVER), made.components, made.handlers, deployed.meta)
-        server = LocalServer(*arguments, threads=self._at_once > 1)
+        server = LocalServer(
+            IDENTITY, self._id, self._workspace_of(SERVER), made.components, made.handlers, deployed.meta
+        )
         server.runner = fetch(ONE_PROCESS, "ServerRunner")(made, self._id, server)
         server.add_handler(server.runner)
         communicators = [workflow.controller.communicator for workflow in made.workflows]

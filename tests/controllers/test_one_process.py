@@ -3,7 +3,6 @@
 
 import json
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from nvflare.apis.dxo import from_shareable
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult
+from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.flare.local_parties import LocalSite
 from fdg_plugins.flare.one_process import OneProcessJob
 from fdg_plugins.messages import TASK_TRAIN
@@ -83,27 +82,6 @@ def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
     honest, spoilt = record_in(tmp_path / "honest"), record_in(tmp_path / "spoilt")
     losses = [{site: local.epoch_losses for site, local in one.rounds[0].local.items()} for one in (honest, spoilt)]
     assert {site for site in losses[0] if losses[0][site] != losses[1][site]} == {"angle_15"}
-
-
-class WatchedWork(SiteWork):
-    """Does a task at a time, and notes which memory of the tensors received others hold too, until one writes to it."""
-
-    def __init__(self) -> None:
-        super().__init__(SharedDomains())
-        self.lazy: set[bool] = set()
-        self._free = threading.Lock()
-
-    def do_work(self, order: SiteTask, *arguments: Any, **named: Any) -> TaskResult:
-        with self._free:
-            self.lazy |= {torch._C._is_cow_tensor(value) for value in order.state.values()}  # type: ignore[attr-defined]
-            return super().do_work(order, *arguments, **named)
-
-
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_tensors_are_copied_lazily_in_one_thread_only(at_once: int, tmp_path: Path) -> None:
-    work = WatchedWork()
-    assert OneProcessJob(job_of("fedavg", tmp_path, rounds=1), tmp_path / "workspace", work, at_once).run()
-    assert work.lazy == {at_once == 1}
 
 
 def test_a_stop_in_the_second_round_ends_the_run_and_its_record_says_so(

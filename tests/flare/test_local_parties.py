@@ -40,6 +40,16 @@ def test_a_write_at_one_end_does_not_reach_the_other(
     assert not torch.equal(written, before)
 
 
+@pytest.mark.parametrize("make", SOURCES)
+def test_a_copy_has_memory_of_its_own_at_once_in_the_order_of_the_source(make: Callable[[], torch.Tensor]) -> None:
+    source = make()
+    other = copied(source)
+    # data_ptr() would make torch copy, if it had put that off until a write.
+    assert not any(torch._C._is_cow_tensor(value) for value in (source, other))  # type: ignore[attr-defined]
+    assert source.data_ptr() != other.data_ptr()
+    assert torch.equal(source, other)
+
+
 def test_a_copied_message_has_the_same_values_and_no_object_that_changes_in_common() -> None:
     message = Shareable({"DXO": {"data": {"w": torch.ones(2)}, "list": [1, {"a": np.ones(2)}]}})
     other = copied(message)
