@@ -169,7 +169,7 @@ def rows_on_security(name: str) -> list[tuple[str, str]]:
     head, *rows = [re.split(r" *\| *", line.strip("| ").replace("*", "")) for line in lines[start:]]
     table = [row for row in rows if len(row) == len(head)]
     column = head.index("with")
-    return [(row[0], row[1]) for row in table if row[column] == "every method" or f"`{name}`" in row[column]]
+    return [(row[0], row[1]) for row in table if row[column].startswith("every method") or f"`{name}`" in row[column]]
 
 
 # --- records themselves ---
