@@ -222,7 +222,7 @@ def _carry_out(
         keep_models = options.keep_models
         data, in_one_process = prepared.content.data, options.in_one_process
         for name in recover(prepared.plan, store, data, in_one_process=in_one_process, keep_models=keep_models):
-            say(f"{name} had finished after the sweep that started it was killed; it is kept")
+            say(f"{name} had finished, but the sweep that started it could not keep it; it is kept now")
         runs = pending(prepared.plan, store, options.retry_failed)
         done = sum(store.is_finished(run.name) for run in prepared.plan)
         forecast = make_forecast(prepared.plan, store)
