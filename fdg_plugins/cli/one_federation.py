@@ -23,6 +23,7 @@ from threading import Event, Thread
 
 from fdg_plugins.cli.resume import write_resuming_job
 from fdg_plugins.cli.watch import COMPLETED, Server, follow
+from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.engine.poc import RESULTS
 from fdg_plugins.engine.workflow import sites_of
 from fdg_plugins.errors import FDGError
@@ -33,7 +34,7 @@ from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import write_json
-from fdg_plugins.sweep.store import LOG_FILE
+from fdg_plugins.sweep.store import LOG_FILE, finished_record
 
 FEDERATION = "federation"
 FAILED = 1
@@ -124,20 +125,34 @@ def repeated(action: Callable[[], None]) -> Iterator[None]:
 
 
 def mirror(job: Path, results: Path) -> None:
-    """Copy the record from a job's folder at the server, if it is there and newer; the copy is replaced atomically."""
+    """Copy the record from a job's folder at the server, if it is there and newer; the copy is replaced atomically.
+
+    Before one that says that the run has finished, everything else that the run leaves is copied.
+    """
     record, fresh, copy = job / RESULTS_FILE, results / f".{RESULTS_FILE}", results / RESULTS_FILE
     with suppress(OSError):  # none yet, or FLARE removes the folder
         if not copy.exists() or copy.stat().st_mtime_ns != record.stat().st_mtime_ns:
             shutil.copy2(record, fresh)
+            if finished_record(fresh) is not None:
+                for name in filter(lambda name: (job / name).exists(), set(KEPT) - {RESULTS_FILE}):
+                    copy_all(job / name, results / name)
             fresh.replace(copy)
 
 
+def copy_all(source: Path, target: Path) -> None:
+    """Copy a file, or a folder with its content, over what is there."""
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copy2(source, target)
+
+
 def collect(server: Server, job: str, results: Path) -> None:
-    """Move what a job has left to ``results``, replacing what is there."""
+    """Move what a job has left to ``results``, replacing what is there; the record last."""
     with tempfile.TemporaryDirectory(dir=results.parent) as folder:
         place = Path(server.ask(lambda session: session.download_job_result(job, destination=folder), SESSION_S))
         left = place / "workspace"
-        for path in left.iterdir() if left.is_dir() else ():
+        for path in sorted(left.iterdir(), key=lambda path: path.name == RESULTS_FILE) if left.is_dir() else ():
             target = results / path.name
             if not target.is_dir():
                 path.replace(target)

@@ -120,6 +120,8 @@ class Rounds:
         record.rounds.append(finished)
         with self._keeping_what_was_before(stepped=aggregation is not None):
             self.files.save()
+        if broken:
+            self.undo.remove()
         return finished, evaluation
 
     def _keeping_what_was_before(self, *, stepped: bool) -> AbstractContextManager[None]:
@@ -145,6 +147,7 @@ class Rounds:
             return evaluation
         self._take_back()
         self.files.save()
+        self.undo.remove()
         self._reestimate(len(record.rounds) + 1, self._taking_part(record.sources), answers)
         return next(one for one in reversed(record.evaluations) if not one.undone)  # of the restored model
 
@@ -179,7 +182,7 @@ class Rounds:
     def end(self) -> None:
         """Write the record of the finished run and remove the state for resuming it."""
         self.files.save_record()
-        self.undo.forget()
+        self.undo.remove()
         try:
             self.files.remove_state()
         except DataError as error:  # the run has finished regardless
@@ -198,7 +201,7 @@ class Rounds:
         Snapshot.of_checkpoint(found).put_back(*self._parts)
         stepped = [one for one in self.record.rounds if one.aggregation is not None]
         if stepped and not stepped[-1].undone:
-            self.undo.find(self.record.run, stepped[-1].round, initial)
+            self.undo.find(self.record.run, stepped[-1].round, initial if len(stepped) == 1 else None)
         self.files.restore_selected()
         self.files.seconds_before = self.record.seconds
         self.files.save()

@@ -69,14 +69,14 @@ class Undo:
             yield
             return
         following = self.folder / NEXT_FILE
-        keep_file(checkpoint, following)
+        keep_file(checkpoint, following, private=True)
         yield
         following.replace(self.folder / BEFORE_FILE)
 
-    def find(self, run: str, last_step: int, initial: Snapshot) -> None:
+    def find(self, run: str, last_step: int, initial: Snapshot | None) -> None:
         """Load the snapshot that an earlier job of the run kept before the step of round ``last_step``.
 
-        Without one, use ``initial``, the initial state.
+        Without one, use ``initial``, the initial state; None if there were steps before: nothing is taken back then.
         """
         self.snapshot, latest = initial, -1
         for path in self._files():
@@ -85,8 +85,11 @@ class Undo:
                 self.snapshot, latest = Snapshot.of_checkpoint(found), len(found.record.rounds)
 
     def forget(self) -> None:
-        """Discard the snapshot, because it was restored or the run has ended."""
+        """Discard the snapshot, because it was restored; its files stay until the restored state is on disk."""
         self.snapshot = None
+
+    def remove(self) -> None:
+        """Remove the files of a snapshot that was restored, or of a run that has ended."""
         for path in self._files():
             path.unlink(missing_ok=True)
 

@@ -73,18 +73,21 @@ def check_images(data: DomainData, sound: set[str] | None = None) -> None:
         sound.update(_samples(data))
 
 
-def without_damaged(data: DomainData, reopen: Callable[[frozenset[str]], DomainData]) -> tuple[DomainData, Damaged]:
+def without_damaged(
+    data: DomainData, reopen: Callable[[frozenset[str]], DomainData], sound: set[str] | None = None
+) -> tuple[DomainData, Damaged]:
     """Return the domain without the images that cannot be used, and those images; each image is decoded once.
 
     ``reopen`` returns the domain without the given files. A subsampled domain may then contain other images, which
-    are checked in turn.
+    are checked in turn. ``sound``: files that are known to be, to which those found are added.
     """
-    sound: set[str] = set()
+    sound = set() if sound is None else sound
     found = Damaged()
     while (more := find_damaged(data, sound)).files:
         sound.update(set(_samples(data)) - more.files)
         found = found.and_also(more)
         data = reopen(found.files)
+    sound.update(_samples(data))
     return data, found
 
 

@@ -150,7 +150,9 @@ class SiteWork:
         write_left_out(folder, session.images.left_out)
         kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
         write_json(folder / CENSUS_FILE, kept, private=True)
-        counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} in all"
+        # A list of its own may set images apart that no site trains on; otherwise the target is judged on all images.
+        judged = "in all" if reply.num_train + reply.num_validation <= reply.num_test else "test"
+        counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} {judged}"
         say(
             _line(
                 session,

@@ -145,11 +145,6 @@ def _check_own(site: str, reply: CensusReply, role: str) -> None:
             f"site {site} accepts only the role {reply.role!r}, but holding domain {reply.domain!r} "
             f"its role in this run is {role!r}."
         )
-    if reply.num_train + reply.num_validation > reply.num_test:
-        raise CensusError(
-            f"site {site} counts {reply.num_train} images to train and {reply.num_validation} to validate, "
-            f"but {reply.num_test} in all."
-        )
     _check_images(site, reply, role)
 
 

@@ -17,12 +17,25 @@ from typing import Any, NamedTuple
 from nvflare.apis.job_def import JobMetaKey
 
 from fdg_plugins.errors import DataError
+from fdg_plugins.state.folders import mark_in_use
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
 OWNER_FILE = "owner.json"
 ADMINISTRATOR = "project_admin"  # FLARE's role that may do anything with any job
 PATIENCE_S = 60.0  # the process of a job outlives a server that was killed by some seconds
 POLL_S = 0.2
+
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    """Close the locks in a process that was forked from the one that holds them, and may outlive it."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class Submitter(NamedTuple):
@@ -49,11 +62,26 @@ def held_run(
     started the run, and if the folder cannot be made.
     """
     handle = _lock(folder, is_aborted, time.monotonic() + (PATIENCE_S if patience is None else patience))
+    _held.add(handle)
     try:
         _check_owner(folder, submitter)
+        mark_in_use(folder)
         yield
     finally:
         _remove_unused(folder)
+        _held.discard(handle)
+        os.close(handle)
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a job holds the state of a run."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _has_locked(handle)
+    finally:
         os.close(handle)
 
 
@@ -92,11 +120,14 @@ def _is_still(folder: Path, handle: int) -> bool:
 
 
 def _check_owner(folder: Path, submitter: Submitter) -> None:
-    """Note who starts a run; raise ``DataError`` for another person, unless they administrate the project."""
+    """Note who starts a run; raise ``DataError`` for another person, unless they administrate the project.
+
+    Whose run an earlier version began is not known: in a federation, only an administrator goes on with it.
+    """
     file, own = folder / OWNER_FILE, {"name": submitter.name, "org": submitter.org}
-    if not file.exists():
+    if not file.exists() and (not any(folder.iterdir()) or not submitter.name):
         write_json(file, own, private=True)
-    elif read_json(file) != own and submitter.role != ADMINISTRATOR:
+    elif submitter.role != ADMINISTRATOR and (not file.exists() or read_json(file) != own):
         raise DataError(
             f"run {folder.name} was started by another person, expected its submitter or a {ADMINISTRATOR} to go on "
             "with it."

@@ -17,6 +17,7 @@ import psutil
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.state.folders import FOLDER, is_run
+from fdg_plugins.state.hold import is_held
 
 DAY_S = 86_400
 # FLARE's modules that run one job: at the server, at a site, in the simulator.
@@ -121,6 +122,8 @@ def _why_kept(
     """Return the reason to keep a run's folder; None if it is not in use and unchanged for ``older_than_days``."""
     if not _is_real_folder(path) or not is_run(path.name):
         return "it is not the folder of a run"
+    if is_held(path):
+        return "a job holds it"
     needs = (_why_process_needs(process, path, place, changed) for process in processes)
     return next(filter(None, needs), None) or _why_too_recent(changed, older_than_days)
 

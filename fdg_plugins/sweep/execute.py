@@ -130,7 +130,8 @@ class Runner:
         seconds, run = process.seconds, process.run
         process.end()  # processes that FLARE's simulator leaves behind
         reason = process.failure()
-        if reason is None:
+        # A process may still be killed, or fail to end well, after the run's last record.
+        if reason is None or self._has_finished(process):
             self._keep(process, seconds, outcome)
         else:
             self._store.fail(run.name, reason)
@@ -152,9 +153,12 @@ class Runner:
             process.end()
         end_processes(self._store.running)
         for process, seconds in active:
-            if self._store.seconds_of_finished(process.run.name, process.kind.record_folder) is not None:
+            if self._has_finished(process):
                 self._keep(process, seconds, outcome)
         self._store.clear()
+
+    def _has_finished(self, process: RunProcess) -> bool:
+        return self._store.seconds_of_finished(process.run.name, process.kind.record_folder) is not None
 
 
 def pending(plan: Iterable[PlannedRun], store: Store, retry_failed: bool) -> list[PlannedRun]:

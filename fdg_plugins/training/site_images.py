@@ -2,6 +2,7 @@
 """One site's images under one protocol: its domain, opened once, and the batches for each purpose."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from fdg_plugins.data import (
     training_epochs,
     without_damaged,
 )
+from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import Batches
@@ -66,9 +68,15 @@ class SiteImages:
             self.data, self.left_out = self._open(frozenset()), frozenset()
         if self.config.damaged_images == "stop":
             check_images(self.data, None if self._shared is None else self._shared.sound_images(self.data.images))
-        else:
+        elif self._part is None or self.protocol.partition == EQUAL:
             self.data, damaged = without_damaged(self.data, self._open)
             self.left_out = damaged.files
+        else:
+            # By classes, one image less divides the domain anew, so all its sites must leave out the same.
+            whole = self._open(frozenset(), whole=True)
+            known = None if self._shared is None else self._shared.sound_images(whole.images)
+            _, damaged = without_damaged(whole, partial(self._open, whole=True), known)
+            self.data, self.left_out = self._open(damaged.files), damaged.files
 
     def unchanged(self, samples: Sequence[Sample]) -> Batches:
         """Return the batches of ``samples`` in their order, not augmented."""
@@ -109,15 +117,18 @@ class SiteImages:
             device=self.device,
         )
 
-    def _open(self, left_out: frozenset[str]) -> DomainData:
+    def _open(self, left_out: frozenset[str], *, whole: bool = False) -> DomainData:
+        """Return the site's part of its domain, or the ``whole`` domain, without some images."""
+        settings = self.protocol
+        partition = Partition(settings.partition, settings.dirichlet_alpha, settings.least_images)
         return open_domain(
             self._root,
             self.protocol.dataset,
             self.domain,
             seed=self.protocol.seed,
             max_samples=self.protocol.max_samples_per_domain,
-            part=self._part,
-            partition=Partition(self.protocol.partition, self.protocol.dirichlet_alpha, self.protocol.least_images),
+            part=None if whole else self._part,
+            partition=EQUAL_PARTS if whole else partition,
             image_memory=int(self.config.image_memory * 2**30),
             max_pixels=self.config.max_image_pixels,
             left_out=left_out,

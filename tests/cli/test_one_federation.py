@@ -70,6 +70,26 @@ def test_the_record_is_copied_as_it_grows_and_kept_when_the_job_has_gone(tmp_pat
     assert [path.name for path in results.iterdir()] == [RESULTS_FILE]
 
 
+def test_a_record_that_says_finished_comes_after_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, results = tmp_path / "job", tmp_path / "results"
+    for folder in (job / "tb_events", results):
+        folder.mkdir(parents=True)
+    for name, text in ((RESULTS_FILE, '{"status": "finished"}'), ("global_model.safetensors", "model")):
+        (job / name).write_text(text)
+    (job / "tb_events" / "events").write_text("events")
+    mirror(job, results)
+    found = {str(path.relative_to(results)) for path in results.rglob("*") if path.is_file()}
+    assert found == {RESULTS_FILE, "global_model.safetensors", "tb_events/events"}
+    (results / RESULTS_FILE).unlink()
+
+    def full(*rest: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(one_federation, "copy_all", full)
+    mirror(job, results)
+    assert not (results / RESULTS_FILE).exists()
+
+
 def test_a_round_that_ends_while_the_federation_is_ended_is_in_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

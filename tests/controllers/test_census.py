@@ -115,7 +115,6 @@ def test_a_source_that_does_not_fit_is_refused_by_name(changes: dict[str, Any], 
             "site sketch has num_test 0, expected at least one example in the role 'held_out'.",
         ),
         ({"num_test": 11}, "site sketch counts 10 images by class, but 11 in all."),
-        ({"num_train": 9}, "site sketch counts 9 images to train and 2 to validate, but 10 in all."),
         (
             {"role": "source"},
             "site sketch accepts only the role 'source', "
@@ -125,6 +124,11 @@ def test_a_source_that_does_not_fit_is_refused_by_name(changes: dict[str, Any], 
 )
 def test_a_held_out_site_that_does_not_fit_is_refused_by_name(changes: dict[str, Any], text: str) -> None:
     assert refusal(replies(sketch=changes)) == text
+
+
+def test_a_list_may_set_apart_fewer_images_to_test_than_there_are_to_train() -> None:
+    taken = take_census(replies(sketch={"num_train": 70, "num_validation": 20}), {}, "sketch")
+    assert taken.held_out == ("sketch",)
 
 
 def test_what_a_role_does_not_need_may_be_missing() -> None:

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for ``nvflare simulator`` and ``fdg centralised`` in the tests: does to a run's folder what its seed says.
 
-Nothing is trained. Seed 0 and others finish at once; 6 finishes, and its process goes on; 7 stops for a reason that it
-records; 8 dies without a word; 9 never ends, and has a process of its own session, as FLARE's sites have.
+Nothing is trained. Seed 0 and others finish at once; 5 finishes, and its process is killed; 6 finishes, and its process
+goes on; 7 stops for a reason that it records; 8 dies without a word; 9 never ends, and has a process of its own
+session, as FLARE's sites have.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-LINGERS, STOPS, DIES, HANGS = 6, 7, 8, 9
+CRASHES, LINGERS, STOPS, DIES, HANGS = 5, 6, 7, 8, 9
 REASON = "site photo: its disk is full."
 
 
@@ -55,6 +57,8 @@ def main() -> None:
     (folder / "local_models" / "photo.safetensors").write_bytes(b"model")
     (folder / "next").write_text(json.dumps(record))
     (folder / "next").rename(folder / "results.json")
+    if protocol["seed"] == CRASHES:
+        os.kill(os.getpid(), signal.SIGKILL)
     if protocol["seed"] == LINGERS:
         time.sleep(600)
     sys.exit(2 if stops else 0)

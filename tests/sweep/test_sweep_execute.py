@@ -22,7 +22,7 @@ from fdg_plugins.sweep.recover import recover
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_process import Position, RunProcess
 from fdg_plugins.sweep.store import MODEL_FILES, Store
-from tests.sweep.fake_simulator import DIES, HANGS, LINGERS, REASON, STOPS
+from tests.sweep.fake_simulator import CRASHES, DIES, HANGS, LINGERS, REASON, STOPS
 from tests.sweep.sweep_stubs import FAKE_SIMULATOR, planned, start_fake
 
 DATA = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 1))
@@ -122,6 +122,12 @@ def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path
     assert outcome == Outcome(finished=[planned(0, method).name], stopped=True)
     assert processes_below(tmp_path) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+
+
+def test_a_run_that_has_finished_is_kept_although_its_process_did_not_end_well(tmp_path: Path) -> None:
+    outcome, _ = carry_out(tmp_path, CRASHES, 0, keep_models=True)
+    assert outcome == Outcome(finished=[planned(CRASHES).name, planned(0).name])
+    assert {path.name for path in (tmp_path / "runs" / planned(CRASHES).name).iterdir()} >= set(MODEL_FILES)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "erm"])
