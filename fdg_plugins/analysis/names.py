@@ -10,6 +10,7 @@ from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import BASE, find_method, parse_method, published, title_of, weighting_parts
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.record.names import federated_name, named_part
 from fdg_plugins.record.run_record import Method, RunRecord
 from fdg_plugins.settings.method_defaults import method_defaults
@@ -25,6 +26,7 @@ def method_name(method: Method) -> str:
     for name, algorithm in ALGORITHMS.items():
         if method.aggregator == algorithm.__name__:
             return name
+    METHODS.all()  # a record may be of any plug-in, which a user's own commands may load
     return federated_name(method)
 
 

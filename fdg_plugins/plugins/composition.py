@@ -97,8 +97,11 @@ class Composition:
 
 
 def published() -> dict[str, Composition]:
-    """Return the composition of each published method by its key, in the order of tables."""
-    return {record.key: Composition(**places_of(record)) for record in METHODS.all()}
+    """Return the composition of each published method by its key, in the order of tables.
+
+    Of plug-ins, those that are loaded: an operator may forbid the others, so a run must not load them.
+    """
+    return {record.key: Composition(**places_of(record)) for record in METHODS.loaded()}
 
 
 def places_of(record: Method) -> dict[Place, str]:
@@ -119,12 +122,12 @@ def places_of(record: Method) -> dict[Place, str]:
 
 def weighting_parts() -> tuple[str, ...]:
     """Return the names of all weightings that make a method; others are a setting of an aggregator."""
-    return tuple(places["weighting"] for places in map(places_of, METHODS.all()) if "weighting" in places)
+    return tuple(places["weighting"] for places in map(places_of, METHODS.loaded()) if "weighting" in places)
 
 
 def objective_parts() -> tuple[str, ...]:
     """Return the names of all objectives that make a method."""
-    return tuple(places["objective"] for places in map(places_of, METHODS.all()) if "objective" in places)
+    return tuple(places["objective"] for places in map(places_of, METHODS.loaded()) if "objective" in places)
 
 
 def compositions() -> list[Composition]:

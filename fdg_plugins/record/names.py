@@ -43,7 +43,7 @@ def name_of_run(record: RunRecord) -> str:
 
 def _of_aggregator(class_name: str) -> Composition:
     """Return the composition of an aggregator's method; an aggregator without a record is a direction of its own."""
-    for record in METHODS.all():
+    for record in METHODS.loaded():
         if record.aggregator is not None and public_path(record.aggregator).rpartition(".")[2] == class_name:
             return published()[record.key]
     return Composition(class_name)

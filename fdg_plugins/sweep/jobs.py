@@ -11,7 +11,8 @@ from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.plugins.composition import find_method, parse_method, published
+from fdg_plugins.plugins.composition import find_method, parse_method
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
@@ -43,7 +44,7 @@ class FederatedRuns(RunKind):
     @property
     def names(self) -> Collection[str]:
         """The names of all published methods, including those of plug-ins."""
-        return tuple(published())
+        return METHODS.names()
 
     def knows(self, method: str) -> bool:
         """Return whether a method, or the first part of a composition, is published, in any spelling."""

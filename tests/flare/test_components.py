@@ -33,6 +33,9 @@ from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
 from fdg_plugins.flare.kits import ENDS, merge_allow_list, read_kit
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.kinds import registries as plugged_in
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.record.names import federated_name
+from fdg_plugins.record.run_record import Method
 
 SOURCES = Path(fdg_plugins.__file__).parent
 WALK_TIMEOUT_S = 600
@@ -438,3 +441,12 @@ if __name__ == "__main__":
 
         result = {"problems": _events}
     sys.stdout.write(f"{json.dumps(result)}\n")
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_a_run_looks_up_loads_no_plug_in_that_no_one_named() -> None:
+    for end in (SERVER, SITE):
+        class_paths(end)
+    assert federated_name(Method(aggregator="FedOMGAggregator", settings={}, objective={"name": "dim"})) == "fedomg+dim"
+    own = {record.key for record in METHODS.own().values()}
+    assert {record.key for record in METHODS.loaded()} == own < set(METHODS.names())
