@@ -51,9 +51,10 @@ def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Seg
 
 def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool) -> None:
     """Compare a user's own data set with its manifest, which ``write`` makes anew; without one, count its images."""
+    from fdg_plugins.cli.data_check import check_masks
     from fdg_plugins.cli.image_check import check_images
     from fdg_plugins.data.preparation import MANIFEST, count_images, read_manifest, write_manifest
-    from fdg_plugins.data.specs import ImageFolderSpec
+    from fdg_plugins.data.specs import ImageFolderSpec, SegmentationSpec
 
     spec, root, rules = find_own(place, data_root)
     manifest = None if write else read_manifest(root, spec)
@@ -61,7 +62,7 @@ def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool)
         _compare(spec, root, manifest)
     decoded = spec if images and isinstance(spec, ImageFolderSpec) else None
     if decoded is None:  # what is decoded has a table of its own
-        show(counts_table(count_images(root, spec)))
+        show(counts_table(count_images(root, spec, rules)))
     if write:
         written = write_manifest(root, spec, None, track=track)
         say(f"{root / MANIFEST}: {len(written.files):,} files, sha256 {written.sha256[:16]}")
@@ -69,6 +70,8 @@ def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool)
         say(f"{spec.name}: no manifest, so only the images were counted; --write makes one")
     if decoded is not None:
         check_images(decoded, root, rules, None)
+    elif images and isinstance(spec, SegmentationSpec):
+        check_masks(spec, root, None)
 
 
 def _check_is_there(spec: "KnownSpec", root: Path) -> None:

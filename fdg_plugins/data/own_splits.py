@@ -73,10 +73,21 @@ def _read_list(
 ) -> Iterator[Sample]:
     """Yield the images that a list names, except those that are left out."""
     public = f"a list of images of domain {domain!r}"
+    known, seen = {*by_file, *left_out}, set[str]()
     for number, line in enumerate(_lines(base, base / path, public), start=1):
-        file = line if line.startswith(f"{domain}/") else f"{domain}/{line}"
+        # A class may have the name of the domain, so a line may begin with that and not mean the domain.
+        inside = f"{domain}/{line}"
+        is_whole = line.startswith(f"{domain}/") and inside not in known and not rules.excludes(inside)
+        file = line if is_whole else inside
         if not line or file in left_out or rules.excludes(file):
             continue
+        if file in seen:
+            raise DataError(
+                f"list {base / path}, line {number}: {shorten(line)} is there for the second time, expected each image "
+                "once.",
+                public=f"{public}, line {number}: it names an image for the second time.",
+            )
+        seen.add(file)
         if file not in by_file:
             raise DataError(
                 f"list {base / path}, line {number}: {shorten(line)} is no image of domain {domain!r}; expected lines "

@@ -67,6 +67,35 @@ def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:
     assert "missing photo/Hund/bild 0.png" in result.stdout
 
 
+def test_verify_decodes_masks_too_and_follows_a_file_elsewhere(tmp_path: Path) -> None:
+    for domain in ("a", "b", "c"):
+        for kind in ("images", "masks"):
+            (tmp_path / "pairs" / domain / kind).mkdir(parents=True)
+            for number in range(3):
+                Image.new("L", (16, 16), int(kind == "masks")).save(
+                    tmp_path / "pairs" / domain / kind / f"{number}.png"
+                )
+    (tmp_path / "pairs" / "dataset.toml").write_text('task = "segmentation"\nclasses = ["background", "vessel"]\n')
+    sound = fdg("data", "verify", tmp_path / "pairs", "--images")
+    assert sound.exit_code == 0, sound.output
+    (tmp_path / "pairs" / "a" / "images" / "1.png").write_bytes(b"no image")
+    refused = fdg("data", "verify", tmp_path / "pairs", "--images")
+    assert refused.exit_code == 2
+    assert "cannot be used" in refused.stderr + refused.stdout
+
+    for number in range(4):
+        file = tmp_path / "own" / "a" / "train" / "x" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 16)).save(file)
+    for domain in ("b", "c"):
+        shutil.copytree(tmp_path / "own" / "a", tmp_path / "own" / domain)
+    for domain in ("a", "b", "c"):
+        shutil.copytree(tmp_path / "own" / domain / "train" / "x", tmp_path / "own" / domain / "train" / "y")
+    (tmp_path / "elsewhere.toml").write_text('folder = "own"\n[parts]\ntrain = "train"\n')
+    counted = fdg("data", "verify", tmp_path / "elsewhere.toml")
+    assert (counted.exit_code, counted.stderr) == (0, "")
+
+
 def test_a_job_brings_the_description_and_no_code(photos: Path, tmp_path: Path) -> None:
     result = fdg("export-job", "--method", "fedomg", "--data", photos, "--to", tmp_path / "jobs")
     assert result.exit_code == 0, result.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from nvflare.apis.utils.format_check import name_check
+from PIL import Image
 
 from fdg_plugins.data import check_images, dataset_spec, open_domain, own_data
 from fdg_plugins.data.image_files import ImageFiles
@@ -137,6 +138,28 @@ def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path) -
     with pytest.raises(DataError, match=r"photo.txt, line 1: 'Hund/none.jpg' is no image of domain 'photo'") as caught:
         open_domain(photos, own.dataset, "photo", seed=0)
     assert caught.value.public == "a list of images of domain 'photo', line 1: it names no image of the domain."
+
+
+def test_a_list_that_names_an_image_twice_is_refused_whatever_the_seed(photos: Path) -> None:
+    for domain in DOMAINS:
+        (photos / f"{domain}.txt").write_text("Hund/bild 1.jpg\nvogel/bild 0.png\n" + f"{domain}/Hund/bild 1.jpg\n")
+    own = say(photos, '[lists]\ntrain = "{domain}.txt"')
+    for seed in range(3):
+        with pytest.raises(DataError, match=r"line 3: '.*' is there for the second time, expected each image once"):
+            open_domain(photos, own.dataset, "photo", seed=seed)
+
+
+def test_a_class_with_the_name_of_its_domain_can_be_in_a_list(tmp_path: Path) -> None:
+    for domain in ("cat", "drawing", "sketch"):
+        for name in ("cat", "dog"):
+            (tmp_path / domain / name).mkdir(parents=True)
+            for number in range(3):
+                Image.new("RGB", (8, 8), (80 * number, 0, 0)).save(tmp_path / domain / name / f"{number}.png")
+        (tmp_path / f"{domain}.txt").write_text("cat/0.png\ncat/1.png\ndog/0.png\n" + f"{domain}/dog/1.png\n")
+    own = say(tmp_path, '[lists]\ntrain = "{domain}.txt"')
+    data = open_domain(tmp_path, own.dataset, "cat", seed=0)
+    found = {sample.file for sample in (*data.train, *data.validation)}
+    assert found == {"cat/cat/0.png", "cat/cat/1.png", "cat/dog/0.png", "cat/dog/1.png"}
 
 
 def test_an_image_for_training_and_validation_is_refused(photos: Path) -> None:

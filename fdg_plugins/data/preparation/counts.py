@@ -11,7 +11,7 @@ from fdg_plugins.data.data_lists import find_data_list
 from fdg_plugins.data.folders import existing_folders, list_domain
 from fdg_plugins.data.mnist import PARTS, read_part
 from fdg_plugins.data.origins import Release, origin_of
-from fdg_plugins.data.own_files import NO_RULES, rules_of
+from fdg_plugins.data.own_files import NO_RULES, FileRules, rules_of
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.specs import (
@@ -49,12 +49,13 @@ class Verdict:
         return self.release.name if self.release and not self.differences else None
 
 
-def count_images(root: Path, spec: KnownSpec) -> Counts:
+def count_images(root: Path, spec: KnownSpec, rules: FileRules | None = None) -> Counts:
     """Count the images of the domains below the data root; a site may have only one of them.
 
-    Known bad files are counted. Raises DataError if no domain exists, and, as opening a domain does, for class folders
-    that are missing, empty or unexpected, for images or masks without the other, for unusable data lists, for links out
-    of the root, and for broken files of MNIST and lists of CelebA.
+    ``rules``: what the file of a user's own data set says; None: what a file in the data root says. Known bad files are
+    counted. Raises DataError if no domain exists, and, as opening a domain does, for class folders that are missing,
+    empty or unexpected, for images or masks without the other, for unusable data lists, for links out of the root, and
+    for broken files of MNIST and lists of CelebA.
     """
     if isinstance(spec, RotatedSpec):
         labels = {part: read_part(root, part, spec.size)[1].tolist() for part in PARTS}
@@ -66,7 +67,7 @@ def count_images(root: Path, spec: KnownSpec) -> Counts:
     present = [domain for domain in spec.domains if _is_there(root, spec, domain)]
     if not present:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
-    return {domain: _count_domain(root, spec, domain) for domain in present}
+    return {domain: _count_domain(root, spec, domain, rules) for domain in present}
 
 
 def judge(counts: Counts, spec: KnownSpec) -> Verdict:
@@ -85,10 +86,13 @@ def _is_there(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str)
     return isinstance(spec, SegmentationSpec) and find_data_list(root, spec, domain) is not None
 
 
-def _count_domain(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str) -> dict[str, int]:
+def _count_domain(
+    root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str, rules: FileRules | None
+) -> dict[str, int]:
     if isinstance(spec, SegmentationSpec):
         return {PAIRS: len(list_pairs(root, spec, domain)[1].all)}
-    rules = rules_of(root, None) if spec.described else NO_RULES
+    if rules is None:
+        rules = rules_of(root, None) if spec.described else NO_RULES
     samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
     known_bad = () if spec.described else skipped
     files = [*(sample.file for sample in samples), *known_bad]
