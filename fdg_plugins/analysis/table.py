@@ -123,7 +123,8 @@ def build_table(
         _check_against(facts, choosing)
     groups = grouped(runs, lambda run: settings_key(run, choosing))
     firsts = {key: members[0] for key, members in groups.items()}
-    labels = _labels(firsts, {one.group: one.settings for one in choices.chosen})
+    chosen = {one.group: one.settings for one in choices.chosen}
+    labels = _labels(firsts, chosen)
     domains = _domains(runs)
     methods = [
         MethodRows(
@@ -139,8 +140,8 @@ def build_table(
     ]
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
-    titles = _labels(firsts, {one.group: one.settings for one in choices.chosen}, named=False)
-    notes += [*notes_on(choices.chosen, titles, facts.score), *_unjudged(runs, rules)]
+    notes += notes_on(choices.chosen, _labels(firsts, chosen, named=False), facts.score)
+    notes += _unjudged(runs, rules)
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 

@@ -131,12 +131,13 @@ def mirror(job: Path, results: Path) -> None:
     """
     record, fresh, copy = job / RESULTS_FILE, results / f".{RESULTS_FILE}", results / RESULTS_FILE
     with suppress(OSError):  # none yet, or FLARE removes the folder
-        if not copy.exists() or copy.stat().st_mtime_ns != record.stat().st_mtime_ns:
-            shutil.copy2(record, fresh)
-            if finished_record(fresh) is not None:
-                for name in filter(lambda name: (job / name).exists(), set(KEPT) - {RESULTS_FILE}):
-                    copy_all(job / name, results / name)
-            fresh.replace(copy)
+        if copy.exists() and copy.stat().st_mtime_ns == record.stat().st_mtime_ns:
+            return
+        shutil.copy2(record, fresh)
+        others = KEPT[:-1] if finished_record(fresh) is not None else ()
+        for name in filter(lambda name: (job / name).exists(), others):
+            copy_all(job / name, results / name)
+        fresh.replace(copy)
 
 
 def copy_all(source: Path, target: Path) -> None:

@@ -14,8 +14,9 @@ from fdg_plugins.record.run_files import EVENTS_FOLDER, LAST_FILE, LOCAL_FOLDER,
 from fdg_plugins.record.run_folder import RUNS, make_run_folder
 
 MODELS = (LAST_FILE, SELECTED_FILE, LOCAL_FOLDER)
-KEPT = (RESULTS_FILE, *MODELS, STATE_FILE, TENSORS_FILE, EVENTS_FOLDER, MLFLOW_FILE, WANDB_FOLDER)
-"""What a run leaves in the folder of its job on the server, whoever keeps it."""
+KEPT = (*MODELS, STATE_FILE, TENSORS_FILE, EVENTS_FOLDER, MLFLOW_FILE, WANDB_FOLDER, RESULTS_FILE)
+"""What a run leaves in the folder of its job on the server, whoever keeps it. The record, which may say that the run
+has finished, comes last, so that all else is there by then."""
 
 
 def keep_results(results: Path, workspace: Path, run: str) -> Path:

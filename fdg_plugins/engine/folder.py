@@ -25,7 +25,6 @@ from fdg_plugins.sweep.processes import end_processes
 from fdg_plugins.sweep.store import RUN_FILE, STATE, WORKSPACE, can_resume, finished_record
 
 _LOCK_FILE = ".lock"
-_RECORD_LAST = (*(name for name in KEPT if name != RESULTS_FILE), RESULTS_FILE)
 
 
 def check_new(to: Path | None) -> None:
@@ -89,8 +88,7 @@ def settle(folder: Path, results: Path, content: Mapping[str, Any], reason: str 
     """
     left = folder / results
     with _writing(folder):
-        # The record last: as long as it is not there, whoever comes next finds the rest, too.
-        for name in filter(lambda name: (left / name).exists(), _RECORD_LAST):
+        for name in filter(lambda name: (left / name).exists(), KEPT):
             _move(left / name, folder / name)
         shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
         if reason is None or not can_resume(folder):
