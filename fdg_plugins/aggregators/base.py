@@ -36,7 +36,7 @@ from nvflare.app_common.app_event_type import AppEventType
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
 from fdg_plugins.aggregators.metrics import mean_metrics
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
-from fdg_plugins.aggregators.weightings import make_weighting
+from fdg_plugins.aggregators.weightings import is_brought, make_weighting
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
@@ -112,6 +112,7 @@ class UpdateAggregator(ModelAggregator):
         self._sites: frozenset[str] | None = None
         self._round_of: RoundOf | None = None
         self._known_gram: KnownGram | None = None
+        self._found_weighting: Weighting | None = None
         self._announced_rounds = 1
         self.reset_stats()
         self._validate()
@@ -193,8 +194,23 @@ class UpdateAggregator(ModelAggregator):
             setattr(self, name, value)
         self._validate()
 
+    def look_up(self) -> None:
+        """Look up the weighting if a plug-in brings it, which the constructor does not.
+
+        FLARE builds the components of a job before the workflow has asked whether the operator allows a plug-in.
+        Raises ``SettingsError`` as :func:`~fdg_plugins.aggregators.make_weighting`.
+        """
+        if self._found_weighting is None:
+            self._found_weighting = make_weighting(self.weighting)
+
+    @property
+    def _weigh(self) -> Weighting:
+        self.look_up()
+        assert self._found_weighting is not None
+        return self._found_weighting
+
     def _validate(self) -> None:
-        self._weigh: Weighting = make_weighting(self.weighting)
+        self._found_weighting = None if is_brought(self.weighting) else make_weighting(self.weighting)
         check_number("server_lr", self.server_lr, above=0.0)
 
     # --- one run ---

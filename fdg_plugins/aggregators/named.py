@@ -24,4 +24,6 @@ def make_aggregator(spec: str | Mapping[str, Any]) -> UpdateAggregator:
     >>> make_aggregator({"name": "fedomg", "kappa": 0.25}).kappa
     0.25
     """
-    return AGGREGATORS.make(spec)
+    made = AGGREGATORS.make(spec)
+    made.look_up()
+    return made

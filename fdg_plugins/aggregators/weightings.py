@@ -20,6 +20,7 @@ from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.plugins.classes import ClassesOf
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.values import check_choice, check_number
 
 
@@ -103,3 +104,9 @@ def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
     Raises ``SettingsError`` for an unknown name or setting, or a value out of range.
     """
     return WEIGHTINGS.make(spec)
+
+
+def is_brought(spec: Any) -> bool:
+    """Return whether ``spec`` names a weighting that a plug-in brings; loads no plug-in."""
+    name = spec.get("name") if isinstance(spec, Mapping) else spec
+    return isinstance(name, str) and METHODS.origin(name) is not None

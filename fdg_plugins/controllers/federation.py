@@ -195,10 +195,16 @@ class FederationController(Messenger):
     def _admit_plugins(self) -> None:
         """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before loading any."""
         workspace = self.engine.get_workspace()
-        uses = uses_of(self.aggregator, (self.protocol, self.stand_in_protocol), os.environ)
+        uses = uses_of(self._rule(), (self.protocol, self.stand_in_protocol), os.environ)
         custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
         allowed = read_allowed_plugins(SERVER, Path(workspace.get_root_dir(), "local", FILE_NAME))
         admit(uses.names, uses.files, custom, allowed)
+
+    def _rule(self) -> Any:
+        """Return the aggregation rule as the job gives it: of a component of its own, the weighting that it names."""
+        if self.aggregator is not None:
+            return self.aggregator
+        return {"weighting": getattr(self.get_component(self.aggregator_id), "weighting", None)}
 
     @property
     def _run_id(self) -> str:

@@ -4,6 +4,8 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+import torch
+
 from fdg_plugins.core.travel import ALL, Rule, Rules, rules_of, with_fixed
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.models import ExtractorClassifier, build_model
@@ -53,12 +55,17 @@ def image_shape(protocol: Protocol) -> tuple[int, ...]:
 
 
 def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
-    """Return the rule of every entry of the network; ``SettingsError`` if the protocol's rule does not fit it."""
+    """Return the rule of every entry of the network; ``SettingsError`` if the protocol's rule does not fit it.
+
+    Boolean buffers, such as masks, are never shared: they have no differences that could be averaged.
+    """
     trainable = {name for name, _ in model.named_parameters()}
     rules = rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)
     if fixed := fixed_names(model, protocol):
         rules = with_fixed(rules, fixed, trainable, f"trainable {protocol.trainable!r}")
-    return _with_frozen(rules, batch_norm_buffers(model)) if protocol.batch_norm == "frozen" else rules
+    statistics = batch_norm_buffers(model) if protocol.batch_norm == "frozen" else []
+    flags = [name for name, buffer in model.named_buffers() if buffer.dtype is torch.bool]
+    return _with_frozen(rules, [*statistics, *flags])
 
 
 def fixed_names(model: ExtractorClassifier, protocol: Protocol) -> frozenset[str]:

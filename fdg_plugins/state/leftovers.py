@@ -122,10 +122,9 @@ def _why_kept(
     """Return the reason to keep a run's folder; None if it is not in use and unchanged for ``older_than_days``."""
     if not _is_real_folder(path) or not is_run(path.name):
         return "it is not the folder of a run"
-    if is_held(path):
-        return "a job holds it"
     needs = (_why_process_needs(process, path, place, changed) for process in processes)
-    return next(filter(None, needs), None) or _why_too_recent(changed, older_than_days)
+    held = "a job holds it" if is_held(path) else None
+    return next(filter(None, needs), held) or _why_too_recent(changed, older_than_days)
 
 
 def _why_too_recent(changed: float, older_than_days: float | None) -> str | None:

@@ -4,15 +4,18 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.models import NETWORKS
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes import FDGRecipe, make_recipe
-from tests.controllers.test_methods_in_rounds import MethodJob, same
+from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob, same
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
 
@@ -106,6 +109,70 @@ def test_a_plug_in_that_is_not_installed_ends_the_job_in_one_sentence(tmp_path: 
     assert job.panics == [
         f"model 'patchnet' is unknown, and no installed plug-in brings it; expected one of {', '.join(NETWORKS.own())}."
     ]
+
+
+WEIGHTING = """
+import torch
+
+from fdg_plugins.aggregators import Weighting
+from fdg_plugins.plugins.method import Method, Reference
+
+
+class First(Weighting):
+    def __call__(self, contributions, round_of=None):
+        return torch.tensor([1.0] + [0.0] * (len(contributions) - 1), dtype=torch.float64)
+
+
+METHOD = Method(
+    key="fedfirst",
+    title="FedFirst",
+    part="first",
+    line="the first site alone",
+    reference=Reference(authors="nobody", title="none", venue="none", year=2026),
+    acts=("weighting",),
+    weighting=First,
+)
+"""
+
+
+@pytest.fixture
+def weighting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed plug-in with a weighting, ``first``."""
+    site = tmp_path / "site"
+    info = site / "first_weighting-1.dist-info"
+    info.mkdir(parents=True)
+    (site / "first_weighting.py").write_text(WEIGHTING, encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: first-weighting\nVersion: 1\n", encoding="utf-8")
+    lines = "\n".join(f"{name} = first_weighting:METHOD" for name in ("fedfirst", "first"))
+    (info / "entry_points.txt").write_text(f"[fdg_plugins.methods]\n{lines}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(site))
+    METHODS.refresh()
+    yield
+    monkeypatch.undo()
+    METHODS.refresh()
+    sys.modules.pop("first_weighting", None)
+
+
+@pytest.mark.usefixtures("weighting")
+def test_a_component_s_weighting_is_looked_up_after_the_operator_was_asked(tmp_path: Path) -> None:
+    jobs = []
+    for name, allowed in (("refused", "another-plugin"), ("allowed", "first-weighting")):
+        component = FedAvgAggregator(weighting="first")  # as FLARE builds it, before the workflow runs
+        jobs.append(job := MethodJob(tmp_path / name, aggregator=None))
+        job.engine.components = {"aggregator": component}
+        (job.folder / "local").mkdir()
+        file = job.folder / "local" / "fdg_site.json"
+        file.write_text(json.dumps({"server": {"allowed_plugins": [allowed]}}), encoding="utf-8")
+        assert "first_weighting" not in sys.modules
+        job.run()
+    refused, used = jobs
+    assert refused.panics == [
+        "weighting 'first' comes from first-weighting, which the operator does not allow here (allowed_plugins)."
+    ]
+    assert used.panics == []
+    aggregation = used.record.rounds[0].aggregation
+    assert aggregation is not None
+    assert aggregation.weights == {angle: float(angle == "angle_15") for angle in ANGLES[1:]}
 
 
 # --- a file at hand ---

@@ -9,8 +9,10 @@ import pytest
 import torch
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
+from torch import nn
 
 from fdg_plugins.messages import META_REQUEST, TASK_TRAIN
+from fdg_plugins.models import NETWORKS, Network
 from fdg_plugins.state.site_memory import PERSONAL, read_memory
 from fdg_plugins.training.session import SiteSession
 from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob
@@ -85,6 +87,41 @@ def test_what_is_not_shared_is_in_no_update_and_the_server_leaves_it_as_it_was(
     assert job.model.keys() == first.keys(), "the model's file is whole"
     for name, value in job.model.items():
         assert torch.equal(value, first[name]) == (name not in shared), name
+
+
+class Masked(nn.Module):
+    """A small network whose first layer has a mask."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 4, 3, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        self.register_buffer("mask", torch.arange(16) % 2 == 0)
+        self.classifier = nn.Linear(16, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.classifier(self.features(images) * self.mask)
+        return scores
+
+
+def masked(num_classes: int) -> nn.Module:
+    return Masked(num_classes)
+
+
+@pytest.mark.parametrize(
+    ("objective", "aggregator"),
+    [("erm", "fedavg"), ("scaffold", "fedavg"), ("mosam", "fedavg"), ("iir", "fedavg"), ("erm", "fedomg")],
+)
+def test_a_boolean_buffer_stays_as_it_was(objective: str, aggregator: str, tmp_path: Path) -> None:
+    NETWORKS.add(Network(name="masked", build=masked, channels=1))
+    try:
+        settings = {"model": "masked", "momentum": 0.0}  # as SCAFFOLD demands
+        job = finished(tmp_path, "all", objective=objective, aggregator=aggregator, settings=settings)
+    finally:
+        NETWORKS.remove("masked")
+    assert all(not finished.failures for finished in job.record.rounds)
+    (mask,) = [name for name, value in job.first_model.items() if value.dtype == torch.bool]
+    assert all(names == job.first_model.keys() - {mask} for _, names in job.updates)
+    assert torch.equal(job.model[mask], job.first_model[mask])
 
 
 def test_every_site_keeps_a_head_of_its_own_also_over_rounds_in_which_it_is_not_drawn(tmp_path: Path) -> None:
