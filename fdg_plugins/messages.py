@@ -6,6 +6,7 @@ arrival, because the receiver never trusts the sender.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -36,6 +37,7 @@ META_SITE = "client_name"  # set by the receiver from the authenticated peer, ne
 META_REQUEST = "fdg_request"
 META_REPORT = "fdg_report"
 META_GAP = "fdg_gap"
+PART_OF_SPLIT = re.compile(r"/part\d+of\d+$")  # in the name of a split
 REPORT_GAP = "gap"
 REPORT_TRAINING_LOSS = "training_loss"
 META_CHECKED_REPORTS = "fdg_checked_reports"  # CheckedReports; the server's filters always overwrite it
@@ -125,6 +127,12 @@ class CensusReply(Checked):
     precision: Precision | None = None  # None: in records of earlier versions
     compiled: bool = False  # whether the site trains with a network compiled by torch
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
+
+    @property
+    def whole_split(self) -> str | None:
+        """The name of the split of which the site has one part, for a domain that several sites share; else None."""
+        whole, count = PART_OF_SPLIT.subn("", self.split)
+        return whole if count else None
 
 
 class TaskRequest(Checked):

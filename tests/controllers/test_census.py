@@ -51,6 +51,12 @@ def test_a_federation_may_be_all_stand_in() -> None:
     assert take_census(replies(cartoon=drawn, photo_1=drawn, photo_2=drawn, sketch=drawn), {}, "sketch").stand_in
 
 
+def test_sites_may_share_a_domain_by_parts_or_each_have_images_of_their_own() -> None:
+    parts = {f"photo_{n}": {"split": f"pacs/kfold/part{n}of2", "split_hash": f"of part {n}"} for n in (1, 2)}
+    take_census(replies(**parts), {}, "sketch")
+    take_census(replies(photo_1={"split": "own/parts"}, photo_2={"split": "own/partly"}), {}, "sketch")
+
+
 # --- refusals ---------------------------------------------------------------------------------------
 
 
@@ -162,3 +168,22 @@ def test_rounds_that_could_never_have_enough_updates_are_refused() -> None:
         CensusError, match=r"min_sites is 4, but only 3 sites hold a source .*: cartoon, photo-1, photo-2\."
     ):
         check_min_sites(Protocol(min_sites=4), federation)
+
+
+def test_sites_that_divide_a_domain_differently_are_refused() -> None:
+    text = refusal(
+        replies(
+            photo_1={"split": "pacs/75-25/iid-least10@0-aaaa/part1of2", "split_hash": "1"},
+            photo_2={"split": "pacs/75-25/iid-least10@0-bbbb/part2of2", "split_hash": "2"},
+        )
+    )
+    assert text == (
+        "site photo-2 divides domain 'photo' as pacs/75-25/iid-least10@0-bbbb, but site photo-1 as "
+        "pacs/75-25/iid-least10@0-aaaa: expected the same images at all sites that share a domain."
+    )
+
+
+def test_two_sites_with_the_same_part_of_a_domain_are_refused() -> None:
+    part = {"split": "pacs/kfold/part1of2", "split_hash": "of part 1"}
+    text = refusal(replies(photo_1=part, photo_2=part))
+    assert text == "site photo-2 holds the same part of domain 'photo' as site photo-1, expected another."

@@ -209,8 +209,9 @@ def _check_named(run: Run, spec: DatasetSpec, data_root: Path | None) -> None:
 
 def _same_split(reply: CensusReply, data: DomainData) -> bool:
     """Return whether a site had the split of ``data``, or one site's part of it, which has its own name and hash."""
-    whole, part, _ = reply.split.partition("/part")
-    return whole == data.split and (bool(part) or reply.split_hash == data.split_hash)
+    if reply.whole_split is not None:
+        return reply.whole_split == data.split
+    return (reply.split, reply.split_hash) == (data.split, data.split_hash)
 
 
 def balanced(samples: Sequence[Sample], count: int) -> tuple[Sample, ...]:
