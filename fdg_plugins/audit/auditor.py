@@ -20,6 +20,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.fuel.utils.config_factory import ConfigFactory
 
 from fdg_plugins.audit.contents import contents_of
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line, json_values
@@ -135,7 +136,21 @@ def _filters(fl_ctx: FLContext) -> tuple[FilterEntry, ...] | None:
 
 
 def _config_sha256(workspace: Any, job: str) -> str | None:
-    """Return the SHA-256 of the job's site config (JSON, or HOCON or YAML under the same name); None if missing."""
-    path = Path(workspace.get_client_app_config_file_path(job))
-    files = sorted(path.parent.glob(f"{path.stem}.*"))
-    return hashlib.sha256(files[0].read_bytes()).hexdigest() if files else None
+    """Return the SHA-256 of the job's site config, of the very file that FLARE loads; None if there is none.
+
+    HOCON may include other files, so unless the config is JSON, it is that of a list of all files of the app with the
+    SHA-256 of each.
+    """
+    _, found = ConfigFactory.search_config_format(workspace.get_client_app_config_file_path(job))
+    if found is None:
+        return None
+    if found.endswith(".json"):
+        return _sha256(Path(found))
+    app = Path(workspace.get_app_dir(job))
+    files = sorted(path for path in app.rglob("*") if path.is_file())
+    lines = "".join(f"{_sha256(path)} {path.relative_to(app)}\n" for path in files)
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

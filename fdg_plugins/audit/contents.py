@@ -48,6 +48,14 @@ class Contents:
         """Total size of all arrays, in bytes."""
         return sum(entry.bytes for entry in self.tensors)
 
+    def free(self, path: str) -> str:
+        """Return ``path``, or if something else has it, as of keys that are cut alike, ``path#2`` and so on."""
+        number, found = 1, path
+        while found in self.values or found in self.others:
+            number += 1
+            found = f"{path}#{number}"
+        return found
+
 
 class _Place(NamedTuple):
     """A place in an answer: a part, the path within it, and the number of levels around it."""
@@ -142,9 +150,9 @@ def _look(found: Contents, place: _Place, value: Any) -> None:
     if isinstance(value, torch.Tensor | np.ndarray):
         found.tensors.append(_entry(place, value))
     elif isinstance(value, str):
-        found.values[place.path] = _text(value)
+        found.values[found.free(place.path)] = _text(value)
     elif isinstance(value, bool | int | float | None):
-        found.values[place.path] = value
+        found.values[found.free(place.path)] = value
     else:
         _look_inside(found, place, value)
 
@@ -159,13 +167,13 @@ def _as_python(value: Any) -> Any:
 def _look_inside(found: Contents, place: _Place, value: Any) -> None:
     """Record everything in ``value``, or its type if it cannot be inspected."""
     if place.depth >= DEEPEST:
-        found.others[place.path] = f"{_type(value)}, too deep to look into"
+        found.others[found.free(place.path)] = f"{_type(value)}, too deep to look into"
         return
     for kind, look_inside in _INSIDES:
         if isinstance(value, kind):
             look_inside(found, place, value)
             return
-    found.others[place.path] = f"{_type(value)}{_size(value)}"
+    found.others[found.free(place.path)] = f"{_type(value)}{_size(value)}"
 
 
 def _look_into_inner_dxo(found: Contents, place: _Place, dxo: DXO) -> None:
@@ -180,7 +188,7 @@ def _look_into_mapping(found: Contents, place: _Place, value: Mapping[Any, Any])
     for key, item in value.items():
         _look(found, place.deeper(_text(key)), item)
     if not value and place.name:
-        found.others[place.path] = "empty"
+        found.others[found.free(place.path)] = "empty"
 
 
 def _look_into_sequence(found: Contents, place: _Place, value: Iterable[Any]) -> None:
@@ -191,7 +199,7 @@ def _look_into_sequence(found: Contents, place: _Place, value: Iterable[Any]) ->
     for index, item in enumerate(items):
         _look(found, place.deeper(str(index)), item)
     if not items:
-        found.others[place.path] = "empty"
+        found.others[found.free(place.path)] = "empty"
 
 
 # The types of values that hold others, and how to look into them.

@@ -59,7 +59,7 @@ def _write(merge: "Merge") -> str:
 
 
 def _show(merge: "Merge", kit: Path, verbs: tuple[str, str]) -> None:
-    counts = f"{verbs[0]} {len(merge.added)}, {verbs[1]} {len(merge.removed)} of FLARE's defaults"
+    counts = f"{verbs[0]} {len(merge.added)}, {verbs[1]} {len(merge.removed)}"
     say(f"{merge.kit.end} kit {kit}: {counts}; {len(merge.entries)} entries in all")
     for entry in merge.added:
         if entry not in merge.defaults:

@@ -29,7 +29,7 @@ def harden(
 
       fdg harden --kit /srv/flare/photo-docker
     """
-    from fdg_plugins.flare.cautious_kits import AUTHORIZATION
+    from fdg_plugins.flare.cautious_kits import AUTHORIZATION, lacks
     from fdg_plugins.flare.cautious_kits import harden as harden_kit
     from fdg_plugins.flare.kits import read_kit
 
@@ -39,6 +39,8 @@ def harden(
     harden_kit(kit)
     for file in files:
         say(f"{file}: {'left as it was' if _content(file) == before[file] else 'written'}")
+    for lacking in lacks(read_kit(kit)):
+        say(f"Warning: {target} was there before, and {lacking}.", style="yellow", on_stderr=True)
     say(f"what it permits: fdg doctor --kit {kit}")
 
 

@@ -197,7 +197,8 @@ class FederationController(Messenger):
         workspace = self.engine.get_workspace()
         uses = uses_of(self._rule(), (self.protocol, self.stand_in_protocol), os.environ)
         custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
-        allowed = read_allowed_plugins(SERVER, Path(workspace.get_root_dir(), "local", FILE_NAME))
+        own = Path(workspace.get_root_dir(), "local", FILE_NAME)
+        allowed = read_allowed_plugins(SERVER, own, shared=in_simulator(self.fl_ctx))
         admit(uses.names, uses.files, custom, allowed)
 
     def _rule(self) -> Any:

@@ -19,11 +19,12 @@ from fdg_plugins.flare.allow_list import (
     opens_side_door,
     other_entries,
 )
-from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.kits import ENDS, Kit, read_kit
+from fdg_plugins.flare.components import SERVER, SITE
+from fdg_plugins.flare.kits import ENDS, Kit, read_kit, site_of_kit
 from fdg_plugins.messages import shorten
+from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, read_policy
-from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
+from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
 
@@ -35,6 +36,7 @@ AUTHORIZATION = "authorization.json"
 SIGNED = "require_signed_jobs"
 PRIVACY = "privacy.json"
 LEDGER = f"ledger of {POLICY_FILE}"
+DEMANDED = ("clip_norm", "noise_multiplier", "max_epsilon")  # what a policy must have to hold for every job
 DP_FILTER = ".DifferentialPrivacyFilter"
 REMEDY = "fdg allow-list --kit writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -58,13 +60,14 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
     if kit.end == SITE:
         findings += [
             ok(STREAMING, "false") if kit.resources.get(STREAMING) is False else warning(STREAMING, STREAMED),
-            *guarded(FILE_NAME, lambda: check_site_config(local / FILE_NAME)),
+            *guarded(FILE_NAME, lambda: check_site_config(local / FILE_NAME, site_of_kit(folder))),
             *guarded(GPUS, lambda: check_lent_gpus(kit.resources, f"kit {folder}")),
             *guarded(PRIVACY, lambda: check_scopes(local / PRIVACY)),
             *guarded(POLICY_FILE, lambda: check_policy(local / POLICY_FILE)),
         ]
     else:
         findings += guarded(STORAGE, lambda: check_storage(kit.resources))
+        findings += guarded(FILE_NAME, lambda: check_server_config(local / FILE_NAME))
     return (*findings, *guarded("files", lambda: check_modes(folder)))
 
 
@@ -132,23 +135,22 @@ def check_signed(startup: Path, end: str) -> Iterator[Finding]:
         yield warning(SIGNED, f"is {shorten(value)} in startup/{file}, expected true, as which FLARE reads it")
 
 
-def check_site_config(path: Path) -> Iterator[Finding]:
-    """Yield whether the site's own config can be read."""
-    if not path.exists():
+def check_site_config(path: Path, site: str) -> Iterator[Finding]:
+    """Yield whether the config of the kit's ``site`` can be read; a job ends here if the file has none of it."""
+    if not os.path.lexists(path):
         yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
-    sites = _read_sites(path)
-    configs = {site: read_site_config(site, path, {}) for site in sites}
-    yield ok(FILE_NAME, f"settings of {', '.join(sites) or 'no site'}")
-    yield from (check_data_root(site, config) for site, config in configs.items())
+    config = read_site_config(site, path, {}, shared=False)
+    yield ok(FILE_NAME, f"settings of {site}")
+    yield check_data_root(site, config)
 
 
-def _read_sites(path: Path) -> list[str]:
-    """Return the sites with an entry in the site config."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise SettingsError(f"file {path} holds {shorten(content)}, expected settings by site.")
-    return list(content)
+def check_server_config(path: Path) -> Iterator[Finding]:
+    """Yield which plug-ins the server's operator allows, if there is such a file."""
+    if os.path.lexists(path):
+        allowed = read_allowed_plugins(SERVER, path, shared=False)
+        names = "any that is installed" if allowed is None else ", ".join(allowed) or "none"
+        yield ok(FILE_NAME, f"{ALLOWED_PLUGINS}: {names}")
 
 
 def check_scopes(path: Path) -> Iterator[Finding]:
@@ -183,6 +185,11 @@ def _read_scopes(path: Path) -> tuple[list[dict[str, Any]], Any]:
     return scopes, content.get("default_scope")
 
 
+def _has_private_scopes(path: Path) -> bool:
+    """Return whether every scope of the site's privacy policy has differential privacy."""
+    return path.exists() and all(map(_is_private, _read_scopes(path)[0]))
+
+
 def _is_private(scope: Mapping[str, Any]) -> bool:
     filters = scope.get("task_result_filters") or []
     return any(str(one.get("path", "")).endswith(DP_FILTER) for one in filters if isinstance(one, dict))
@@ -194,7 +201,13 @@ def check_policy(path: Path) -> Iterator[Finding]:
         yield ok(POLICY_FILE, "is not there: no bounds of the site's own on what jobs release")
         return
     policy = read_policy("of this kit", path)
-    yield ok(POLICY_FILE, ", ".join(f"{name} {value:g}" for name, value in policy.limits().items()) or "no bound")
+    limits = policy.limits()
+    text = ", ".join(f"{name} {value:g}" for name, value in limits.items()) or "no bound"
+    lacking = [name for name in DEMANDED if name not in limits]
+    if limits and lacking and not _has_private_scopes(path.with_name(PRIVACY)):
+        yield warning(POLICY_FILE, f"{text}; without {', '.join(lacking)}, it demands no differential privacy itself")
+    else:
+        yield ok(POLICY_FILE, text)
     if policy.ledger is not None:
         yield from _check_named_ledger(Path(policy.ledger), path.parent / LEDGER_FOLDER / LEDGER_FILE)
 

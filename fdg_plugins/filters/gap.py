@@ -25,6 +25,7 @@ from fdg_plugins.core.adjustment import loss_gap, score_gap
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
 from fdg_plugins.filters.wire import read_dxo
 from fdg_plugins.flare.peers import authenticated_site
+from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -39,7 +40,6 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
-from fdg_plugins.settings.site_config import site_config_of
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.tasks import TASKS, ScoreKind

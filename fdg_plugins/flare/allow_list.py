@@ -7,6 +7,7 @@ file does not contain one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,9 +123,20 @@ def is_too_wide(entry: str) -> bool:
 
     FLARE reads an entry without a trailing dot as if it also had one.
     """
-    below = entry if entry.endswith(".") else f"{entry}."
-    known = (*(component.path for component in components()), *DEFAULT_CLASS_ALLOW_LIST)
-    return entry == ALLOW_ALL or entry.endswith(".") or any(path.startswith(below) for path in known)
+    known = {*(component.path for component in components()), *DEFAULT_CLASS_ALLOW_LIST}
+    return entry == ALLOW_ALL or entry.endswith(".") or (entry not in known and _names_module(entry))
+
+
+def _names_module(entry: str) -> bool:
+    """Return whether ``entry`` names a module; where it is not installed here, judging by its small first letter."""
+    try:
+        return find_spec(entry) is not None
+    except ModuleNotFoundError as error:
+        if error.name == entry:  # what is before its last dot is a module, not a package
+            return False
+    except Exception:  # noqa: BLE001 - the code of a package may raise anything while it is imported
+        pass
+    return entry.rpartition(".")[2][:1].islower()
 
 
 def opens_side_door(entry: str) -> bool:

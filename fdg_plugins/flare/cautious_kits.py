@@ -18,10 +18,10 @@ from typing import Any
 
 from nvflare.lighter.spec import Builder
 
-from fdg_plugins.flare.allow_list import STREAMING
+from fdg_plugins.flare.allow_list import STREAMING, streams_logs
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.internals import BUILDER, require
-from fdg_plugins.flare.kits import merge_allow_list, read_kit
+from fdg_plugins.flare.kits import Kit, merge_allow_list, read_kit
 from fdg_plugins.storage import read_json, write_json
 
 AUTHORIZATION = "authorization.json"
@@ -61,6 +61,17 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
         write_json(kit.target, kit.resources)
     merge_allow_list(read_kit(folder)).write()
     _forbid_code(folder / "local")
+
+
+def lacks(kit: Kit) -> list[str]:
+    """Return what :func:`harden` has left in a kit whose resources an operator, or ``fdg allow-list``, wrote before."""
+    components = kit.resources.get("components")
+    paths = [one.get("path") for one in components if isinstance(one, dict)] if isinstance(components, list) else []
+    if kit.end == SITE and streams_logs(kit.resources, kit.end):
+        return [f"lets FLARE send the site's logs, which name its files, to the server: set {STREAMING} to false"]
+    if kit.end != SITE and RETURNING_SITES not in paths:
+        return [f"has no component {RETURNING_SITES}: a site that comes back waits for the next job"]
+    return []
 
 
 def _forbid_code(local: Path) -> None:

@@ -18,7 +18,7 @@ from fdg_plugins.flare.allow_list import (
     resources_file,
     streams_logs,
 )
-from fdg_plugins.flare.components import SERVER, SITE
+from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.internals import PERSON, fetch
 from fdg_plugins.messages import shorten
 from fdg_plugins.storage import read_json, write_json
@@ -119,13 +119,15 @@ def person_of_kit(folder: Path) -> tuple[str, str]:
 def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaults: bool = False) -> Merge:
     """Return the minimal list for the kit: the components of ``methods`` (empty: all) and the operator's own entries.
 
-    FLARE's defaults that no job of this package needs are removed, or listed if ``keep_flare_defaults`` is true. Raises
-    ``SettingsError`` for an unknown method or an invalid current list.
+    Components of this package that ``methods`` do not need are removed, as are FLARE's defaults that no job of this
+    package needs, unless ``keep_flare_defaults`` is true. Raises ``SettingsError`` for an unknown method or an invalid
+    current list.
     """
     present = entries_in_force(kit.resources, f"kit {kit.target.parent.parent}")
     defaults = set(other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end, kit.resources))
     wanted = needed_entries(kit.end, kit.resources, methods)
-    kept = [*present, *DEFAULT_CLASS_ALLOW_LIST] if keep_flare_defaults else _without(defaults, present)
+    kept = _without({*class_paths(kit.end)} - {*wanted}, present)
+    kept = [*kept, *DEFAULT_CLASS_ALLOW_LIST] if keep_flare_defaults else _without(defaults, kept)
     entries = list(dict.fromkeys([*kept, *wanted]))
     return Merge(
         kit=kit,

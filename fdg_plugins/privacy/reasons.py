@@ -11,7 +11,7 @@ from typing import NamedTuple
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.settings.site_config import site_config_of
+from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.values import visible
 
 ID_BYTES = 4

@@ -35,7 +35,6 @@ def take_census(
     for site in sites[1:]:
         _check_pair(sites[0], replies[sites[0]], site, replies[site])
     _check_parts(replies)
-    _check_parts(replies)
     sources, held_out = _roles(replies, sites, target)
     for site in sites:
         _check_own(site, replies[site], "held_out" if site in held_out else "source")
@@ -127,30 +126,6 @@ def _check_same_versions(first: str, reference: CensusReply, site: str, reply: C
             raise CensusError(
                 f"site {site} runs {package} {reply.versions.get(package)}, but site {first} runs {version}: "
                 "one job needs one version everywhere."
-            )
-
-
-def _check_parts(replies: Mapping[str, CensusReply]) -> None:
-    """Raise ``CensusError`` if sites that divide a domain among them divide it differently, or have the same part.
-
-    Each computes the whole partition, whose name has a hash of it unless it is ``equal``.
-    """
-    known: dict[str, tuple[str, str]] = {}
-    holders: dict[tuple[str, str], str] = {}
-    for site, reply in sorted(replies.items()):
-        whole, is_part, _ = reply.split.partition(PART)
-        if not is_part:
-            continue
-        first, other = known.setdefault(reply.domain, (site, whole))
-        if whole != other:
-            raise CensusError(
-                f"site {site} divides domain {reply.domain!r} as {whole}, but site {first} as {other}: expected the "
-                "same images and the same setting at all sites that share a domain."
-            )
-        holder = holders.setdefault((reply.domain, reply.split_hash), site)
-        if holder != site:
-            raise CensusError(
-                f"site {site} holds the same part of domain {reply.domain!r} as site {holder}, expected another."
             )
 
 

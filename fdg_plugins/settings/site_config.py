@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 import torch
-from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import expected_one_of
@@ -152,14 +151,18 @@ class SiteConfig(pydantic.BaseModel):
             raise SettingsError(f"device is {self.device!r}, but {owner} {count} CUDA devices.", public=True)
 
 
-def read_site_config(site: str, path: Path | None, environment: Mapping[str, str]) -> SiteConfig:
+def read_site_config(
+    site: str, path: Path | None, environment: Mapping[str, str], *, shared: bool = True
+) -> SiteConfig:
     """Return the config of ``site`` from the file at ``path`` (None: no file) and the environment.
 
-    Raises ``SettingsError`` for an invalid setting, and ``DataError`` if the file cannot be read as JSON.
+    ``shared``: several sites may share the file, so it need not have an entry for each. Raises ``SettingsError`` for an
+    invalid setting, and for a file of one site that has no entry for it, since what its operator has written there
+    would not hold; ``DataError`` if the file cannot be read as JSON.
     """
     values = _from_environment(environment)
     if path is not None:
-        values.update(_entry(site, path))
+        values.update(_entry(site, path, shared=shared))
     try:
         return SiteConfig.model_validate(values)
     except pydantic.ValidationError as error:
@@ -180,18 +183,12 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:
-    """Return the config of ``site`` from its workspace and the environment of its process."""
-    path = fl_ctx.get_engine().get_workspace().get_file_path_in_site_config(FILE_NAME)
-    return read_site_config(site, Path(path) if path and Path(path).is_file() else None, os.environ)
-
-
-def read_allowed_plugins(owner: str, path: Path) -> Allowed:
+def read_allowed_plugins(owner: str, path: Path, *, shared: bool = True) -> Allowed:
     """Return ``allowed_plugins`` of ``owner`` from the file at ``path``, ignoring all else; None if there is no list.
 
-    The server has such a list too, under the name ``server``.
+    The server has such a list too, under the name ``server``. ``shared`` and errors: as :func:`read_site_config`.
     """
-    entry = _entry(owner, path) if path.is_file() else {}
+    entry = _entry(owner, path, shared=shared) if os.path.lexists(path) else {}
     try:
         found = SiteConfig.model_validate({ALLOWED_PLUGINS: entry.get(ALLOWED_PLUGINS)})
     except pydantic.ValidationError as error:
@@ -221,8 +218,16 @@ def update_site_config(path: Path, site: str, values: Mapping[str, Any]) -> dict
     return entry
 
 
-def _entry(site: str, path: Path) -> dict[str, Any]:
-    return _entry_in(_content(path), site, path)
+def _entry(site: str, path: Path, *, shared: bool) -> dict[str, Any]:
+    content = _content(path)
+    entry = _entry_in(content, site, path)
+    if not shared and site not in content:
+        raise SettingsError(
+            f"site {site}: config {path} has settings of {', '.join(map(shorten, content)) or 'nobody'}, expected an "
+            f"entry {shorten(site)}.",
+            public="its config has no entry for it.",
+        )
+    return entry
 
 
 def _entry_in(content: Any, site: str, path: Path) -> dict[str, Any]:

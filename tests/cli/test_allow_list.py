@@ -96,7 +96,7 @@ def test_flares_defaults_that_an_earlier_version_wrote_are_taken_out_again(tmp_p
     assert result.exit_code == 0, result.output
     assert set(read(kit)["class_allow_list"]) == {"my_hospital.filters.Guard", *class_paths(end)}
     needless = set(DEFAULT_CLASS_ALLOW_LIST) - set(class_paths(end))
-    assert f"added 0, removed {len(needless)} of FLARE's defaults" in result.stdout
+    assert f"added 0, removed {len(needless)};" in result.stdout
     assert count_other_components(kit, end) == 1
 
 
@@ -146,6 +146,13 @@ def test_each_of_flares_defaults_is_in_the_group_that_says_what_it_opens() -> No
         ("fdg_plugins", True, False),
         ("fdg_plugins.executors.SiteExecutor", False, False),
         ("my_hospital.filters.Guard", False, False),
+        ("my_hospital.filters", True, False),
+        ("fdg_plugins.storage", True, False),
+        ("fdg_plugins.storage.Path", False, False),
+        ("torch.optim", True, False),
+        ("os.path", True, False),
+        ("os.getcwd", False, False),
+        ("", False, False),
     ],
 )
 def test_an_entry_is_judged_by_what_flare_reads_it_as(entry: str, wide: bool, door: bool) -> None:
@@ -199,6 +206,10 @@ def test_a_method_is_given_what_it_needs_and_no_more(tmp_path: Path) -> None:
     assert run("--kit", kit, "--method", "fedga", "--method", "feddim").exit_code == 0
     ours = [entry for entry in read(kit)["class_allow_list"] if entry.startswith("fdg_plugins")]
     assert sorted(ours) == sorted(class_paths(SITE))
+    result = run("--kit", kit, "--method", "fedomg")
+    narrow = [f"fdg_plugins.{name}" for name in ("executors.SiteExecutor", *of_every_method)]
+    assert read(kit)["class_allow_list"] == ["my_hospital.filters.Guard", *narrow]
+    assert f"added 0, removed {len(ours) - len(narrow)};" in result.stdout
 
 
 def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
@@ -208,7 +219,7 @@ def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
     content, written = file.read_bytes(), file.stat().st_mtime_ns
     result = run("--kit", kit)
     assert (result.exit_code, file.read_bytes(), file.stat().st_mtime_ns) == (0, content, written)
-    assert "added 0, removed 0 of" in result.stdout
+    assert "added 0, removed 0;" in result.stdout
     assert "left as it was" in result.stdout
     assert [path.name for path in file.parent.iterdir()] == ["resources.json"], "nothing temporary is left"
 

@@ -22,7 +22,9 @@ def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
     """Make a kit in which nothing is to be found fault with; None takes an entry of its resources away."""
     for part in ("startup", "local"):
         (folder / part).mkdir(parents=True)
-    (folder / "startup" / f"fed_{'server' if end == SERVER else 'client'}.json").write_text("{}", encoding="utf-8")
+    startup = {"client": {"fqsn": "photo"}} if end == SITE else {}
+    file = folder / "startup" / f"fed_{'server' if end == SERVER else 'client'}.json"
+    file.write_text(json.dumps(startup), encoding="utf-8")
     content = {"class_allow_list": class_paths(end), "allow_log_streaming": False, **resources}
     write(folder, "resources.json", {key: value for key, value in content.items() if value is not None})
     write(folder, "authorization.json", RIGHTS)
@@ -141,7 +143,29 @@ def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_choos
 def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
     write(kit, "fdg_privacy.json", {"clip_norm": 1.0, "max_epsilon": 3.5})
+    lacking = "clip_norm 1, max_epsilon 3.5; without noise_multiplier, it demands no differential privacy itself"
+    assert findings(kit, "fdg_privacy.json") == [("warning", lacking)]
+    write(kit, "privacy.json", {"scopes": [{"name": "dp", "task_result_filters": [DP]}], "default_scope": "dp"})
     assert findings(kit, "fdg_privacy.json") == [("ok", "clip_norm 1, max_epsilon 3.5")]
+    write(kit, "fdg_privacy.json", {"clip_norm": 1.0, "noise_multiplier": 8, "max_epsilon": 3.5})
+    (kit / "local" / "privacy.json").unlink()
+    assert findings(kit, "fdg_privacy.json") == [("ok", "clip_norm 1, noise_multiplier 8, max_epsilon 3.5")]
+
+
+def test_a_config_without_an_entry_for_the_site_is_a_problem(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    write(kit, "fdg_site.json", {"Photo": {"role": "held_out"}})
+    ((status, text),) = findings(kit, "fdg_site.json")
+    assert (status, text.endswith("has settings of 'Photo', expected an entry 'photo'.")) == ("problem", True)
+    (kit / "local" / "fdg_site.json").unlink()
+    (kit / "local" / "fdg_site.json").symlink_to(tmp_path / "nothing")
+    ((status, _),) = findings(kit, "fdg_site.json")
+    assert status == "problem"
+    server = make_kit(tmp_path / "server", SERVER)
+    write(server, "fdg_site.json", {"photo": {"allowed_plugins": []}})
+    assert findings(server, "fdg_site.json")[0][0] == "problem"
+    write(server, "fdg_site.json", {"server": {"allowed_plugins": []}})
+    assert findings(server, "fdg_site.json") == [("ok", "allowed_plugins: none")]
 
 
 def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: Path) -> None:
@@ -149,7 +173,7 @@ def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: 
 
     def status(ledger: str) -> tuple[str, str]:
         write(kit, "fdg_privacy.json", {"max_epsilon": 3.5, "ledger": ledger})
-        assert findings(kit, "fdg_privacy.json") == [("ok", "max_epsilon 3.5")]
+        assert findings(kit, "fdg_privacy.json")[0][0] == "warning"
         (found,) = findings(kit, "ledger of fdg_privacy.json")
         return found
 
@@ -200,14 +224,14 @@ def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
     assert findings(kit, "data root") == [("problem", f"{tmp_path / 'nothing'} is no folder")]
     own = tmp_path / "own"
     (own / "ward").mkdir(parents=True)
-    write(kit, "fdg_site.json", {"ward-2of3": {"data_root": str(own)}})
+    write(kit, "fdg_site.json", {"photo": {"domain": "ward", "data_root": str(own)}})
     assert findings(kit, "data root") == [("ok", f"{own} holds images of your own of domain ward")]
     write(kit, "fdg_site.json", {"photo": {"data_root": str(own)}})
     assert findings(kit, "data root")[0] == (
         "problem",
         f"{own} holds neither a data set of the catalogue nor a folder photo",
     )
-    write(kit, "fdg_site.json", {"ward": {"data_root": str(own), "dataset_file": str(own / "none.toml")}})
+    write(kit, "fdg_site.json", {"photo": {"data_root": str(own), "dataset_file": str(own / "none.toml")}})
     assert findings(kit, "data root") == [("problem", f"dataset_file {own / 'none.toml'} is no file")]
 
 

@@ -102,6 +102,16 @@ def test_an_operator_refuses_before_the_plug_in_is_loaded(who: str, stopped: str
     allowed.finished()
 
 
+def test_a_server_s_list_under_another_name_ends_the_job(tmp_path: Path) -> None:
+    job = MethodJob(tmp_path / "run")
+    (job.folder / "local").mkdir()
+    file = job.folder / "local" / "fdg_site.json"
+    file.write_text(json.dumps({"server.fdg.example": {"allowed_plugins": []}}), encoding="utf-8")
+    job.run()
+    (panic,) = job.panics
+    assert panic.endswith("has settings of 'server.fdg.example', expected an entry 'server'.")
+
+
 @pytest.mark.usefixtures("blocks_root")
 def test_a_plug_in_that_is_not_installed_ends_the_job_in_one_sentence(tmp_path: Path) -> None:
     job = BlocksJob(tmp_path / "run", settings={**TINY, **WHOLE, "model": "patchnet"})

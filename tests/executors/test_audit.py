@@ -134,6 +134,33 @@ def test_a_line_says_which_filters_whose_config_and_which_versions(workspace: Wo
     assert line.time.endswith("+00:00")
 
 
+def test_the_hash_is_of_the_config_that_flare_loads(workspace: Workspace, fl_ctx: FLContext) -> None:
+    folder = Path(workspace.get_app_config_dir("job-1"))
+    (folder / "config_fed_client.a").write_text("a decoy, the first by name", encoding="utf-8")
+    audit(update().to_shareable(), fl_ctx)
+    assert only_line(workspace).config_sha256 == hashlib.sha256(b"{}").hexdigest()
+
+
+def test_of_a_config_that_may_include_others_the_hash_is_of_all(workspace: Workspace, fl_ctx: FLContext) -> None:
+    folder = Path(workspace.get_app_config_dir("job-1"))
+    (folder / "config_fed_client.json").rename(folder / "config_fed_client.conf")
+    for text in ("executors = []", "executors = [x]"):
+        (folder / "included.conf").write_text(text, encoding="utf-8")
+        audit(update().to_shareable(), fl_ctx)
+    first, second = read_audit(audit_file(workspace))
+    assert None not in (first.config_sha256, second.config_sha256)
+    assert first.config_sha256 != second.config_sha256
+
+
+def test_values_whose_places_read_alike_are_all_recorded(workspace: Workspace, fl_ctx: FLContext) -> None:
+    long = "k" * 300
+    data = {"a/b": 1, "a": {"b": 2}, 1: 3, "1": 4, f"{long}x": 5, f"{long}y": 6}
+    audit(DXO(DataKind.METRICS, data=data).to_shareable(), fl_ctx)
+    values = only_line(workspace).values
+    assert {value for place, value in values.items() if place.startswith("metrics/")} == {1, 2, 3, 4, 5, 6}
+    assert (values["metrics/a/b"], values["metrics/a/b#2"]) == (1, 2)
+
+
 def test_a_methods_tensors_beside_the_update_are_a_part_of_their_own(workspace: Workspace, fl_ctx: FLContext) -> None:
     audit(pack(update(), {"class_means": torch.ones(3, 4)}, 0, Shareable()), fl_ctx)
     line = only_line(workspace)

@@ -6,15 +6,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from nvflare.apis.workspace import Workspace
 from typer.testing import CliRunner
 
+from fdg_plugins.audit.auditor import audit_path
 from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.provisioning import provision_kits
+from fdg_plugins.state.folders import state_folder
 from fdg_plugins.storage import read_json
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +100,40 @@ def test_the_images_of_a_site_and_its_jobs_are_one_and_of_this_version() -> None
     assert image == site["parent"]["docker_image"] == f"fdg-site:{__version__}"
     for end in (SERVER, SITE):
         assert f"fdg-{end}:{__version__}" in (ROOT / "docker" / f"Dockerfile.{end}").read_text(encoding="utf-8")
+
+
+def test_what_a_site_s_jobs_keep_lies_in_folders_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = yaml.safe_load((ROOT / "docker" / "study_runtime.yaml").read_text(encoding="utf-8"))
+    study = runtime["studies"]["default"]
+    for name, value in study["env"].items():
+        monkeypatch.setenv(name, value.replace("/data/default", str(tmp_path)))
+    for folder in ("startup", "local"):
+        (tmp_path / "workspace" / folder).mkdir(parents=True)
+    workspace = Workspace(str(tmp_path / "workspace"), site_name="photo")
+    context: Any = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
+    kept = {"state": state_folder(workspace, "0f6f0d3c"), "audit": audit_path(context)}
+    for name, path in kept.items():
+        assert study["datasets"][name]["mode"] == "rw"
+        assert path.is_relative_to(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("end", "lacks"),
+    [
+        (
+            SITE,
+            "lets FLARE send the site's logs, which name its files, to the server: set allow_log_streaming to false.",
+        ),
+        (SERVER, "has no component fdg_plugins.server.rejoin.ReturningSites: a site that comes back waits"),
+    ],
+)
+def test_what_a_list_written_before_keeps_harden_from_is_told(kits: Path, end: str, lacks: str, tmp_path: Path) -> None:
+    kit = Path(shutil.copytree(kits / name_of(end), tmp_path / "kit"))
+    (kit / "local" / "resources.json").unlink()
+    assert CliRunner().invoke(app, ["allow-list", "--kit", str(kit)]).exit_code == 0
+    said = CliRunner().invoke(app, ["harden", "--kit", str(kit)])
+    assert said.exit_code == 0, said.output
+    assert lacks in " ".join(said.stderr.split())
 
 
 def test_harden_refuses_a_folder_that_is_no_kit(tmp_path: Path) -> None:

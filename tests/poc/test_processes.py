@@ -18,7 +18,16 @@ DAEMON = 'while true; do python3 -c "import time; time.sleep(600)" "$(cd "$(dirn
 
 
 def _has_both(folder: Path, name: str) -> bool:
-    return len(of(folder, name)) == 2
+    """Return whether the daemon and the participant run, and nothing else, such as a shell that is being started."""
+    found = of(folder, name)
+    return len(found) == 2 and sum(_is_participant(process) for process in found) == 1
+
+
+def _is_participant(process: psutil.Process) -> bool:
+    try:
+        return "time.sleep(600)" in " ".join(process.cmdline()) and "bash" not in process.name()
+    except psutil.Error:
+        return False
 
 
 @pytest.fixture
@@ -52,7 +61,7 @@ def test_what_is_killed_stays_down_until_it_is_started(folder: Path) -> None:
     assert of(folder, "site") == []
     assert {process.pid for process in of(folder, "server")} == others
     start_participant(folder, "site")
-    wait_until(lambda: len(of(folder, "site")) == 2)
+    wait_until(partial(_has_both, folder, "site"))
 
 
 def test_a_participant_that_does_not_run_is_killed_by_ending_nothing(folder: Path) -> None:
