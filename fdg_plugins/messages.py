@@ -126,6 +126,7 @@ class CensusReply(Checked):
     device: Name
     precision: Precision | None = None  # None: in records of earlier versions
     compiled: bool = False  # whether the site trains with a network compiled by torch
+    keeps_state: bool = False  # whether the site has kept anything of earlier rounds of this run
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
 
     @property
@@ -138,8 +139,8 @@ class CensusReply(Checked):
 class TaskRequest(Checked):
     """The request sent with the model: the protocol fixed by the census and the id of the run.
 
-    ``exchanged``: whether the method's tensors are sent too. ``last``: whether this is the run's last task for the
-    site, after which the site may remove its state of the run.
+    ``exchanged``: whether the method's tensors are sent too. ``last``: whether the run has finished, so that the
+    site removes its state of the run and does nothing else.
     """
 
     protocol: Protocol

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 from weakref import ReferenceType, ref
 
 import torch
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -43,6 +44,7 @@ from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.values import check_number, check_settings_known, read_like
 
@@ -372,8 +374,10 @@ class UpdateAggregator(ModelAggregator):
     # --- FLARE's own workflows ---
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Note the number of rounds, which FLARE's FedAvg announces at the start of its first round only."""
+        """Prepare for broken uploads; note the number of rounds, which FLARE's FedAvg announces in its first only."""
         super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.START_RUN:
+            register_server_tensors()
         if event_type == AppEventType.ROUND_STARTED:
             self._announced_rounds = fl_ctx.get_prop(AppConstants.NUM_ROUNDS, self._announced_rounds)
 

@@ -4,7 +4,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
@@ -77,17 +77,21 @@ class Messenger(Workflow):
     ) -> dict[str, str]:
         """Send all requests and wait for the answers; return, by site, the reason for each unusable or missing answer.
 
-        ``timeout`` is in seconds. Raises ``Aborted`` if the job is aborted while waiting.
+        ``timeout`` is in seconds; in one process, where sites work one after the other, it is the time for one turn, as
+        is that of ``patience``. Raises ``Aborted`` if the job is aborted while waiting.
         """
         self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
         waiting: set[str] = set()
         requests = list(requests)
+        sites = {site for request in requests for site in request.sites}
+        turns = self.requests.turns(len(sites))
+        timeout *= turns
         self.requests.announce(site for request in requests for site in request.sites)
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
         self.requests.offer()
-        given_up = self._wait(patience)
+        given_up = self._wait(patience and replace(patience, seconds=patience.seconds * turns))
         self.requests.withdraw()
         self._check_not_aborted(waiting - self._answered)
         self._note_missing(waiting - self._failures.keys(), given_up or f"did not answer within {timeout} s.")

@@ -3,7 +3,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -13,7 +13,7 @@ from fdg_plugins.controllers.answers import Answers, Reception
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Guard, longest_update
-from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
+from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.controllers.undo import Snapshot, Undo
@@ -34,6 +34,8 @@ from fdg_plugins.record.checkpoint import check_continues, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
+
+LEAVE_TIMEOUT_S = 30
 
 
 def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
@@ -139,8 +141,7 @@ class Rounds:
         self._reestimate(len(record.rounds) + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
         self._expected = expectations(record, len(record.rounds))
-        task = self._task(len(record.rounds), last=True)
-        self._ask([Request(TASK_EVALUATE, sites, task, self._reception(answers).take_score)])
+        self._ask([Request(TASK_EVALUATE, sites, self._task(len(record.rounds)), self._reception(answers).take_score)])
         broken = self._is_broken(sources, answers)
         evaluation = self._judge(len(record.rounds), answers, sources, undone=broken)
         if not broken:
@@ -187,6 +188,23 @@ class Rounds:
             self.files.remove_state()
         except DataError as error:  # the run has finished regardless
             self.messenger.warning(str(error))
+        self._take_leave()
+
+    def _take_leave(self) -> None:
+        """Tell the sites that the run has finished: only now may they remove what they keep of it.
+
+        Had they done so after their last evaluation, a run that breaks off during that of others could not go on.
+        """
+        sites = self._taking_part(tuple(sorted((*self.record.sources, *self.record.held_out))))
+        task = self._task(len(self.record.rounds), last=True)
+        task.params = {}
+        failures: Iterable[str] = sites
+        with suppress(Aborted):  # the run has finished regardless
+            failures = self.messenger.ask(
+                [Request(TASK_EVALUATE, sites, task, lambda site, model: None)], LEAVE_TIMEOUT_S
+            )
+        for site in failures:
+            self.messenger.warning(f"site {site} may still keep its state of the run, which fdg clean removes there.")
 
     def go_on(self) -> RunRecord:
         """Restore the run to its last complete round; return its record.

@@ -69,7 +69,7 @@ class SiteExecutor(Executor):
         """Follow FLARE's events.
 
         Registers tensors with FLARE's serializer, quiets its console, audits what leaves, ends the training process
-        with the run, and removes a finished run's state after its last answer was sent.
+        with the run, and removes a finished run's state when the server has said so.
         """
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
@@ -160,6 +160,9 @@ class SiteExecutor(Executor):
     def _do(self, order: SiteTask, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
         """Return the outcome of an order, done in this process or in a separate one."""
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
+        if order.is_last:
+            self._finished = folder
+            return TaskResult("ok", value={})
         mark_in_use(folder)
         isolate = not in_simulator(fl_ctx) if config.isolate is None else config.isolate
         outcome = self._worker(order.site, shared_work(fl_ctx), isolate=isolate).do_work(
@@ -169,17 +172,11 @@ class SiteExecutor(Executor):
             should_stop=lambda: bool(abort_signal.triggered),
             say=lambda line: self.log_info(fl_ctx, line),
         )
-        self._note(order, outcome, folder)
+        if outcome.stand_in is not None:
+            self._stand_in = outcome.stand_in
         if order.task == TASK_CENSUS and outcome.kind == "ok":
             return replace(outcome, value={**outcome.value, "num_other_components": _num_other_components(fl_ctx)})
         return outcome
-
-    def _note(self, order: SiteTask, outcome: TaskResult, folder: Path) -> None:
-        """Remember whether the site uses stand-in images, and the state folder of a run that has ended for the site."""
-        if outcome.stand_in is not None:
-            self._stand_in = outcome.stand_in
-        if order.is_last and outcome.kind != "aborted":
-            self._finished = folder
 
     def _worker(self, site: str, shared: SiteWork | None, *, isolate: bool) -> SiteWork | TrainingProcess:
         """Return the worker, created at the first task because the constructor must not start anything.

@@ -26,7 +26,7 @@ from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.left_out import read_left_out, write_left_out
-from fdg_plugins.state.site_memory import KINDS, MOMENTUM, PERSONAL, Kept, read_memory, write_memory
+from fdg_plugins.state.site_memory import KINDS, MOMENTUM, PERSONAL, Kept, has_memory, read_memory, write_memory
 from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
 
@@ -69,7 +69,7 @@ class SiteTask:
 
     @property
     def is_last(self) -> bool:
-        """Whether this is the run's last task for the site."""
+        """Whether the run has finished: there is nothing more to do for the site than to remove its state of it."""
         return self.task == TASK_EVALUATE and bool(self.request["last"])
 
 
@@ -146,7 +146,7 @@ class SiteWork:
         if session.images.stand_in:
             admit_plugins(order, request.stand_in_protocol, config)
             session = self._open(order.site, config, request.stand_in_protocol)
-        reply = session.census()
+        reply = session.census().model_copy(update={"keeps_state": has_memory(folder)})
         write_left_out(folder, session.images.left_out)
         kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
         write_json(folder / CENSUS_FILE, kept, private=True)

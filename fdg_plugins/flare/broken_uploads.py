@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An upload that breaks off, or that nobody can decode, costs its site the answer and not the job.
 
-A site's tensors do not come with its answer: the server's job process downloads them from the site afterwards. FLARE
-ends that process, and with it the job, if the download fails, for example because the site lost power in the middle or
-because the job has just ended. It does the same for content that is no tensor. Here such a tensor becomes a
+A site's tensors and arrays do not come with its answer: the server's job process downloads them from the site
+afterwards. FLARE ends that process, and with it the job, if the download fails, for example because the site lost power
+in the middle or because the job has just ended. It does the same for content that is no tensor. Here such a tensor becomes a
 :class:`LostTensor`, which the workflow refuses like any other unusable value.
 """
 
@@ -11,10 +11,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
+from nvflare.fuel.utils.fobs.decomposers.via_downloader import ViaDownloaderDecomposer
 
 from fdg_plugins.flare.internals import UPLOADS, fetch, problems_of
+
+ENCODED = ("torch.Tensor", "numpy.ndarray")  # by FLARE's names of types
 
 _logger = logging.getLogger(__name__)
 
@@ -35,27 +39,29 @@ class LostTensors:
 
 
 def register_server_tensors() -> None:
-    """Register FLARE's encoding of tensors in the server's job process, so that it survives broken uploads.
+    """Make FLARE's encodings of tensors and arrays survive broken uploads in the server's job process.
 
-    Has no effect if the encoding has been registered before, which no component of this package's jobs does. If this
-    FLARE version lacks a required internal, the function logs a warning, and a broken upload ends the job.
+    If this FLARE version lacks a required internal, the function logs a warning, and a broken upload ends the job.
     """
-    decomposer = TensorDecomposer()
+    fobs.register(TensorDecomposer)
+    fobs.register(NumpyArrayDecomposer)
     if problems := problems_of(UPLOADS):
         _logger.warning(problems[0])
-    else:
-        make_surviving(decomposer)
-    fobs.register(decomposer)
+        return
+    registered = fetch(UPLOADS, "_decomposers")
+    for name in ENCODED:
+        make_surviving(registered[name])
 
 
-def make_surviving(decomposer: TensorDecomposer) -> None:
-    """Make ``decomposer`` decode what comes to the server without an error.
+def make_surviving(decomposer: ViaDownloaderDecomposer) -> None:
+    """Make ``decomposer`` decode what comes to the server without an error; a second call changes nothing.
 
     Methods are replaced on the instance instead of in a subclass, because the class's name travels with each tensor: a
     receiver that has registered no encoding loads it by that name, if it is one of FLARE's.
     """
-    decomposer.process_datum = _surviving_download(decomposer)
-    decomposer.recompose = _surviving_decoding(decomposer)
+    if "process_datum" not in vars(decomposer):
+        decomposer.process_datum = _surviving_download(decomposer)
+        decomposer.recompose = _surviving_decoding(decomposer)
 
 
 def are_lost(values: Mapping[Any, Any]) -> bool:
@@ -63,7 +69,7 @@ def are_lost(values: Mapping[Any, Any]) -> bool:
     return any(isinstance(value, LostTensor) for value in values.values())
 
 
-def _surviving_download(decomposer: TensorDecomposer) -> Callable[..., None]:
+def _surviving_download(decomposer: ViaDownloaderDecomposer) -> Callable[..., None]:
     download = decomposer.process_datum
 
     def process_datum(datum: Any, manager: Any) -> None:
@@ -78,7 +84,7 @@ def _surviving_download(decomposer: TensorDecomposer) -> Callable[..., None]:
     return process_datum
 
 
-def _surviving_decoding(decomposer: TensorDecomposer) -> Callable[..., Any]:
+def _surviving_decoding(decomposer: ViaDownloaderDecomposer) -> Callable[..., Any]:
     decode = decomposer.recompose
 
     def recompose(data: Any, manager: Any = None) -> Any:

@@ -76,6 +76,10 @@ class HeldRequests:
         runner.process_task_request = process
         return None
 
+    def turns(self, count: int) -> int:
+        """Return 1: all ``count`` sites work at the same time, each on a machine of its own."""
+        return 1
+
     def announce(self, sites: Iterable[str]) -> None:
         """Announce tasks for ``sites``; call this before creating them, since a site may fetch its task at once."""
         with self._change:

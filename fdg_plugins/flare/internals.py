@@ -132,6 +132,7 @@ INTERNALS = (
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.items_key"),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.process_datum", ("datum", "manager")),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.recompose", ("data", "manager")),
+    Internal(UPLOADS, "nvflare.fuel.utils.fobs.fobs", "_decomposers"),
     Internal(UPLOADS, "nvflare.fuel.f3.cellnet.fqcn", "FQCN.ROOT_SERVER"),
     Internal(REJOIN, _ENGINE, "ServerEngine.check_client_resources", ("job", "resource_reqs", "fl_ctx")),
     Internal(REJOIN, _ENGINE, "ServerEngine.get_clients"),

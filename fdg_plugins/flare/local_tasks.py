@@ -48,6 +48,10 @@ class LocalTasks:
         """Do nothing, which is always possible: no request waits."""
         return None
 
+    def turns(self, count: int) -> int:
+        """Return how often sites work before all ``count`` of them have done so, at least 1."""
+        return max(1, -(-count // self._at_once))
+
     def announce(self, sites: Iterable[str]) -> None:
         """Announce tasks for ``sites``."""
         self._sites = tuple(sites)

@@ -116,6 +116,20 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
     for what, before, after in pairs:
         if before != after:
             raise DataError(f"run {record.run} cannot go on: its {what} was {before}, but is now {after}.")
+    _check_sites_state(record, fresh)
+
+
+def _check_sites_state(record: RunRecord, fresh: RunRecord) -> None:
+    """Raise ``DataError`` if a site has lost what it kept of its trainings, while others still have it.
+
+    Whether sites keep anything depends on the method; where none does, nothing can be lost.
+    """
+    trained = {site for finished in record.rounds for site in finished.local} & fresh.census.keys()
+    keeping = {site for site in trained if fresh.census[site].keeps_state}
+    for site in sorted(trained - keeping if keeping else ()):
+        raise DataError(
+            f"run {record.run} cannot go on: site {site} has lost its state of the run, from which it would go on."
+        )
 
 
 def _release(record: RunRecord) -> str:

@@ -31,6 +31,14 @@ class Kept(NamedTuple):
     momentum: Mapping[str, torch.Tensor] = {}
 
 
+def has_memory(folder: Path) -> bool:
+    """Return whether the run's folder holds anything that the site kept of its rounds.
+
+    Raises ``DataError`` if the folder cannot be read.
+    """
+    return any(_rounds(folder, kind) for kind in KINDS)
+
+
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
     """Return the latest state from before ``round_number``, counted from 0; empty if there is none.
 

@@ -97,7 +97,7 @@ def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_cou
 
 
 def test_no_update_of_the_kept_runs_on_real_images_comes_near_to_standing_out() -> None:
-    """800 rounds of 16 methods on PACS: none has an update twice as long as was usual; the default ratio is ten."""
+    """On PACS, by 16 methods: none has an update twice as long as was usual; the default ratio is ten."""
     records = [RunRecord.model_validate_json(path.read_bytes()) for path in RUNS.glob("pacs_*/**/results.json")]
     count = 0
     for record in records:
@@ -109,7 +109,7 @@ def test_no_update_of_the_kept_runs_on_real_images_comes_near_to_standing_out() 
             assert finished.aggregation.direction_norm < 2 * max(norms.values())
             earlier.append(usual_length(list(norms.values())))
             count += 1
-    assert count == 800
+    assert count >= 800
 
 
 def test_a_ratio_of_zero_switches_the_guard_off(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
     honest, spoilt = record_in(tmp_path / "honest"), record_in(tmp_path / "spoilt")
     losses = [{site: local.epoch_losses for site, local in one.rounds[0].local.items()} for one in (honest, spoilt)]
     assert {site for site in losses[0] if losses[0][site] != losses[1][site]} == {"angle_15"}
+
+
+@pytest.mark.parametrize("limit", [{"task_timeout": 2}, {"patience": 2, "min_sites": 2}])
+def test_a_limit_of_time_is_one_for_each_turn_since_sites_wait_for_each_other(
+    limit: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = LocalSite.get_task_assignment
+
+    def slowly(self: LocalSite, *arguments: Any) -> Any:
+        assignment = fetch(self, *arguments)
+        if assignment.name == TASK_TRAIN:
+            time.sleep(0.8)  # of five sites: longer than the limit
+        return assignment
+
+    monkeypatch.setattr(LocalSite, "get_task_assignment", slowly)
+    assert made(job_of("fedavg", tmp_path, rounds=1, **limit)).run()
+    (only,) = record_in(tmp_path).rounds
+    assert (only.failures, len(only.sites)) == ({}, 5)
 
 
 def test_a_stop_in_the_second_round_ends_the_run_and_its_record_says_so(

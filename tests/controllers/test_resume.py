@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run whose server dies goes on in another job after its last complete round, as if nothing had happened."""
 
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -195,22 +196,41 @@ def test_sites_keep_what_they_know_until_they_have_answered_the_last_question_of
     job.finished()
     assert {task for task, last in job.last if last} == {TASK_EVALUATE}
     assert [last for _, last in job.last] == [False] * (len(job.last) - 6) + [True] * 6
-    assert known[-6:] == [7, 6, 5, 4, 3, 2]  # the server's, and one after the other of the sites'
+    assert known[-12:-6] == [7] * 6, "while any site judges, all keep theirs"
+    assert known[-6:] == [6, 5, 4, 3, 2, 1], "the server's is gone, then one after the other of the sites'"
     assert job.states == []
 
 
-def test_a_run_goes_on_where_the_server_died_after_sites_had_removed_what_they_knew(
-    tmp_path: Path, unbroken: MethodJob
-) -> None:
-    broken = SendingJob(tmp_path)
-    broken.meddle = dying(TASK_EVALUATE, 4 + 4)  # one site judges in each round, all six in the end
+OWN_HEADS: dict[str, Any] = {"settings": {"travels": "extractor", "rounds": 2}}
+
+
+def test_a_run_whose_server_dies_in_the_last_evaluation_is_judged_with_what_the_sites_kept(tmp_path: Path) -> None:
+    whole = MethodJob(tmp_path / "whole", **OWN_HEADS).finished()
+    broken = SendingJob(tmp_path / "broken", objective="erm", aggregator="fedavg", **OWN_HEADS)
+    broken.meddle = dying(TASK_EVALUATE, 2 + 4)  # one site judges in each round, all six in the end
     with pytest.raises(ServerKilled):
         broken.run()
-    assert 1 < len(broken.states) < 7
-    job = SendingJob(tmp_path, resume="job").finished()
-    assert job.record.resumed_after == [4]
-    assert job.record.evaluations == unbroken.record.evaluations
-    assert job.states == []
+    assert len(broken.states) == 7
+    job = MethodJob(tmp_path / "broken", resume="job", **OWN_HEADS).finished()
+    assert job.record.resumed_after == [2]
+    assert job.record.evaluations == whole.record.evaluations
+
+
+def test_a_run_does_not_go_on_without_what_a_site_kept(tmp_path: Path) -> None:
+    killed(tmp_path, TASK_EVALUATE, 2, objective="erm", aggregator="fedavg", **OWN_HEADS)
+    shutil.rmtree(tmp_path / "sites" / "angle_15" / "fdg_state")
+    job = MethodJob(tmp_path, resume="job", **OWN_HEADS)
+    job.run()
+    assert job.panics == [
+        "run job cannot go on: site angle_15 has lost its state of the run, from which it would go on."
+    ]
+
+
+def test_where_sites_keep_nothing_nothing_can_be_lost(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {"settings": {"rounds": 2}}
+    killed(tmp_path, TASK_EVALUATE, 2, objective="erm", aggregator="fedavg", **plain)
+    shutil.rmtree(tmp_path / "sites" / "angle_15" / "fdg_state")
+    assert MethodJob(tmp_path, resume="job", **plain).finished().record.resumed_after == [1]
 
 
 @pytest.mark.parametrize(

@@ -498,7 +498,7 @@ def test_the_start_of_a_run_teaches_the_serializer_about_tensors_and_quietens_th
 
 
 def last_request() -> Shareable:
-    """Return the last task of a run, which is to judge its last model."""
+    """Return the last message of a run: it has finished."""
     shareable = task_request(round_number=PROTOCOL.rounds)
     from_shareable(shareable).meta[META_REQUEST]["last"] = True
     return shareable
@@ -516,11 +516,9 @@ def test_a_run_leaves_nothing_at_the_site_once_its_last_answer_was_sent(photo: S
 
 def test_a_run_that_broke_off_or_goes_on_keeps_its_state(photo: Site) -> None:
     counted(photo)
-    stopped = Signal()
-    stopped.trigger(True)
     photo.ask(TASK_TRAIN, task_request())
     photo.ask(TASK_EVALUATE, task_request())
-    photo.ask(TASK_EVALUATE, last_request(), stopped)
+    photo.ask(TASK_EVALUATE, task_request(round_number=PROTOCOL.rounds))
     for event in (EventType.AFTER_SEND_TASK_RESULT, EventType.ABORT_TASK, EventType.END_RUN):
         photo.executor.handle_event(event, photo.context())
     assert (photo.folder / "fdg_state" / "run-1" / "fdg_census.json").exists()

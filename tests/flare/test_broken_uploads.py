@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs.datum import Datum, DatumManager
-from nvflare.fuel.utils.fobs.decomposers.via_downloader import EncKey, EncType
+from nvflare.fuel.utils.fobs.decomposers.via_downloader import EncKey, EncType, ViaDownloaderDecomposer
 
+from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.broken_uploads import LostTensor, are_lost, make_surviving
@@ -22,16 +26,18 @@ REFERENCE = {EncKey.TYPE: EncType.REF, EncKey.DATA: "T0"}
 AT_SERVER, AT_SITE = "server.job", "photo.job"
 
 
-def decoding(receiver: str, error: str = "") -> tuple[TensorDecomposer, DatumManager]:
+def decoding(
+    receiver: str, error: str = "", kind: type[ViaDownloaderDecomposer] = TensorDecomposer
+) -> tuple[ViaDownloaderDecomposer, DatumManager]:
     """Return a decomposer whose downloads end with ``error``, and the decoding of a message at ``receiver``."""
-    decomposer = TensorDecomposer()
+    decomposer = kind()
     decomposer.download = lambda **_: (error, None if error else {"T0": torch.ones(2)})
     make_surviving(decomposer)
     cell = SimpleNamespace(get_fqcn=lambda: receiver)
     return decomposer, DatumManager(fobs_ctx={fobs.FOBSContextKey.CELL: cell})
 
 
-def download(decomposer: TensorDecomposer, manager: DatumManager, content: str | None = None) -> Any:
+def download(decomposer: ViaDownloaderDecomposer, manager: DatumManager, content: str | None = None) -> Any:
     reference = json.dumps({"fqcn": AT_SITE, "ref_id": "1"}) if content is None else content
     decomposer.process_datum(Datum.text_datum(reference, decomposer.get_download_dot()), manager)
     return decomposer.recompose(REFERENCE, manager)
@@ -41,8 +47,11 @@ def test_a_whole_upload_arrives_as_it_is() -> None:
     assert torch.equal(download(*decoding(AT_SERVER)), torch.ones(2))
 
 
-def test_tensors_of_an_upload_that_broke_off_are_lost(caplog: pytest.LogCaptureFixture) -> None:
-    found = download(*decoding(AT_SERVER, "download service shut down"))
+@pytest.mark.parametrize("kind", [TensorDecomposer, NumpyArrayDecomposer])
+def test_tensors_of_an_upload_that_broke_off_are_lost(
+    kind: type[ViaDownloaderDecomposer], caplog: pytest.LogCaptureFixture
+) -> None:
+    found = download(*decoding(AT_SERVER, "download service shut down", kind))
     assert are_lost({"weight": found, "bias": torch.ones(1)})
     assert "an upload broke off" in caplog.text
 
@@ -85,3 +94,19 @@ def test_an_update_with_lost_tensors_is_refused_with_the_reason() -> None:
 def test_the_encoding_keeps_the_name_by_which_any_receiver_of_flare_knows_it() -> None:
     decomposer, _ = decoding(AT_SERVER)
     assert type(decomposer) is TensorDecomposer
+
+
+@pytest.mark.parametrize("registered_before", [False, True])
+def test_in_a_job_with_one_of_our_aggregators_uploads_of_tensors_and_arrays_survive(
+    registered_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry: dict[str, Any] = {}
+    monkeypatch.setattr("nvflare.fuel.utils.fobs.fobs._decomposers", registry)
+    monkeypatch.setattr("nvflare.fuel.utils.fobs.fobs._dot_handlers", {})
+    if registered_before:  # as FLARE does with its own encodings
+        fobs.register(NumpyArrayDecomposer)
+        fobs.register(TensorDecomposer)
+    for _ in range(2):
+        FedAvgAggregator().handle_event(EventType.START_RUN, FLContext())
+    lost = [registry[name].recompose([], decoding(AT_SERVER)[1]) for name in ("torch.Tensor", "numpy.ndarray")]
+    assert all(isinstance(one, LostTensor) for one in lost)

@@ -52,6 +52,15 @@ def test_what_is_withdrawn_is_not_done(monkeypatch: pytest.MonkeyPatch, how: str
     assert seen.events == ["photo", "settled", "sleeps 0.1", "settled"]
 
 
+@pytest.mark.parametrize(("at_once", "count", "turns"), [(1, 6, 6), (1, 0, 1), (2, 6, 3), (4, 6, 2), (8, 6, 1)])
+def test_sites_have_their_turns(at_once: int, count: int, turns: int) -> None:
+    tasks = LocalTasks(lambda site: None, lambda: None, at_once)
+    try:
+        assert tasks.turns(count) == turns
+    finally:
+        tasks.end()
+
+
 def test_several_sites_work_at_a_time_and_none_twice() -> None:
     done: list[str] = []
     meet = threading.Barrier(2, timeout=120)
