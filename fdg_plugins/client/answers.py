@@ -110,8 +110,8 @@ class LocalRound:
             effective_steps: FedNova's ``||a||_1``; default: computed for SGD, and ``steps`` for other optimizers.
             report: the method's tensors, from :meth:`~fdg_plugins.client.SitePart.report`.
 
-        Raises ``SettingsError`` for a value out of range, and for SGD with Nesterov's momentum or dampening without
-        ``effective_steps``.
+        Raises ``SettingsError`` for a value out of range, and without ``effective_steps`` for SGD with Nesterov's
+        momentum or dampening, or with groups of parameters that differ in momentum.
         """
         group = optimizer.param_groups[0]
         told = TrainReport.read(
@@ -121,7 +121,7 @@ class LocalRound:
                 "local": after,
                 "training_split": training_split,
                 "steps": steps,
-                "effective_steps": _effective_steps(group, steps) if effective_steps is None else effective_steps,
+                "effective_steps": _effective_steps(optimizer, steps) if effective_steps is None else effective_steps,
                 "learning_rate": group.get("initial_lr", group["lr"]),  # a scheduler may have changed the rate
                 "seconds": time.perf_counter() - self._started,
             },
@@ -143,14 +143,23 @@ class LocalRound:
         return make_update(local, {name: torch.as_tensor(value) for name, value in self.received.items()})
 
 
-def _effective_steps(group: Mapping[str, Any], steps: int) -> float:
-    """Return FedNova's ``||a||_1`` after ``steps`` steps with the settings of an optimizer's parameter group."""
-    if group.get("nesterov") or group.get("dampening"):
+def _effective_steps(optimizer: torch.optim.Optimizer, steps: int) -> float:
+    """Return FedNova's ``||a||_1`` after ``steps`` steps: for SGD by its momentum, ``steps`` for other optimizers."""
+    if not isinstance(optimizer, torch.optim.SGD):
+        return float(steps)
+    if any(group["nesterov"] or group["dampening"] for group in optimizer.param_groups):
         raise SettingsError(
             "the optimizer has Nesterov's momentum or dampening, whose effective steps are not known here, "
             "expected SGD without them, or the argument effective_steps."
         )
-    return effective_steps_of_sgd(steps, group.get("momentum", 0))
+    momenta = {float(group["momentum"]) for group in optimizer.param_groups}
+    if len(momenta) > 1:
+        different = ", ".join(f"{momentum:g}" for momentum in sorted(momenta))
+        raise SettingsError(
+            f"the optimizer's groups of parameters have the momenta {different}, expected one for all, or the argument "
+            "effective_steps."
+        )
+    return effective_steps_of_sgd(steps, *momenta)
 
 
 def _metrics(before: Evaluation | None) -> dict[str, float] | None:

@@ -8,15 +8,22 @@ received ones then replace, and copying it takes longer than loading the state.
 """
 
 import copy
+from enum import Enum
+from functools import partial
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import nn
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import build_network
 from fdg_plugins.settings.protocol import Protocol
 
+# Types whose values cannot change, and modules, which are looked into by themselves.
+_FIXED = (bool, int, float, complex, str, bytes, type, type(None), Enum, partial, torch.dtype, torch.device, nn.Module)
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+_DEEPEST = 8
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -72,13 +79,15 @@ def is_copyable(network: nn.Module) -> bool:
 def form_of(network: nn.Module) -> list[Any]:
     """Return all objects that make up a network but the values in its state: modules, attributes, parameters, hooks.
 
-    Buffers that its state leaves out may have changed in value, so for those the form has a new object each time.
+    What may have changed in value without being another object has a new object in the form each time: buffers that the
+    state leaves out, other tensors, and objects of which it is not known, such as a memory of features.
     """
+    known = {id(value) for value in (*network.parameters(), *network.buffers())}
     found: list[Any] = []
     for module in network.modules():
         found.append(module)
         for name, value in vars(module).items():
-            found += (name, value, *_contents(value))
+            found += (name, *_parts(value, known))
         found += (object() for _ in module._non_persistent_buffers_set)
     for parameter in network.parameters():
         found += (parameter.requires_grad, parameter.grad, parameter._backward_hooks)
@@ -86,11 +95,12 @@ def form_of(network: nn.Module) -> list[Any]:
     return found
 
 
-def _contents(value: Any) -> list[Any]:
-    """Return what is in a container, such as a module's parameters by name; nothing for another value."""
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
-    return list(value) if isinstance(value, list | tuple | set | frozenset) else []
+def _parts(value: Any, known: set[int], depth: int = 0) -> list[Any]:
+    """Return an attribute's value and all that is in it; ``known``: the ids of the tensors of the network's state."""
+    if isinstance(value, _CONTAINERS) and depth < _DEEPEST:
+        inside = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+        return [value, *(part for one in inside for part in _parts(one, known, depth + 1))]
+    return [value if isinstance(value, _FIXED) or id(value) in known else object()]
 
 
 def _is_same(one: list[Any], other: list[Any]) -> bool:

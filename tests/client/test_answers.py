@@ -240,3 +240,17 @@ def test_the_update_is_local_minus_global_also_of_counters(model: torch.nn.Seque
     assert answer.params["1.num_batches_tracked"] == 5
     torch.testing.assert_close(answer.params["0.weight"], torch.ones(4, 4))
     assert answer.metrics is None
+
+
+def test_momentum_of_another_optimizer_is_not_that_of_sgd(model: torch.nn.Module) -> None:
+    optimizer = torch.optim.RMSprop(model.parameters(), momentum=0.9)
+    assert LocalRound(received_by(model)).meta(optimizer, 10, 10)[META_REPORT]["effective_steps"] == 10.0
+
+
+def test_groups_of_different_momentum_have_no_effective_steps_in_common(model: torch.nn.Module) -> None:
+    first, *others = model.parameters()
+    groups: list[dict[str, Any]] = [{"params": [first], "momentum": 0.9}, {"params": others}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    with pytest.raises(SettingsError, match=r"have the momenta 0, 0\.9, expected one for all, or the argument"):
+        LocalRound(received_by(model)).meta(optimizer, 3, 10)
+    assert LocalRound(received_by(model)).meta(optimizer, 3, 10, effective_steps=5.0)

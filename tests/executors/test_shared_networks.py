@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks of many sites in one process: copies with the bits of a new network, which share nothing."""
 
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -110,8 +112,36 @@ def test_a_network_serves_another_task_unless_its_last_one_changed_more_than_val
         assert all(p.requires_grad and p.grad is None for p in one.parameters())
 
 
-def test_a_network_with_buffers_outside_its_state_serves_one_task_only() -> None:
-    plain, more = nn.Linear(2, 2), nn.Linear(2, 2)
-    more.register_buffer("seen", torch.zeros(1), persistent=False)
-    assert all(a is b for a, b in zip(form_of(plain), form_of(plain), strict=True))
-    assert not all(a is b for a, b in zip(form_of(more), form_of(more), strict=True))
+def _with_buffer(module: nn.Module) -> None:
+    module.register_buffer("seen", torch.zeros(1), persistent=False)
+
+
+def _with(value: Any) -> Callable[[nn.Module], None]:
+    return lambda module: vars(module).update(attribute=value)
+
+
+@pytest.mark.parametrize(
+    ("add", "again"),
+    [
+        (lambda module: None, True),
+        (_with({"sizes": [1, (2, "a")], "kind": nn.ReLU, "also": None}), True),
+        (_with_buffer, False),
+        (_with(torch.zeros(2)), False),  # a running centre, say
+        (_with(deque()), False),  # a bank of features
+        (_with([{"bank": [torch.zeros(2)]}]), False),
+    ],
+)
+def test_a_network_that_may_remember_something_beside_its_state_serves_one_task_only(
+    add: Callable[[nn.Module], None], again: bool
+) -> None:
+    module = nn.Linear(2, 2)
+    add(module)
+    assert all(a is b for a, b in zip(form_of(module), form_of(module), strict=True)) == again
+
+
+def test_what_is_changed_deep_in_an_attribute_is_noticed() -> None:
+    module, lists = nn.Linear(2, 2), [[1]]
+    vars(module)["attribute"] = lists
+    before = form_of(module)
+    lists[0].append(2)
+    assert len(form_of(module)) != len(before)
