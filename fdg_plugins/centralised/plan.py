@@ -2,9 +2,10 @@
 """From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
 
 Network, images and splits are those of the federated runs on the same data (``settings.families``, and the protocol
-``quick`` of ``settings.named_protocols``). Batches, optimizer and number of steps are DomainBed's: Gulrajani,
-Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021. Images have the shape ``[B, C, S, S]``: B is
-``batch_size`` per domain, S ``image_size``.
+``quick`` of ``settings.named_protocols``). Optimizer and number of steps are DomainBed's, and so are rate and batches
+for images with a class: Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021. For images with
+masks, which DomainBed does not have, rate and batches are those of the federated runs. Images have the shape
+``[B, C, S, S]``: B is ``batch_size`` per domain, S ``image_size``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +23,12 @@ from fdg_plugins.centralised.schedule import (
     Schedule,
 )
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.specs import DatasetSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import did_you_mean, perhaps
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
-from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.families import FAMILIES, SEGMENTATION, dataset_protocol
 from fdg_plugins.settings.named_protocols import PAPER, QUICK, protocol_settings
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.tasks import TASKS
@@ -35,6 +37,7 @@ LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on on
 
 _OF_SGD = ("learning_rate", "momentum", "weight_decay")
 _SETTINGS = (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
+_OF_ADAM = ("learning_rate", "weight_decay")
 # DomainBed: one rate and size for photographs, one for digits, by the number of channels here.
 _DOMAINBED: Mapping[int, Mapping[str, Any]] = {
     3: {"learning_rate": 5e-5, "batch_size": 32},
@@ -45,9 +48,10 @@ _SHORT: Mapping[str, Any] = {"steps": 300, "checkpoint_every": 30, "learning_rat
 
 
 class _Kept(NamedTuple):
-    """The settings that a run takes from DomainBed, from the federated protocol, and from the short schedule."""
+    """The settings that a run takes from DomainBed or the data set's record, from the federated protocol, and from the
+    short schedule."""
 
-    domainbed: tuple[str, ...]
+    steps: tuple[str, ...]
     shared: tuple[str, ...]
     short: tuple[str, ...]
 
@@ -135,12 +139,12 @@ def _check_names(protocol: str, dataset: DatasetRef, target: str) -> None:
 def _defaults(dataset: DatasetRef, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
     """Return the default settings of a run; later layers override earlier ones.
 
-    The layers are DomainBed's values (for SGD only its batch size), those shared with the federated protocol, the short
-    schedule, the stand-in's, and those of the quick protocol.
+    The layers are the values for a step (for SGD only the batch size), those shared with the federated protocol, the
+    short schedule, the stand-in's, and those of the quick protocol.
     """
     kept = _kept_of(optimizer)
-    domainbed = {**_DOMAINBED[dataset_spec(dataset).channels], "momentum": 0.0, "weight_decay": 0.0}
-    values = _only(domainbed, kept.domainbed) | _only(dataset_protocol(dataset).protocol, kept.shared)
+    steps = {"momentum": 0.0, "weight_decay": 0.0, **_of_steps(dataset_spec(dataset))}
+    values = _only(steps, kept.steps) | _only(dataset_protocol(dataset).protocol, kept.shared)
     if quick or stand_in:
         values |= _of_short_run(dataset, kept, quick=quick, stand_in=stand_in)
     return values
@@ -150,9 +154,22 @@ def _kept_of(optimizer: Any) -> _Kept:
     return _KEPT_BY_SGD if optimizer == SGD else _KEPT_BY_ADAM
 
 
+def _of_steps(spec: DatasetSpec) -> dict[str, Any]:
+    """Return learning rate and batch size for Adam: DomainBed's, for masks the family's, and the record's own last."""
+    base = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else _DOMAINBED[spec.channels]
+    return _only(base, ("learning_rate", "batch_size")) | _of_record(spec)
+
+
+def _of_record(spec: DatasetSpec) -> dict[str, Any]:
+    """Return what the data set's own record says of steps with Adam; a learning rate for SGD says nothing of them."""
+    general = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else {}
+    optimizer = {**general, **spec.protocol}.get("optimizer", SGD)
+    return _only(spec.protocol, ("batch_size", *(_OF_ADAM if optimizer != SGD else ())))
+
+
 def _of_short_run(dataset: DatasetRef, kept: _Kept, *, quick: bool, stand_in: bool) -> dict[str, Any]:
     """Return what a run of few steps has otherwise, the quick protocol's values last."""
-    values = _only(_SHORT, kept.short)
+    values = _only({**_SHORT, **_only(_of_record(dataset_spec(dataset)), ("learning_rate",))}, kept.short)
     if stand_in:
         values |= _only(dataset_protocol(dataset).stand_in, kept.shared)
     if quick:

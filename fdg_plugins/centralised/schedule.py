@@ -19,10 +19,12 @@ DOMAINBED_STEPS = 5001
 SHARED_SETTINGS = (
     "model",
     "head",
+    "normalization",
     "trainable",
     "adapter_rank",
     "pretrained",
     "image_size",
+    "preset",
     "max_samples_per_domain",
     "precision",
     "channels_last",

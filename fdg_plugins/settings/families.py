@@ -16,6 +16,8 @@ from fdg_plugins.plugins.own_dataset import DatasetRef
 
 Settings = Mapping[str, Any]
 
+SEGMENTATION = "segmentation"
+
 
 class DatasetProtocol(NamedTuple):
     """Fields of the protocol on real data, and their replacements on the stand-in, which may include settings of the
@@ -78,7 +80,7 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
             },
             stand_in={"model": "cnn", "rounds": 4, "local_epochs": 2, "learning_rate": 0.05},
         ),
-        "segmentation": DatasetProtocol(
+        SEGMENTATION: DatasetProtocol(
             protocol={
                 "task": "segmentation",
                 "model": "monai_unet",

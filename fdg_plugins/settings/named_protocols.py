@@ -13,6 +13,7 @@ from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.specs import DatasetSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.settings.families import SEGMENTATION, dataset_protocol
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, paper_protocol
 
 PAPER = "paper"
@@ -54,6 +55,14 @@ _QUICK_DIGITS: Mapping[str, Any] = MappingProxyType(
         "server_lr": 1.0,
     }
 )
+# Images with masks: optimizer, learning rate and batch size stay those of the data set; volumes are the dearer.
+_QUICK_MASKS: Mapping[str, Any] = MappingProxyType({"rounds": 10, "local_epochs": 1, "server_lr": 1.0})
+_QUICK_MASKS_BY_DIMS: Mapping[int, Mapping[str, int]] = MappingProxyType(
+    {
+        2: {"image_size": 64, "max_samples_per_domain": 300},
+        3: {"image_size": 32, "max_samples_per_domain": 30},
+    }
+)
 
 
 def protocol_settings(protocol: str, dataset: DatasetRef) -> dict[str, Any]:
@@ -67,12 +76,18 @@ def protocol_settings(protocol: str, dataset: DatasetRef) -> dict[str, Any]:
     if protocol == PAPER:
         return {}
     if protocol == QUICK:
-        return dict(_quick_of(spec.families))
+        return dict(_quick_of(spec, dataset_protocol(dataset).protocol))
     raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(PROTOCOLS)}.")
 
 
-def _quick_of(families: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return the quick protocol of a data set, by its families."""
-    if "label_skew" in families:
+def _quick_of(spec: DatasetSpec, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the quick protocol of a data set, by its families; ``own`` is the protocol that it has otherwise.
+
+    A grey data set with masks is of the family of digits too, and is not treated as such.
+    """
+    if SEGMENTATION in spec.families:
+        small = _QUICK_MASKS_BY_DIMS[spec.dims]
+        return {**_QUICK_MASKS, **{name: min(value, own.get(name) or value) for name, value in small.items()}}
+    if "label_skew" in spec.families:
         return _QUICK_SITES
-    return _QUICK_DIGITS if "digits" in families else _QUICK_PHOTOGRAPHS
+    return _QUICK_DIGITS if "digits" in spec.families else _QUICK_PHOTOGRAPHS

@@ -96,6 +96,11 @@ def test_references_stand_beside_federated_runs_that_train_otherwise(mixed: Sequ
     [
         ({"protocol": {"image_size": 64}}, "image_size of the protocol is 224 in runs/a and 64 in runs/b"),
         ({"protocol": {"model": "resnet50"}}, "model of the protocol is resnet18 in runs/a and resnet50 in runs/b"),
+        (
+            {"protocol": {"normalization": "group"}},
+            "normalization of the protocol is default in runs/a and group in runs/b",
+        ),
+        ({"protocol": {"preset": "photo"}}, "preset of the protocol is  in runs/a and photo in runs/b"),
         ({"protocol": {"max_samples_per_domain": 300}}, "max_samples_per_domain of the protocol is unset in runs/a"),
         ({"stand_in": True}, "the stand-in is not used in runs/a and used in runs/b"),
         (

@@ -1,18 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """From names and values to one run: defaults of paper, quick and stand-in; what contradicts itself is refused."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+import torch
 
 from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.centralised.plan import Plan, make_plan, setting_names
 from fdg_plugins.centralised.schedule import SHARED_SETTINGS, Schedule
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.objectives import build_network
 from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plugins.own_dataset import OwnDataset
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.precision import device_policy
+from fdg_plugins.training.site_images import SiteImages
+
+CPU = torch.device("cpu")
+# What shapes network or images and is no setting: arguments of a run, the method, and what one site a domain leaves.
+SET_OTHERWISE = {
+    *("dataset", "target", "seed", "task", "objective", "batch_size"),
+    *("partition", "dirichlet_alpha", "least_images"),
+}
 
 
 def plan(algorithm: str = "irm", dataset: str = "pacs", target: str = "sketch", **changes: Any) -> Plan:
@@ -48,12 +64,78 @@ def test_checkpoints_share_the_steps_and_the_last_takes_the_rest(steps: int, eve
     assert [schedule.steps_of(number) for number in range(1, schedule.checkpoints + 1)] == parts
 
 
-@pytest.mark.parametrize("dataset", ["pacs", "vlcs", "officehome", "rotatedmnist", "rotateddigits"])
+class ReadProtocol:
+    """A protocol that remembers which of its fields were read."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.protocol, self.fields = protocol, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Protocol.model_fields:
+            self.fields.add(name)
+        return getattr(self.protocol, name)
+
+
+@pytest.mark.usefixtures("no_fdg_variables")
+def test_every_setting_that_shapes_network_or_images_is_shared_with_the_federated_runs() -> None:
+    protocol = plan(dataset="rotateddigits", target="angle_0", given={"trainable": "adapters"}).protocol
+    watched = ReadProtocol(protocol)
+    seen = cast(Protocol, watched)
+    build_network(seen, 10)
+    device_policy(seen, CPU)
+    images = SiteImages("angle_15", SiteConfig(device="cpu"), seen, CPU, None, frozenset(), None)
+    next(iter(next(images.epochs(1, 0))))
+    assert {"normalization", "preset", "image_size", "model"} <= watched.fields, "the watch sees what is read"
+    assert watched.fields - SET_OTHERWISE <= set(SHARED_SETTINGS)
+
+
+@pytest.mark.parametrize("name", SHARED_SETTINGS)
+def test_what_is_shared_can_be_set_for_every_reference(name: str) -> None:
+    assert all(name in setting_names(algorithm) for algorithm in ALGORITHMS)
+
+
+def test_a_reference_on_masks_trains_the_network_of_the_federated_runs() -> None:
+    assert plan("erm", "vessels", "drive").protocol.normalization == "batch"
+    assert plan("erm", "vessels", "drive", given={"normalization": "group"}).protocol.normalization == "group"
+    assert plan("erm", "vessels", "drive", given={"preset": "photo_patches"}).protocol.preset == "photo_patches"
+
+
+def scans(**changes: Any) -> OwnDataset:
+    """Return the description of images with masks."""
+    fields: dict[str, Any] = {"name": "scans", "domains": ("a", "b", "c"), "classes": ("background", "lesion")}
+    return OwnDataset(**{**fields, "task": "segmentation", "channels": 1, **changes})
+
+
+@pytest.mark.parametrize("dataset", [scans(), scans(channels=3), scans(dims=3, preset="mri_patches"), "vessels"])
+@pytest.mark.parametrize("protocol", ["paper", "quick"])
+def test_on_masks_a_reference_takes_rate_and_batch_of_the_federated_runs(dataset: Any, protocol: str) -> None:
+    target = "drive" if dataset == "vessels" else "a"
+    found = make_plan("erm", dataset, target, 0, protocol=protocol).protocol
+    assert (found.optimizer, found.learning_rate, found.batch_size, found.weight_decay) == ("adam", 1e-3, 4, 0)
+
+
+@pytest.mark.parametrize("kind", ["pacs", "rotateddigits", "vessels"])
+@pytest.mark.parametrize("protocol", ["paper", "quick"])
+def test_what_the_record_of_a_data_set_says_of_steps_comes_before_domainbed(kind: str, protocol: str) -> None:
+    adam = {"batch_size": 3, "optimizer": "adam", "learning_rate": 3e-4, "weight_decay": 1e-2}
+    spec = dataset_spec(kind)
+    for number, (own, expected) in enumerate(((adam, (3e-4, 1e-2)), ({**adam, "optimizer": "sgd"}, (None, 0.0)))):
+        name = f"{kind}_{protocol}_{number}"
+        DATASETS.add(replace(spec, name=name, protocol={**spec.protocol, **own}))
+        found = plan("erm", name, spec.domains[0], protocol=protocol).protocol
+        DATASETS.remove(name)
+        plain = plan("erm", kind, spec.domains[0], protocol=protocol).protocol
+        batch = protocol_settings(protocol, kind).get("batch_size", 3)  # a protocol by name comes before a record
+        assert (found.batch_size, found.optimizer) == (batch, "adam")
+        assert (found.learning_rate, found.weight_decay) == (expected[0] or plain.learning_rate, expected[1])
+
+
+@pytest.mark.parametrize("dataset", ["pacs", "vlcs", "officehome", "rotatedmnist", "rotateddigits", "vessels"])
 @pytest.mark.parametrize("protocol", ["paper", "quick"])
 @pytest.mark.parametrize("stand_in", [False, True])
 def test_network_and_images_are_those_of_the_federated_runs(dataset: str, protocol: str, stand_in: bool) -> None:
-    target = {"pacs": "photo", "vlcs": "sun09", "officehome": "art"}.get(dataset, "angle_0")
-    own = plan(dataset=dataset, target=target, protocol=protocol, stand_in=stand_in).protocol
+    target = {"pacs": "photo", "vlcs": "sun09", "officehome": "art", "vessels": "drive"}.get(dataset, "angle_0")
+    own = plan("erm", dataset, target, protocol=protocol, stand_in=stand_in).protocol
     defaults, base = dataset_protocol(dataset), protocol_settings(protocol, dataset)
     base = {name: value for name, value in base.items() if name in Protocol.model_fields}
     # as a recipe lays them over each other: what a sweep sets holds on the stand-in too

@@ -3,6 +3,7 @@
 
 import json
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from fdg_plugins.data import PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K, DatasetSpec
+from fdg_plugins.data.catalogue import DATASETS, VESSELS
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.plugins.own_dataset import OwnDataset
 from fdg_plugins.recipes import settings_of
 from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.sweep.jobs import FederatedRuns
@@ -197,6 +200,33 @@ def test_quick_is_a_protocol_that_the_recipes_of_every_data_set_take(
     protocol = json.loads(text)["workflows"][0]["args"]["protocol"]
     assert protocol["rounds"] * protocol["local_epochs"] <= 20
     assert protocol["max_samples_per_domain"] <= 600
+
+
+@pytest.mark.parametrize(("channels", "dims", "size"), [(3, 2, 64), (1, 2, 64), (1, 3, 32)])
+def test_quick_on_masks_is_small_and_keeps_optimizer_rate_and_batch(
+    tmp_path: Path, channels: Any, dims: Any, size: int
+) -> None:
+    scans = OwnDataset(
+        name="scans", domains=("a", "b", "c"), classes=("background", "lesion"), task="segmentation",
+        channels=channels, dims=dims, preset="mri_patches",
+    )  # fmt: skip
+    quick = {k: v for k, v in protocol_settings("quick", scans).items() if k in settings_of("fedavg")}
+    run = PlannedRun("run", scans, "quick", "fedavg", "a", 0, quick)
+    protocol = (
+        FederatedRuns()
+        .write_job(run, DataFound(stand_in=False, images=dict.fromkeys(scans.domains, 300)), tmp_path)
+        .protocol
+    )
+    assert (protocol.image_size, protocol.rounds * protocol.local_epochs) == (size, 10)
+    assert (protocol.optimizer, protocol.learning_rate, protocol.batch_size) == ("adam", 1e-3, 4)
+
+
+@pytest.mark.parametrize(("own", "quick"), [(48, 48), (192, 64)])
+def test_quick_never_enlarges_images_with_masks(own: int, quick: int) -> None:
+    DATASETS.add(replace(VESSELS, name="small_vessels", protocol={"image_size": own, "batch_size": 2}))
+    assert protocol_settings("quick", "small_vessels")["image_size"] == quick
+    assert "batch_size" not in protocol_settings("quick", "small_vessels")
+    DATASETS.remove("small_vessels")
 
 
 def test_paper_changes_nothing() -> None:
