@@ -26,6 +26,7 @@ from fdg_plugins.storage import write_json
 from fdg_plugins.tasks.segmentation import OVERLAP
 
 NETWORK, HEAD = "extractor.network.", "classifier."
+LARGEST_BYTE = 255
 PACKAGES = ("monai", "torch", "numpy")
 
 
@@ -94,7 +95,10 @@ def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
         protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.normalization
     )
     return {
-        "imports": ["$import glob", "$import monai", "$import numpy as np", "$import torch"],
+        "imports": [
+            *("$import glob", "$import monai", "$import numpy as np", "$import torch"),
+            "$from PIL import Image",
+        ],
         "bundle_root": ".",
         "ckpt_path": "$@bundle_root + '/models/model.pt'",
         "dataset_dir": "$@bundle_root + '/images'",
@@ -132,6 +136,11 @@ _SCALED = (
     f"$lambda image, network: {_RESIZE}(network({_RESIZE}(image, @size, mode='bilinear', antialias=True)), "
     "image.shape[2:], mode='bilinear')"
 )
+# What ``data.decoding.to_rgb`` does before it converts: Pillow alone would cut 16-bit grey off at 255.
+_PLAIN_IMAGE = (
+    "Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)) if image.mode.startswith('I') "
+    "else image.convert('RGBA') if image.mode == 'P' and 'transparency' in image.info else image"
+)
 _WINDOWS = {
     "_target_": "monai.inferers.SlidingWindowInferer",
     "roi_size": "@size",
@@ -147,7 +156,7 @@ def _before(preset: Preset, spec: SegmentationSpec) -> list[dict[str, Any]]:
         reader: dict[str, Any] = {
             "reader": "PILReader",
             "reverse_indexing": False,
-            "converter": f"$lambda image: image.convert({mode!r})",
+            "converter": f"$lambda image: ({_PLAIN_IMAGE}).convert('RGB').convert({mode!r})",
         }
         turned = []
     else:
@@ -175,7 +184,7 @@ def _after(spec: SegmentationSpec) -> list[dict[str, Any]]:
         "output_dir": "@output_dir",
         "output_postfix": "mask",
         "output_ext": ".png" if spec.dims == 2 else ".nii.gz",
-        "output_dtype": "$np.uint8",
+        "output_dtype": "$np.uint8" if max(_values(spec)) <= LARGEST_BYTE else "$np.uint16",
         "separate_folder": False,
         "resample": False,
     }
@@ -192,8 +201,13 @@ def _as_in_files(spec: SegmentationSpec) -> list[dict[str, Any]]:
     """Return the transform from class numbers to the values that the data set's own masks have, if they differ."""
     if not spec.mask_values:
         return []
-    values = [values[0] for values in spec.mask_values]
+    values = _values(spec)
     return [_transform("MapLabelValued", "pred", orig_labels=list(range(len(values))), target_labels=values)]
+
+
+def _values(spec: SegmentationSpec) -> list[int]:
+    """Return the value that stands for each class in a mask file, the first of several; all are in 16 bits."""
+    return [values[0] for values in spec.mask_values] or list(range(len(spec.classes)))
 
 
 def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]:

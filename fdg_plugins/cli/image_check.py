@@ -41,7 +41,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     show(_facts_table(spec, facts))
     if skipped:
         say(f"left out    {skipped:,} files that are known to be bad, or excluded")
-    for line in (*_absent(spec, facts), *_duplicates(spec, facts)):
+    for line in (*_absent(spec, facts), *_turned(facts), *_duplicates(spec, facts)):
         say(line)
     if sheets is not None:
         _write_sheet(sheets / f"{spec.name}.png", spec, root, facts)
@@ -87,6 +87,14 @@ def _absent(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Iterator
         lacking = [name for name, count in _counts(spec, found.samples).items() if not count]
         if lacking:
             yield f"absent      {domain} has no image of {', '.join(lacking)}"
+
+
+def _turned(facts: "dict[str, ImageFacts]") -> Iterator[str]:
+    """Yield a line for each domain with images that viewers turn, and training does not."""
+    for domain, found in facts.items():
+        if found.turned:
+            count = f"{found.turned:,} of {len(found.samples):,} images"
+            yield f"turned      {domain}: {count} have an EXIF orientation, which is ignored"
 
 
 def _duplicates(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Iterator[str]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from fdg_plugins.errors import DataError
 
@@ -36,11 +36,25 @@ DECODE_ERRORS = (
     struct.error,
     zlib.error,
 )
+LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
+LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black
+UPRIGHT = 1
 _PILLOWS_LIMIT = threading.Lock()
 
 
 class TooLargeError(DataError):
     """An image has more pixels than the limit allows."""
+
+
+class UnfitError(DataError):
+    """An image can be decoded, but to other pixels than were meant: by its values or its orientation.
+
+    ``reason`` says what it has and what was expected, for the site's own log.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"image {path} has {reason}.", public="an image of the split does not fit.")
+        self.reason = reason
 
 
 def open_image(
@@ -67,10 +81,10 @@ def open_image(
 def read_image(
     path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
 ) -> Image.Image:
-    """Return the image in ``path`` as RGB, whatever its mode; raises as ``open_image`` does, and if it is damaged."""
+    """Return the image in ``path`` as RGB; raises as ``open_image`` and ``to_rgb`` do, and if it is damaged."""
     with open_image(path, max_pixels, content=content, formats=formats) as image:
         try:
-            return to_rgb(image)
+            return to_rgb(image, path)
         except DECODE_ERRORS as error:
             raise _unreadable(path, error, formats) from error
 
@@ -86,7 +100,7 @@ def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
                 image.draft(None, (1, 1))
                 image.load()
             else:
-                to_rgb(image)
+                to_rgb(image, path)
         except DECODE_ERRORS as error:
             raise _unreadable(path, error) from error
 
@@ -102,13 +116,47 @@ def _ours_in_place_of_pillows() -> Iterator[None]:
             Image.MAX_IMAGE_PIXELS = kept
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Decode and convert to RGB; 16-bit grey keeps its upper 8 bits, transparency is ignored."""
+def to_rgb(image: Image.Image, path: Path) -> Image.Image:
+    """Decode and convert to RGB; 16-bit grey keeps its upper 8 bits, transparency is ignored.
+
+    Raises :class:`UnfitError`, naming ``path``, for grey values of which too little would be left: floating-point ones,
+    those out of 16 bits, and those of 12 bits or fewer that are stored in more than 8, unless the image is blank.
+    """
+    if image.mode == "F":
+        raise UnfitError(path, "floating-point values, expected whole numbers of 8 or 16 bits")
     if image.mode.startswith("I"):
-        image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+        image = Image.fromarray(_upper_bits(np.asarray(image), path))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
+
+
+def _upper_bits(values: np.ndarray, path: Path) -> np.ndarray:
+    """Return the upper 8 of 16 bits, uint8 ``[H, W]``; raise UnfitError for values in another range."""
+    lowest, highest = int(values.min()), int(values.max())
+    if lowest < 0 or highest > LARGEST_DEEP:
+        raise UnfitError(path, f"values from {lowest:,} to {highest:,}, expected 0 to {LARGEST_DEEP:,}")
+    if lowest < highest < LEAST_DEEP:
+        raise UnfitError(
+            path,
+            f"values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}, expected the whole range "
+            "(12-bit values times 16), or 8 bits",
+        )
+    return (values >> 8).astype(np.uint8)
+
+
+def ignored_orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation of an opened image that decoding ignores, from 1, upright, to 8.
+
+    Pillow itself turns TIFF images as their tag says.
+    """
+    if image.format == "TIFF":
+        return UPRIGHT
+    try:
+        found = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT)
+    except DECODE_ERRORS:  # damaged metadata say nothing
+        return UPRIGHT
+    return int(found) if found in range(1, 9) else UPRIGHT
 
 
 def _unreadable(path: Path, error: Exception, formats: tuple[str, ...] = FORMATS) -> DataError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.decoding import check_image, open_image
+from fdg_plugins.data.decoding import UPRIGHT, check_image, ignored_orientation, open_image
 from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 
@@ -19,7 +19,8 @@ class ImageFacts:
     """What the images of a domain are like.
 
     ``sizes`` has the height and width, in pixels, of each usable image, ``formats`` how many have which, by Pillow's
-    name, and ``grey`` how many of them have no colour. ``damaged`` says of every other image why it cannot be used;
+    name, ``grey`` how many of them have no colour, and ``turned`` how many have an EXIF orientation that is ignored.
+    ``damaged`` says of every other image why it cannot be used;
     ``digests`` has the SHA-256 of every file that can be read.
     """
 
@@ -29,6 +30,7 @@ class ImageFacts:
     grey: int
     damaged: Mapping[Sample, DataError]
     digests: Mapping[Sample, bytes]
+    turned: int = 0
 
     @property
     def usable(self) -> list[Sample]:
@@ -43,7 +45,7 @@ def image_facts(folder: Path, samples: Iterable[Sample]) -> ImageFacts:
     formats: Counter[str] = Counter()
     damaged: dict[Sample, DataError] = {}
     digests: dict[Sample, bytes] = {}
-    grey = 0
+    grey = turned = 0
     for sample in samples:
         looked.append(sample)
         path = folder / sample.file
@@ -54,9 +56,10 @@ def image_facts(folder: Path, samples: Iterable[Sample]) -> ImageFacts:
                 sizes.append((image.height, image.width))
                 formats[str(image.format)] += 1
                 grey += image.mode in _GREY
+                turned += ignored_orientation(image) != UPRIGHT
         except DataError as error:
             damaged[sample] = error
-    return ImageFacts(tuple(looked), tuple(sizes), dict(formats), grey, damaged, digests)
+    return ImageFacts(tuple(looked), tuple(sizes), dict(formats), grey, damaged, digests, turned)
 
 
 def _digest(path: Path) -> bytes:

@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fdg_plugins.data.decoding import DECODE_ERRORS, MOST_PIXELS, open_image, to_rgb
+from fdg_plugins.data.decoding import (
+    DECODE_ERRORS,
+    MOST_PIXELS,
+    UPRIGHT,
+    UnfitError,
+    ignored_orientation,
+    open_image,
+    to_rgb,
+)
 from fdg_plugins.data.nifti import open_nifti, orientation_of, read_nifti, spacing_of
 from fdg_plugins.data.pair_names import is_nifti
 from fdg_plugins.data.specs import SegmentationSpec
@@ -55,8 +63,8 @@ class PairForm:
         """Return the image, float32 ``[C, *S]``, and its mask of class numbers, int16 ``[1, *S]``.
 
         S is (H, W) of a photograph, and the order of the axes in a NIfTI file, or RAS. A grey image is repeated for all
-        channels. Raises DataError for a file that cannot be read, TooLargeError, and MaskError for a mask that does not
-        fit.
+        channels. Raises DataError for a file that cannot be read, TooLargeError, UnfitError for an image whose values
+        or EXIF orientation do not fit, and MaskError for such a mask.
         """
         pixels, classes = self.image(image), self.mask(mask)[np.newaxis]
         self.check_match(image, mask, pixels.shape, classes.shape)
@@ -118,7 +126,9 @@ class PairForm:
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
                 _refuse_pages(image, path)
-                pixels = to_rgb(image)
+                if reason := _turned(image):
+                    raise UnfitError(path, reason)
+                pixels = to_rgb(image, path)
                 return np.asarray(pixels.convert("L") if self.channels == 1 else pixels)
             except DECODE_ERRORS as error:
                 raise _unreadable(path, error) from error
@@ -128,6 +138,8 @@ class PairForm:
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
                 _refuse_pages(image, path)
+                if reason := _turned(image):
+                    raise MaskError(path, reason)
                 values, clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
             except DECODE_ERRORS as error:
                 raise _unreadable(path, error) from error
@@ -160,6 +172,17 @@ def _refuse_pages(image: Image.Image, path: Path) -> None:
         raise DataError(
             f"image {path} has {pages:,} pages; expected one.", public="an image of the split has several pages."
         )
+
+
+def _turned(image: Image.Image) -> str:
+    """Return what is wrong with an image that viewers turn and decoding does not; empty if nothing is.
+
+    Whoever drew the mask saw the turned image, so the two would not match.
+    """
+    found = ignored_orientation(image)
+    return (
+        "" if found == UPRIGHT else f"the EXIF orientation {found}, expected {UPRIGHT}: pixels that are turned already"
+    )
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:

@@ -9,7 +9,7 @@ pixels, as in any viewer; it counts as sound.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fdg_plugins.data.decoding import TooLargeError
+from fdg_plugins.data.decoding import TooLargeError, UnfitError
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.pair_reading import MaskError
 from fdg_plugins.data.specs import Sample
@@ -21,25 +21,30 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Damaged:
-    """Images, named as samples name them: which cannot be read, have too many pixels, or a mask that does not fit.
+    """Images, named as samples name them: which cannot be read, have too many pixels, or a mask that does not fit, or
+    do not fit themselves.
 
-    ``masks`` maps the last to what their masks have, and what was expected. An image whose mask cannot be read cannot
-    be read either.
+    ``masks`` and ``unfit`` map the last two to what mask or image have, and what was expected. An image whose mask
+    cannot be read cannot be read either.
     """
 
     unreadable: tuple[str, ...] = ()
     too_large: tuple[str, ...] = ()
     masks: Mapping[str, str] = field(default_factory=dict)
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> frozenset[str]:
         """All damaged files."""
-        return frozenset((*self.unreadable, *self.too_large, *self.masks))
+        return frozenset((*self.unreadable, *self.too_large, *self.masks, *self.unfit))
 
     def and_also(self, more: "Damaged") -> "Damaged":
         """Return the images of both."""
         return Damaged(
-            (*self.unreadable, *more.unreadable), (*self.too_large, *more.too_large), {**self.masks, **more.masks}
+            (*self.unreadable, *more.unreadable),
+            (*self.too_large, *more.too_large),
+            {**self.masks, **more.masks},
+            {**self.unfit, **more.unfit},
         )
 
 
@@ -48,6 +53,7 @@ def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
     unreadable: list[str] = []
     too_large: list[str] = []
     masks: dict[str, str] = {}
+    unfit: dict[str, str] = {}
     for file, sample in _samples(data).items():
         if file in sound:
             continue
@@ -57,9 +63,11 @@ def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
             too_large.append(file)
         except MaskError as error:
             masks[file] = error.reason
+        except UnfitError as error:
+            unfit[file] = error.reason
         except DataError:
             unreadable.append(file)
-    return Damaged(tuple(unreadable), tuple(too_large), masks)
+    return Damaged(tuple(unreadable), tuple(too_large), masks, unfit)
 
 
 def check_images(data: DomainData, sound: set[str] | None = None) -> None:
@@ -106,11 +114,14 @@ def _samples(data: DomainData) -> dict[str, Sample]:
 def _refusal(data: DomainData, damaged: Damaged) -> DataError:
     """Return the error for unusable images: with their names for the site's own log, only counted in public."""
     counts, texts = [], []
-    masks = tuple(f"{file}: {reason}" for file, reason in damaged.masks.items())
+    masks, unfit = (
+        tuple(f"{file}: {reason}" for file, reason in reasons.items()) for reasons in (damaged.masks, damaged.unfit)
+    )
     for files, what in (
         (damaged.unreadable, "cannot be read"),
         (damaged.too_large, "with too many pixels"),
         (masks, "with a mask that does not fit"),
+        (unfit, "that do not fit"),
     ):
         if files:
             counts.append(f"{len(files):,} {what}")

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from PIL import Image
 from torch.nn.functional import interpolate
 from typer.testing import CliRunner, Result
 
-from fdg_plugins.analysis.bundle import bundle_weights
+from fdg_plugins.analysis.bundle import bundle_weights, inference
+from fdg_plugins.analysis.runs import Run
 from fdg_plugins.cli.main import app
 from fdg_plugins.data.catalogue import DATASETS
+from fdg_plugins.data.pair_reading import PairForm
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import CensusReply, Evaluation, ScoreSum
@@ -42,6 +45,26 @@ VOLUMES = SegmentationSpec(
     dims=3,
     preset="mri_patches",
 )
+
+
+SCANS = SegmentationSpec(
+    name="deep_scans",
+    folder="deep_scans",
+    title="Drawn scans of 16 bits",
+    reference="none",
+    domains=("a", "b", "c"),
+    classes=("background", "organ"),
+    mask_values=((0,), (500, 2)),
+    channels=1,
+    preset="photo_patches",
+)
+
+
+@pytest.fixture
+def scans() -> Iterator[str]:
+    DATASETS.add(SCANS)
+    yield SCANS.name
+    DATASETS.remove(SCANS.name)
 
 
 @pytest.fixture
@@ -105,6 +128,10 @@ def finished_run(folder: Path, dataset: str = "vessels", **changes: Any) -> Extr
     return model
 
 
+def read_record(run: Path) -> RunRecord:
+    return RunRecord.model_validate_json((run / "results.json").read_text(encoding="utf-8"))
+
+
 def export(run: Path, bundle: Path) -> Result:
     return CliRunner().invoke(app, ["export-bundle", str(run), "--to", str(bundle)])
 
@@ -165,6 +192,54 @@ def test_an_image_larger_than_a_patch_is_put_together_from_windows(tmp_path: Pat
     with torch.no_grad():
         expected = SEGMENTATION.logits(model, whole, SIDE).argmax(dim=-1)[0].numpy()
     assert (np.asarray(Image.open(mask)) == 255 * expected).mean() > 0.99
+
+
+@pytest.mark.parametrize("mode", ["I;16", "L", "RGB", "RGBA", "P", "LA", "CMYK"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_bundle_reads_an_image_as_training_does(tmp_path: Path, mode: str, channels: int) -> None:
+    from monai.bundle import ConfigParser
+
+    spec = replace(SCANS, channels=channels)
+    picture = Image.fromarray(drawn(40, 56))
+    if mode == "I;16":
+        picture = Image.fromarray(np.random.default_rng(0).integers(0, 2**16, (40, 56)).astype(np.uint16))
+    file = tmp_path / f"one{'.tif' if mode == 'CMYK' else '.png'}"
+    options: dict[str, Any] = {"transparency": b"\x00\x80"} if mode == "P" else {}
+    picture.convert(mode).save(file, **options)
+    finished_run(tmp_path / "run")
+    written = inference(Run(tmp_path / "run", read_record(tmp_path / "run")), spec)
+    config = {name: written[name] for name in ("imports", "preprocessing")}
+    bundles = ConfigParser(config).get_parsed_content("preprocessing")({"image": str(file)})["image"].as_tensor()
+    trained = PairForm.of(spec, oriented=False, max_pixels=10**6).image(file)
+    assert np.array_equal(np.rint(bundles.numpy() * 255), trained)
+
+
+@pytest.mark.slow
+def test_a_mask_has_the_values_of_the_data_set_beyond_a_byte_and_a_16_bit_image_is_seen_as_in_training(
+    tmp_path: Path, scans: str
+) -> None:
+    model = finished_run(tmp_path / "run", scans, preset="photo_patches")
+    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
+    pixels = drawn(48, 80)[..., 0]
+    (tmp_path / "images").mkdir()
+    Image.fromarray(pixels.astype(np.uint16) * 256 + 7).save(tmp_path / "images" / "one.png")
+    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
+    with torch.no_grad():
+        seen = torch.from_numpy(pixels)[None, None].float() / 255
+        expected = SEGMENTATION.logits(model, seen, SIDE).argmax(dim=-1)[0].numpy()
+    found = np.asarray(Image.open(mask))
+    assert set(np.unique(found)) == {0, 500}
+    assert (found == 500 * expected).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"), [((0, 255), "$np.uint8"), ((0, 256), "$np.uint16"), ((0, 65535), "$np.uint16")]
+)
+def test_a_masks_type_holds_its_values(tmp_path: Path, values: tuple[int, int], dtype: str) -> None:
+    spec = replace(SCANS, mask_values=tuple((value,) for value in values))
+    finished_run(tmp_path / "run")
+    written = inference(Run(tmp_path / "run", read_record(tmp_path / "run")), spec)
+    assert written["postprocessing"]["transforms"][-1]["output_dtype"] == dtype
 
 
 @pytest.mark.slow

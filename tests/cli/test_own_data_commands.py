@@ -6,8 +6,9 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
@@ -53,6 +54,22 @@ def test_check_names_damaged_and_duplicate_files_those_of_two_domains_first(phot
     assert "broken.jpg cannot be read" in " ".join(result.stdout.split())
     assert "of 63 images" not in result.stdout
     assert "1 cannot be used" in result.stderr
+
+
+def test_check_counts_images_that_viewers_turn_and_names_those_whose_values_do_not_fit(photos: Path) -> None:
+    tag = Image.Exif()
+    tag[ExifTags.Base.Orientation] = 6
+    file = photos / "photo" / "Hund" / "turned.jpg"
+    Image.new("RGB", (20, 20), (9, 99, 9)).save(file, exif=tag)
+    result = fdg("data", "check", photos)
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("turned")]
+    assert line.strip() == "turned      photo: 1 of 16 images have an EXIF orientation, which is ignored"
+    values = np.arange(400, dtype=np.uint16).reshape(20, 20)
+    Image.fromarray(values).save(photos / "photo" / "Hund" / "deep.png")
+    refused = fdg("data", "check", photos)
+    assert refused.exit_code == 2
+    assert "deep.png has values of more than 8 bits that reach only 399" in " ".join(refused.stdout.split())
 
 
 def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:

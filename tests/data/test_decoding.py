@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
-from fdg_plugins.data.decoding import open_image, read_image
+from fdg_plugins.data.decoding import UnfitError, check_image, ignored_orientation, open_image, read_image
 from fdg_plugins.errors import DataError
 
 
@@ -28,6 +28,58 @@ def test_jpeg_of_every_mode_is_read_as_rgb(tmp_path: Path, mode: str) -> None:
 def test_16_bit_grey_keeps_its_upper_bits(tmp_path: Path) -> None:
     Image.fromarray(np.full((16, 16), 0x7F80, dtype=np.uint16)).save(tmp_path / "image.png")
     assert read_image(tmp_path / "image.png").getpixel((0, 0)) == (0x7F, 0x7F, 0x7F)
+
+
+def test_true_16_bit_grey_and_blank_images_keep_their_bits(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 2**16, (16, 16)).astype(np.uint16)
+    blank, grey = np.zeros_like(noise), np.full_like(noise, 700)
+    kinds: list[np.ndarray] = [noise, blank, grey, noise.astype(np.int32)]
+    for number, values in enumerate(kinds):
+        Image.fromarray(values).save(file := tmp_path / f"{number}.tif")
+        assert (np.asarray(read_image(file)) == (values >> 8)[..., None]).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (np.arange(256, dtype=np.uint16) * 16, "more than 8 bits that reach only 4,080 of 65,535, expected the whole"),
+        (np.arange(256, dtype=np.int32), "more than 8 bits that reach only 255 of 65,535, expected the whole range"),
+        (np.arange(256, dtype=np.int32) * 1000, "values from 0 to 255,000, expected 0 to 65,535"),
+        (np.arange(256, dtype=np.int32) * 100 - 1024, "values from -1,024 to 24,476, expected 0 to 65,535"),
+        (np.linspace(0, 1, 256, dtype=np.float32), "floating-point values, expected whole numbers of 8 or 16 bits"),
+    ],
+)
+def test_values_of_which_too_little_would_be_left_are_refused(
+    tmp_path: Path, values: np.ndarray, sentence: str
+) -> None:
+    Image.fromarray(values.reshape(16, 16)).save(file := tmp_path / "image.tif")
+    for look in (read_image, check_image):
+        with pytest.raises(UnfitError, match=sentence) as refused:
+            look(file)
+        assert str(file) in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert "image.tif" not in refused.value.public
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
+def test_the_exif_orientation_is_told_and_changes_no_pixel(tmp_path: Path, suffix: str, orientation: int) -> None:
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8))
+    tag = Image.Exif()
+    tag[ExifTags.Base.Orientation] = orientation
+    noise.save(turned := tmp_path / f"turned{suffix}", exif=tag)
+    noise.save(plain := tmp_path / f"plain{suffix}")
+    assert (np.asarray(read_image(turned)) == np.asarray(read_image(plain))).all()
+    with open_image(turned) as image:
+        assert ignored_orientation(image) == (orientation if 2 <= orientation <= 8 else 1)
+
+
+def test_a_tiff_is_turned_by_its_tag_so_nothing_is_ignored(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file := tmp_path / "turned.tif", tiffinfo={ExifTags.Base.Orientation: 3})
+    assert (np.asarray(read_image(file)) == noise[::-1, ::-1]).all()
+    with open_image(file) as image:
+        assert ignored_orientation(image) == 1
 
 
 def test_a_palette_with_transparency_is_read_without_a_warning(

@@ -12,7 +12,7 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 
 from fdg_plugins.data import (
     DATASETS,
@@ -344,6 +344,22 @@ def test_masks_of_any_mode_give_their_values(tmp_path: Path, mode: str) -> None:
     mask = saved(tmp_path / "mask.png", picture)
     image = saved(tmp_path / "image.png", Image.new("RGB", (5, 6)))
     assert (form(class_of_value={0: 0, 1: 1}).read(image, mask)[1][0] == drawn).all()
+
+
+@pytest.mark.parametrize("part", ["image", "mask"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_pair_of_which_viewers_turn_a_part_is_refused(tmp_path: Path, part: str, orientation: int) -> None:
+    tag = Image.Exif()
+    tag[ExifTags.Base.Orientation] = orientation
+    square = Image.new("L", (6, 6), 110)
+    image = saved(tmp_path / "image.jpg", square, **({"exif": tag} if part == "image" else {}))
+    mask = saved(tmp_path / "mask.png", square, **({"exif": tag} if part == "mask" else {}))
+    if orientation == 1:
+        assert form().read(image, mask)[0].shape == (3, 6, 6)
+        return
+    with pytest.raises(DataError, match=f"^{part} .* has the EXIF orientation {orientation}, expected 1: ") as refused:
+        form().read(image, mask)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_file_with_another_suffix_is_read_by_its_content_and_by_few_readers_only(tmp_path: Path) -> None:

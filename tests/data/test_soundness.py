@@ -209,6 +209,18 @@ def test_all_damaged_images_are_counted_by_kind_and_named_to_the_site_alone(root
     assert caught.value.public == "of the images of domain 'photo', 2 cannot be read and 1 with too many pixels."
 
 
+def test_images_whose_values_do_not_fit_are_named_with_the_reason_to_the_site_and_can_be_left_out(root: Path) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.arange(1600, dtype=np.uint16).reshape(40, 40)).save(buffer, "PNG")
+    bad = damage(root, "dog/1.jpg", buffer.getvalue())
+    reopen = opener(root)
+    with pytest.raises(DataError) as caught:
+        check_images(reopen(frozenset()))
+    assert "1 that do not fit (photo/dog/1.jpg: values of more than 8 bits that reach only 1,599" in str(caught.value)
+    assert caught.value.public == "of the images of domain 'photo', 1 that do not fit."
+    assert without_damaged(reopen(frozenset()), reopen)[0].left_out == (bad,)
+
+
 def test_a_sentence_names_some_files_and_counts_the_rest() -> None:
     assert name_some(["b", "a"]) == "a, b"
     many = name_some(f"{number:03d}" for number in range(SHOWN + 1500))
