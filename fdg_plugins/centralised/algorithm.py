@@ -51,6 +51,11 @@ class Algorithm(ABC):
     title: ClassVar[str]
     needs_labelled_images: ClassVar[bool] = False
 
+    @property
+    def differentiates_twice(self) -> bool:
+        """Whether the loss holds gradients of the network's parameters, so that it needs their second derivatives."""
+        return False
+
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
     """Settings with which every step equals ERM's, bit for bit; None: no such settings exist."""

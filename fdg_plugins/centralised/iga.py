@@ -12,7 +12,9 @@ Shapes: risks L ``[m]``; a gradient has each parameter's own shape, P values in 
 Degenerate cases: one domain, or the same batch in every domain, gives no penalty.
 
 Cost: the penalty needs second-order gradients through the whole network: one backward pass per domain whose graph is
-kept, and one through all of these graphs.
+kept, and one through all of these graphs. Attention is computed by its formula, because torch has no second derivatives
+of its faster kernels. A network with an operation without second derivatives, such as MobileNetV3's, is refused before
+the run.
 
 Differences: DomainBed passes the domains through the network one after another; here they pass together (see
 ``algorithm``).
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
 from fdg_plugins.models import ExtractorClassifier
@@ -64,6 +67,11 @@ class CentralisedIGA(Algorithm):
     def __post_init__(self) -> None:
         check_number("strength", self.strength)
 
+    @property
+    def differentiates_twice(self) -> bool:
+        """Whether the penalty is in force."""
+        return bool(self.strength)
+
     def loss(
         self,
         model: ExtractorClassifier,
@@ -73,9 +81,10 @@ class CentralisedIGA(Algorithm):
         task: Task = DEFAULT_TASK,
     ) -> Loss:
         """Return ``mean_e L_e`` plus w times the spread of the gradients over all parameters."""
-        risks = domain_risks(domain_logits(model, batches), batches, task)
-        value = risks.mean()
-        if self.strength:
-            trained = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
-            value = value + self.strength * gradient_spread(risks, trained)
-        return Loss(value, risks.detach(), state)
+        if not self.strength:
+            risks = domain_risks(domain_logits(model, batches), batches, task)
+            return Loss(risks.mean(), risks.detach(), state)
+        with sdpa_kernel(SDPBackend.MATH):
+            risks = domain_risks(domain_logits(model, batches), batches, task)
+        trained = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
+        return Loss(risks.mean() + self.strength * gradient_spread(risks, trained), risks.detach(), state)

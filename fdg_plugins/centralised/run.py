@@ -86,8 +86,10 @@ def run_centralised(
     start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
     record = new_record(federation, plan.protocol, method, InitialWeights(**vars(start.weights)))
+    run = _Run(plan, sessions, start, record, folder, watcher, should_stop)
+    run.check()
     watcher.begun(record)
-    return _Run(plan, sessions, start, record, folder, watcher, should_stop).carry_out()
+    return run.carry_out()
 
 
 def check_new(folder: Path) -> None:
@@ -145,6 +147,15 @@ class _Run:
             first.policy,
             first.task,
         )
+
+    def check(self) -> None:
+        """Raise ``SettingsError`` if the algorithm cannot train the network; nothing is written or evaluated yet."""
+        if not self._plan.algorithm.differentiates_twice:
+            return
+        protocol = self._plan.protocol.model_copy(update={"batch_size": LEAST_BATCH})
+        data = self._sessions[self._record.sources[0]].data
+        batch = next(endless_batches(data, protocol, device=self._device))
+        self._training.check(batch, protocol.model, protocol.seed)
 
     def carry_out(self) -> RunRecord:
         """Train and evaluate up to the last checkpoint; return the record, which says how the run ended.

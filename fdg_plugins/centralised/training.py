@@ -5,6 +5,7 @@ Shapes: m domains; each step takes images ``[B, C, S, S]`` and labels ``[B]`` of
 size, and yields risks of shape ``[m]``.
 """
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,13 +13,15 @@ import torch
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch
 from fdg_plugins.data import DomainData, training_batches
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.loop import DevicePolicy, ShouldStop, Stopped
 
 CPU = torch.device("cpu")
+_NO_DERIVATIVE = "is not implemented"  # in torch's errors about operations without a derivative
 MakeOptimizer = Callable[[], torch.optim.Optimizer]
 
 
@@ -83,6 +86,28 @@ class PooledTraining:
         self._make_optimizer = make_optimizer
         self._optimizer = make_optimizer()
         self._policy = policy
+
+    def check(self, batch: Batch, name: str, seed: int) -> None:
+        """Raise ``SettingsError`` if the algorithm needs second derivatives that torch lacks for the network ``name``.
+
+        ``batch``: one small batch. A copy of the network is differentiated; network, optimizer and state stay as they
+        are, and so do torch's generators, for which the copy has the ``seed``.
+        """
+        if not self.algorithm.differentiates_twice:
+            return
+        placed, copied = self._placed(batch), copy.deepcopy(self.model).train()
+        try:
+            with seeded(seed, "second derivatives", device=self._policy.device):
+                with self._policy.autocast():
+                    loss = self.algorithm.loss(copied, [placed, placed], 0, self.state, self.task)
+                loss.value.backward()
+        except RuntimeError as error:
+            if _NO_DERIVATIVE not in str(error):
+                raise
+            raise SettingsError(
+                f"model is {name!r}, expected a network whose second derivatives torch has, which the algorithm "
+                f"{self.algorithm.name!r} needs."
+            ) from error
 
     def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
         """Take ``steps`` >= 1 steps; return the mean risk of each domain over them, ``[m]``.

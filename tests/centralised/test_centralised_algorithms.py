@@ -2,6 +2,7 @@
 """What every centralised algorithm promises, and what each says of itself: exact cases, weights, switches."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -25,10 +26,14 @@ from fdg_plugins.centralised.fish import interpolate
 from fdg_plugins.centralised.fishr import AVERAGES
 from fdg_plugins.centralised.groupdro import LOG_WEIGHTS, reweigh
 from fdg_plugins.centralised.irm import invariance_penalty
+from fdg_plugins.centralised.training import PooledTraining
 from fdg_plugins.centralised.vrex import risk_variance
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.randomness import seeded
 from tests.centralised.pooled_batches import (
+    CLASSES,
+    ON_CPU,
     adam,
     normalised_network,
     same_bits,
@@ -253,6 +258,71 @@ def test_the_same_batch_in_every_domain_has_no_penalty(algorithm: Algorithm) -> 
     model, batches = small_network(), small_batches(1) * 4
     loss = algorithm.loss(model, batches, 0, algorithm.begin(model, 4))
     assert float(loss.value.detach()) == pytest.approx(float(loss.risks.mean()), abs=1e-6)
+
+
+class Attention(torch.nn.Module):
+    """Features ``[B, 4]`` of images ``[B, 1, 3, 4]`` whose rows attend to each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        rows = images[:, 0]
+        attended, _ = self.attention(rows, rows, rows, need_weights=False)
+        return attended.mean(dim=1)
+
+
+def attentive_network() -> ExtractorClassifier:
+    with seeded(0, "attention"):
+        return ExtractorClassifier(Attention(), torch.nn.Linear(4, CLASSES))
+
+
+def test_the_gradient_of_iga_through_attention_is_that_of_finite_differences() -> None:
+    model, batches = attentive_network().double().train(), [(x.double(), y) for x, y in small_batches()]
+    # Logits travel in float32, so a step must be large and the agreement is that of float32.
+    weight = model.extractor.attention.in_proj_weight  # type: ignore[union-attr]
+    assert isinstance(weight, torch.Tensor)
+    algorithm = CentralisedIGA(strength=10.0)
+
+    def value() -> torch.Tensor:
+        return algorithm.loss(model, batches, 0, {}).value
+
+    (gradient,) = torch.autograd.grad(value(), weight)
+    direction, step = torch.randn_like(weight), 1e-2
+    ends = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            weight.add_(direction, alpha=sign * step)
+        ends.append(float(value().detach()))
+        with torch.no_grad():
+            weight.sub_(direction, alpha=sign * step)
+    assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-2)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "mobilenet_v3_large"])
+def test_a_network_without_second_derivatives_is_refused_by_name_and_left_as_it_was(name: str) -> None:
+    model = build_model(name, CLASSES, seed=0)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    batch = small_batches(1, shape=(3, 32, 32))[0]
+    for algorithm, is_refused in ((CentralisedIGA(), True), (CentralisedIGA(0.0), False), (CentralisedERM(), False)):
+        training = PooledTraining(model, algorithm, [iter([batch])], partial(adam, model), ON_CPU)
+        if is_refused:
+            with pytest.raises(SettingsError, match=f"^model is '{name}', expected a network whose second derivatives"):
+                training.check(batch, name, 0)
+        else:
+            training.check(batch, name, 0)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_the_check_of_second_derivatives_changes_neither_network_nor_generator() -> None:
+    model, other = normalised_network(), normalised_network()
+    training = PooledTraining(model, CentralisedIGA(), [], partial(adam, model), ON_CPU)
+    drawn = torch.random.get_rng_state()
+    training.check(small_batches(1, shape=(3, 16, 16))[0], "convnet", 0)
+    assert torch.equal(drawn, torch.random.get_rng_state())
+    assert same_bits(model, other)
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 # --- Fish ------------------------------------------------------------------------------------------------------------

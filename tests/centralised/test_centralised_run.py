@@ -18,7 +18,7 @@ from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.centralised.run import run_centralised
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import open_domain
-from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import EvaluationRecord
@@ -207,6 +207,20 @@ def test_a_run_that_diverges_says_so_in_its_record(tmp_path: Path) -> None:
     with pytest.raises(FDGError, match="is not finite after step 2") as refused:
         carry_out(tmp_path / "run", optimizer="sgd", learning_rate=1e30)
     assert read(tmp_path / "run").stopped_because == str(refused.value)
+
+
+def test_an_algorithm_that_cannot_train_the_network_says_so_before_anything_is_evaluated_or_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NotImplementedError("the derivative for 'hardsigmoid_backward' is not implemented.")
+
+    monkeypatch.setattr("fdg_plugins.centralised.iga.gradient_spread", refuse)
+    watch = Watch()
+    with pytest.raises(SettingsError, match=r"^model is 'groupnorm_convnet', expected a network .* 'iga' needs\.$"):
+        carry_out(tmp_path / "run", "iga", watch)
+    assert not (tmp_path / "run").exists()
+    assert (watch.begun_with, watch.evaluations) == (None, [])
 
 
 def test_an_error_of_the_program_is_kept_too(tmp_path: Path) -> None:
