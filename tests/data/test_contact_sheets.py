@@ -94,3 +94,9 @@ def test_grey_images_and_volumes_become_pictures_of_their_middle() -> None:
     np.testing.assert_array_equal(picture.labels == 1, pixels[..., 0] == 255)
     plain = np.full((1, 2, 3), 7.0, dtype=np.float32)
     assert np.asarray(Picture.of(plain, labels[:2, :3, 0]).image).tolist() == np.full((2, 3, 3), 7).tolist()
+
+
+@pytest.mark.parametrize("value", [-1024.0, 300.0, 3e38])
+def test_a_blank_image_out_of_range_is_black(value: float) -> None:
+    blank = np.full((1, 4, 5), value, dtype=np.float32)
+    assert np.asarray(Picture.of(blank, np.zeros((4, 5), dtype=np.int16)).image).max() == 0
