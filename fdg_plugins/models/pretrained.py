@@ -21,7 +21,8 @@ from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.models.registry import ExtractorClassifier, check_model_name
 from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
 
-MODES = ("none", "auto", "imagenet")
+IMAGENET = "imagenet"
+MODES = ("none", "auto", IMAGENET)
 _EXTRACTOR, _WRAPPED = "extractor.", "network."
 _UNFIT = "the pretrained weights do not fit the network."
 
@@ -29,7 +30,10 @@ _UNFIT = "the pretrained weights do not fit the network."
 @dataclass(frozen=True)
 class PretrainedRecord:
     """The origin of the extractor's initial parameters: ``imagenet`` or ``pretrained file``, with file name and digest,
-    or ``from scratch``."""
+    or ``from scratch``.
+
+    Records of earlier versions say ``imagenet`` of every file that a network with such weights was started from.
+    """
 
     label: str
     file: str | None = None
@@ -57,7 +61,9 @@ def load_pretrained(
     if they do not fit, because another task has other classes. The position embeddings of a vision transformer are
     interpolated to the size of its images. ``norm`` is the network's kind of normalization: weights for batch
     normalization are no ImageNet weights of another.
-    The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name.
+    The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name. The origin is
+    ``imagenet`` if the digest begins with the digits in the name of torchvision's file for the network, or if the mode
+    asserts it, as for a file of the same weights in another format; else ``pretrained file``.
 
     Raises SettingsError for an unknown mode, model or digest format and for a model without such weights.
     Raises DataError for a file that is missing, has another digest, does not fit the extractor, or contains
@@ -75,7 +81,8 @@ def load_pretrained(
     digest = _checked_digest(path, content, sha256, from_cache=file is None)
     network = NETWORKS.get(name)
     _load(model, path, _tensors(path, content), f"{network.output or network.head}.")
-    return PretrainedRecord("imagenet" if published else OWN_FILE, path.name, digest)
+    is_imagenet = published is not None and (mode == IMAGENET or digest.startswith(_digits_in(published)))
+    return PretrainedRecord(IMAGENET if is_imagenet else OWN_FILE, path.name, digest)
 
 
 def cache_folder() -> Path:
@@ -137,11 +144,16 @@ def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cach
     digest = hashlib.sha256(content).hexdigest()
     expected = [sha256.lower()] if sha256 is not None else []
     if from_cache:
-        expected.append(path.stem.rpartition("-")[2])
+        expected.append(_digits_in(path.name))
     for start in expected:
         if not digest.startswith(start):
             raise DataError(f"pretrained weights {path} have SHA-256 {digest}; expected {start}.")
     return digest
+
+
+def _digits_in(file_name: str) -> str:
+    """Return the first digits of the SHA-256 that the name of one of torchvision's files ends in."""
+    return Path(file_name).stem.rpartition("-")[2]
 
 
 def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:

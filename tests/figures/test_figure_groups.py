@@ -54,6 +54,8 @@ def test_the_caption_says_how_the_numbers_were_made_and_marks_a_stand_in() -> No
     scratch = InitialWeights(label="from scratch")
     run = figure_run(stand_in=True, data="STAND-IN for PACS", initial_weights=scratch)
     assert caption_of([run]).startswith("[STAND-IN, from scratch] STAND-IN for PACS, resnet18,")
+    other = figure_run(initial_weights=InitialWeights(label="pretrained file"))
+    assert caption_of([other]).startswith("PACS, pretrained file, resnet18,")
 
 
 def test_the_caption_counts_the_seeds_of_the_lines() -> None:

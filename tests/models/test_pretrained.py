@@ -68,7 +68,25 @@ def test_a_file_round_trips_into_the_extractor_alone(
     record = load_pretrained(model, "resnet18", mode, path, digest(path).upper())
     assert equal(model.extractor.state_dict(), source.extractor.state_dict())
     assert equal(model.classifier.state_dict(), classifier)
-    assert (record.label, record.file, record.sha256) == ("imagenet", path.name, digest(path))
+    label = {"imagenet": "imagenet", "auto": "pretrained file"}[mode]
+    assert (record.label, record.file, record.sha256) == (label, path.name, digest(path))
+
+
+@pytest.mark.parametrize("sha256", [True, False])
+def test_a_named_file_is_imagenets_if_its_digest_begins_as_torchvisions_name_ends(
+    tmp_path: Path,
+    model: ExtractorClassifier,
+    source: ExtractorClassifier,
+    monkeypatch: pytest.MonkeyPatch,
+    sha256: bool,
+) -> None:
+    torch.save(published(source), path := tmp_path / "renamed.pth")
+    known = digest(path) if sha256 else None
+    assert load_pretrained(model, "resnet18", "auto", path, known).label == "pretrained file"
+    monkeypatch.setattr(
+        "fdg_plugins.models.pretrained.imagenet_file_name", lambda *_: f"resnet18-{digest(path)[:8]}.pth"
+    )
+    assert load_pretrained(model, "resnet18", "auto", path, known).label == "imagenet"
 
 
 def test_a_state_with_counters_and_without_a_last_layer_is_taken_too(
@@ -135,7 +153,8 @@ def test_a_file_in_the_cache_must_match_the_digits_in_its_name(
         load_pretrained(model, "resnet18", mode)
     honest = path.rename(checkpoints / f"resnet18-{digest(path)[:8]}.pth")
     monkeypatch.setattr("fdg_plugins.models.pretrained.imagenet_file_name", lambda *_: honest.name)
-    assert load_pretrained(model, "resnet18", mode).file == honest.name
+    record = load_pretrained(model, "resnet18", mode)
+    assert (record.label, record.file) == ("imagenet", honest.name)
     with pytest.raises(DataError, match="expected 0000"):
         load_pretrained(model, "resnet18", mode, None, "0" * 64)
 

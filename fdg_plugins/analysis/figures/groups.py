@@ -113,7 +113,8 @@ def caption_of(runs: Sequence[Run], lines: Iterable[Line] = ()) -> str:
     """
     record, protocols = runs[0].record, [run.record.protocol for run in runs]
     mark = f"[{marks(record)}] " if marks(record) else ""
-    weights = ["ImageNet weights"] if record.initial_weights.label == "imagenet" else []
+    label = record.initial_weights.label
+    weights = {"imagenet": ["ImageNet weights"], "from scratch": []}.get(label, [label])
     parts = [
         f"{mark}{record.data}",
         *weights,
