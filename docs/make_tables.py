@@ -43,7 +43,8 @@ a misspelt one cannot pass unnoticed.
 `travels` gives every parameter and buffer of the network one of three rules. *Shared*: trained by the sites, sent in
 updates, combined. *Personal*: trained by each site and kept there for the run, by site, also over rounds in which the
 site is not drawn and in processes that come and go; never in an update. *Frozen*: never changed; BatchNorm with frozen
-running statistics uses them and leaves them. What is named:
+running statistics uses them and leaves them. Boolean buffers, such as masks, are frozen where they would be shared. What
+is named:
 
 | `travels` | shared | else |
 |---|---|---|
@@ -125,7 +126,8 @@ differently. Speed and effect on accuracy: [benchmarks](benchmarks.md#bfloat16-a
 ## A site's own config
 
 `local/fdg_site.json` in a site's folder (in the simulator: in the workspace's `local/`), keyed by site name; no job can
-change it. What it leaves out comes from the environment of the site's process.
+change it. What it leaves out comes from the environment of the site's process. Outside the simulator, a file without an
+entry for the site, or for `server` at the server, ends every job here: what it says would hold for nobody.
 
 ```json
 {site}
