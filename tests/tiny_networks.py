@@ -9,11 +9,15 @@ from torchvision import models
 from torchvision.models.convnext import CNBlockConfig
 from torchvision.models.efficientnet import MBConvConfig
 from torchvision.models.mobilenetv3 import InvertedResidualConfig
-from torchvision.models.resnet import BasicBlock
+from torchvision.models.resnet import BasicBlock, Bottleneck
 
 
 def tiny_resnet() -> nn.Module:
     return models.ResNet(BasicBlock, [1, 1, 1, 1], norm_layer=partial(nn.GroupNorm, 32))
+
+
+def tiny_bottleneck() -> nn.Module:
+    return models.ResNet(Bottleneck, [1, 1, 1, 1], width_per_group=16, norm_layer=partial(nn.GroupNorm, 8))
 
 
 def tiny_mobilenet() -> nn.Module:
@@ -34,6 +38,7 @@ def tiny_vit(image_size: int) -> nn.Module:
 
 # By the names of their records; those whose features are not the output of a global average pooling refuse RSC.
 TINY: Mapping[str, Callable[..., nn.Module]] = {
-    build.__name__: build for build in (tiny_resnet, tiny_mobilenet, tiny_efficientnet, tiny_convnext, tiny_vit)
+    build.__name__: build
+    for build in (tiny_resnet, tiny_bottleneck, tiny_mobilenet, tiny_efficientnet, tiny_convnext, tiny_vit)
 }
-POOLED = ("tiny_resnet", "tiny_efficientnet")
+POOLED = ("tiny_resnet", "tiny_bottleneck", "tiny_efficientnet")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks as StableFDG trains them: stages whose styles can be changed, and attention over the last feature map."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -18,7 +20,7 @@ ChangeMaps = Callable[[int, torch.Tensor], torch.Tensor]
 
 
 class Stage(NamedTuple):
-    """The last module of the extractor with feature maps of one size: its name and its number of channels."""
+    """The last module of the extractor that ends its part with maps of one size: its name and number of channels."""
 
     name: str
     channels: int
@@ -27,8 +29,9 @@ class Stage(NamedTuple):
 def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple[Stage, ...]:
     """Return the last three stages before that of the last feature map, in the order of the extractor.
 
-    Only modules that run once in a pass count. In a residual network whose images are not tiny, the stages are its
-    first three layers of blocks. Raises SettingsError if there is none.
+    A module counts if it runs once in a pass and all that follows is computed from its maps, so that it can append
+    images to the batch: no module within a residual block does. In a residual network whose images are not tiny, the
+    stages are its first three layers of blocks. Raises SettingsError if there is none.
     """
     ran: list[tuple[str, torch.Tensor]] = []
     with examined(model), ExitStack() as hooks:
@@ -36,18 +39,39 @@ def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple
             note = _note(name, ran)
             hooks.callback(module.register_forward_hook(note).remove)
         smallest = model.feature_map(torch.zeros(1, *image_shape))
-    names = [name for name, _ in ran]
-    last: dict[int, Stage] = {}
-    for name, maps in ran:
-        if names.count(name) == 1 and maps.ndim == 4:
-            last[maps[0, 0].numel()] = Stage(name, maps.shape[1])
-    found = [stage for positions, stage in sorted(last.items(), reverse=True) if positions > smallest[0, 0].numel()]
+    by_size = (candidates for _, candidates in sorted(_by_size(ran, smallest).items()))
+    carrying = (next((one for one in each if _carries(model, one, image_shape)), None) for each in by_size)
+    found = list(islice((stage for stage in carrying if stage is not None), MOST_STAGES))
     if not found:
         raise SettingsError(
-            "the model has no feature map that is larger than its last one, expected one whose style can be changed.",
+            "the model has no feature map that is larger than its last one, and from which all that follows is "
+            "computed, expected one whose style can be changed.",
             public=True,
         )
-    return tuple(found[-MOST_STAGES:])
+    return tuple(found[::-1])
+
+
+def _by_size(ran: Sequence[tuple[str, torch.Tensor]], smallest: torch.Tensor) -> dict[int, list[Stage]]:
+    """Return the modules that ran once, the last first, by the number of positions, if above that of ``smallest``."""
+    times = Counter(name for name, _ in ran)
+    found: dict[int, list[Stage]] = {}
+    for name, maps in reversed(ran):
+        if times[name] == 1 and maps.ndim == 4 and maps[0, 0].numel() > smallest[0, 0].numel():
+            found.setdefault(maps[0, 0].numel(), []).append(Stage(name, maps.shape[1]))
+    return found
+
+
+def _carries(model: ExtractorClassifier, stage: Stage, image_shape: tuple[int, ...]) -> bool:
+    """Return whether the pass of two images goes through with four if the stage's output is doubled."""
+    module = model.extractor.get_submodule(stage.name)
+    hook = module.register_forward_hook(lambda _, inputs, maps: torch.cat([maps, maps]))
+    try:
+        with examined(model):
+            return len(model.feature_map(torch.zeros(2, *image_shape))) == 4
+    except Exception:  # noqa: BLE001 - a plug-in's network may raise anything, such as where a shortcut has two images
+        return False
+    finally:
+        hook.remove()
 
 
 def _note(name: str, ran: list[tuple[str, torch.Tensor]]) -> Callable[[nn.Module, object, object], None]:

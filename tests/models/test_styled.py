@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, Network, build_model
 from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
+from tests.tiny_networks import tiny_bottleneck
 
 SHAPE = (3, 32, 32)
 
@@ -44,6 +45,42 @@ def test_the_stages_of_a_residual_network_are_its_first_three_layers() -> None:
     assert [tuple(stage) for stage in found] == [("layer1", 64), ("layer2", 128), ("layer3", 256)]
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def bottlenecks() -> ExtractorClassifier:
+    extractor, features = Network(name="tiny", build=tiny_bottleneck).extractor(3)
+    return ExtractorClassifier(extractor, nn.Linear(features, 3))
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_the_stages_of_a_network_of_bottlenecks_are_its_first_three_layers(size: int) -> None:
+    found = stages_of(bottlenecks(), (3, size, size))
+    assert [tuple(stage) for stage in found] == [("layer1", 256), ("layer2", 512), ("layer3", 1024)]
+
+
+class WithShortcut(nn.Module):
+    """Maps of two sizes, of which a shortcut passes by all modules with larger ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 2, stride=2)
+        self.shortcut, self.pooling = nn.Conv2d(3, 8, 2, stride=2), nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        maps = self.second(self.first(images)) + self.shortcut(images)
+        return self.pooling(maps).flatten(1)
+
+
+def test_a_network_whose_larger_maps_a_shortcut_passes_by_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"^the model has no feature map .* from which all that follows .*\.$"):
+        stages_of(ExtractorClassifier(WithShortcut(), nn.Linear(8, 3)), SHAPE)
+
+
+def test_every_stage_of_a_network_of_bottlenecks_can_append_images() -> None:
+    model = bottlenecks().eval()
+    network = StyledClassifier(model, stages_of(model, SHAPE))
+    with network.changed(lambda number, maps: torch.cat([maps, maps])):
+        assert len(network.feature_map(images(2))) == 16
 
 
 def test_the_stages_of_the_small_networks_end_their_sizes_of_map() -> None:
