@@ -43,8 +43,8 @@ a misspelt one cannot pass unnoticed.
 `travels` gives every parameter and buffer of the network one of three rules. *Shared*: trained by the sites, sent in
 updates, combined. *Personal*: trained by each site and kept there for the run, by site, also over rounds in which the
 site is not drawn and in processes that come and go; never in an update. *Frozen*: never changed; BatchNorm with frozen
-running statistics uses them and leaves them. Boolean buffers, such as masks, are frozen where they would be shared. What
-is named:
+running statistics uses them and leaves them. Boolean buffers, such as masks, are frozen where they would be shared.
+What is named:
 
 | `travels` | shared | else |
 |---|---|---|
@@ -58,8 +58,9 @@ something, and something trainable must be left to share. A site is judged with 
 without any, the held-out one above all, uses those of the initial model**, and so do the model files of a run: they
 hold the whole network, its personal part as it was before round 1. A head that is personal therefore says nothing on
 the held-out domain. The model goes down whole; updates hold what is shared. A site removes its personal parameters with
-its state of the run, when the run has finished. FedDIM, FedIIR and FedCSA need the whole head to travel; SCAFFOLD,
-MoFedSAM and HarmoFL need everything to. A job that asks for something else ends before any site is asked.
+its state of the run, when the run has finished. FedDIM, FedIIR, FedCSA, FedPAC and FedAS need the whole head to travel,
+and the last two a part of the extractor to be trained, FedADG a part of its generator; SCAFFOLD, MoFedSAM, HarmoFL and
+StableFDG need everything to travel. A job that asks for something else ends before any site is asked.
 
 [`trainable`](trainable.md) says which of what `travels` names is trained at all: everything, the head, or head and
 adapters. What it leaves out is frozen.

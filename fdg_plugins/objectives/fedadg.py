@@ -73,6 +73,7 @@ class FedADGObjective(Objective):
 
     name: ClassVar[str] = "adg"
     needs_labelled_images: ClassVar[bool] = True
+    needs_trained: ClassVar[tuple[str, ...]] = ("generator",)
     neutral: ClassVar[Mapping[str, Any] | None] = {"classification_weight": 1, "smoothing": 0}
 
     classification_weight: float = 0.85

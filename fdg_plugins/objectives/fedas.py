@@ -89,7 +89,7 @@ class FedASObjective(Objective):
     reports_weight: ClassVar[bool] = True
     needs_labelled_images: ClassVar[bool] = True
     needs_shared: ClassVar[Shared] = "head"
-    moves_extractor: ClassVar[bool] = True
+    needs_trained: ClassVar[tuple[str, ...]] = ("extractor",)
     personalises: ClassVar[bool] = True
     changes_effective_steps: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"align_epochs": 0}

@@ -78,6 +78,7 @@ class FedPACObjective(Objective):
     report: ClassVar[str | None] = "class_prototypes"
     needs_labelled_images: ClassVar[bool] = True
     needs_shared: ClassVar[Shared] = "head"
+    needs_trained: ClassVar[tuple[str, ...]] = ("extractor",)
     personalises: ClassVar[bool] = True
     changes_effective_steps: ClassVar[bool] = True
 

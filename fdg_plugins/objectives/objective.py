@@ -180,7 +180,7 @@ class Objective(ABC):
     needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
     changes_effective_steps: ClassVar[bool] = False  # whether steps are shorter than the effective steps say
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
-    moves_extractor: ClassVar[bool] = False  # whether it has steps on the extractor's parameters alone
+    needs_trained: ClassVar[tuple[str, ...]] = ()  # parts of the network that have steps of their own, by module
     personalises: ClassVar[bool] = False  # whether each site has a model of its own, which it judges too
     reports_weight: ClassVar[bool] = False  # whether its report serves a weighting alone, and the server learns nothing
 

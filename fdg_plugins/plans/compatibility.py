@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.core.travel import ALL, HEAD, Rule, Rules
+from fdg_plugins.core.travel import ALL, Rule, Rules
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
 from fdg_plugins.messages import REPORT_GAP, REPORT_LOCAL_MODEL
-from fdg_plugins.objectives import Objective, build_network, make_objective, travel_rules
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import Objective, build_network, fixed_names, make_objective, travel_rules
 from fdg_plugins.plans.plans import Plans
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.tasks import TASKS
@@ -95,14 +96,26 @@ def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateA
     rules = travel_rules(model, protocol)
     if objective.needs_shared == "everything":
         raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
-    if objective.moves_extractor and protocol.trainable == HEAD:
-        raise SettingsError(
-            f"trainable (FDG_TRAINABLE) is {HEAD!r}: objective {objective.name!r} trains the extractor on its own, "
-            "expected 'all' or 'adapters'."
-        )
+    for part in objective.needs_trained:
+        _check_trained(part, protocol, objective, model, rules)
     if not all(rules.of[name] is Rule.SHARED for name in model.head_names):
         _check_without_head(setting, objective, aggregator)
     _check_local_models(setting, protocol, rules)
+
+
+def _check_trained(
+    part: str, protocol: Protocol, objective: Objective, model: ExtractorClassifier, rules: Rules
+) -> None:
+    """Raise ``SettingsError`` if no parameter is trained of a part of the network that has steps of its own."""
+    names = [name for name, _ in model.named_parameters() if name.startswith(f"{part}.")]
+    if not names or any(rules.of[name] is not Rule.FROZEN for name in names):
+        return
+    by_trainable = fixed_names(model, protocol).issuperset(names)
+    setting = f"trainable (FDG_TRAINABLE) is {protocol.trainable!r}:" if by_trainable else _withholding(protocol)
+    raise SettingsError(
+        f"{setting} objective {objective.name!r} trains the {part} on its own, expected one that trains at least some "
+        "of its parameters."
+    )
 
 
 def _withholding(protocol: Protocol) -> str:

@@ -56,6 +56,59 @@ def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_serve
     made.configure(in_force)
 
 
+FROZEN = {"frozen": ["extractor"]}
+
+
+def check(**protocol: Any) -> None:
+    aggregator = make_aggregator("fedavg")
+    check_settings(aggregator, make_plans({"model": "convnet", **protocol}, {}, {}, aggregator.setting_names()))
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings", "reason"),
+    [
+        *(
+            (objective, settings, rf"^{setting}: objective '{objective}' trains the extractor on its own, expected")
+            for objective in ("as", "pac")
+            for settings, setting in (
+                ({"trainable": "head"}, r"trainable \(FDG_TRAINABLE\) is 'head'"),
+                ({"travels": "head"}, r"travels \(FDG_TRAVELS\) is 'head'"),
+                ({"travels": FROZEN}, r"travels \(FDG_TRAVELS\) is a mapping of 1 keys"),
+            )
+        ),
+        ("adg", {"trainable": "head"}, r"^trainable .* is 'head': objective 'adg' trains the generator on its own"),
+        ("adg", {"travels": "head"}, r"^travels .* is 'head': objective 'adg' trains the generator on its own"),
+        ("adg", {"travels": {"frozen": ["generator"]}}, r"^travels .*: objective 'adg' trains the generator"),
+    ],
+)
+def test_an_objective_with_steps_on_a_part_that_is_frozen_is_refused(
+    objective: str, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        check(objective=objective, **settings)
+
+
+def test_fedadg_with_adapters_is_refused_since_its_generator_is_fixed() -> None:
+    pytest.importorskip("peft")
+    with pytest.raises(SettingsError, match=r"^trainable .* is 'adapters': objective 'adg' trains the generator"):
+        check(objective="adg", trainable="adapters")
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings"),
+    [
+        ("as", {"travels": {"frozen": ["extractor.0"]}}),
+        ("pac", {"travels": {"personal": ["extractor"]}}),
+        ({"name": "adg", "classification_weight": 1}, {"trainable": "head"}),
+        ("adg", {"travels": "extractor"}),
+    ],
+)
+def test_an_objective_whose_part_is_trained_by_some_parameters_is_accepted(
+    objective: Any, settings: dict[str, Any]
+) -> None:
+    check(objective=objective, **settings)
+
+
 @pytest.mark.parametrize("method", ["fednova+sam", "fednova+dim", "scaffold", "fedcsa+arfl", "fedomg+arfl"])
 def test_what_only_looks_like_a_contradiction_is_made(method: str) -> None:
     assert make_recipe(method).method == method
