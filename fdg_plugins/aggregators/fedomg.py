@@ -144,7 +144,8 @@ class FedOMGAggregator(UpdateAggregator):
         if means is not None:
             report["grouping_loss"] = self._grouping_loss(gram, weights, matching)
         if report["cancelled"] and self.cancelled == LEAST_CONFLICT and self.kappa > 0:
-            return Direction(_closest(gram, weights, means), report)
+            scale = 1 + self.kappa**2 if self.rescale else 1.0
+            return Direction(_closest(gram, weights, means) / scale, report)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale, self._damping)
         return Direction(coefficients, report)
 

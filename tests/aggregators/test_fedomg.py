@@ -236,6 +236,24 @@ def test_updates_that_cancel_step_along_the_mean_or_against_nobody() -> None:
         np.testing.assert_allclose(step(aggregator, updates).params["w"], [0.5, 1 / 3, 0], atol=1e-6)
 
 
+@pytest.mark.parametrize("cancelled", ["mean", "least_conflict"])
+@pytest.mark.parametrize("grouping", ["none", "domain"])
+def test_rescaling_divides_the_step_of_updates_that_cancel_too(cancelled: str, grouping: str) -> None:
+    updates = vectors([2, 0, 0], [-1, 0, 0], [0.5, 1, 0], [0.5, 1, 0])
+    plain, rescaled = (
+        FedOMGAggregator(server_lr=1.0, kappa=2.0, cancelled=cancelled, grouping=grouping, rescale=rescale)
+        for rescale in (False, True)
+    )
+    steps = []
+    for aggregator in (plain, rescaled):
+        aggregator.begin_run(RunFacts(domains=dict(zip(SAMPLES, "abcc", strict=True))))
+        result = step(aggregator, updates)
+        assert result.meta[META_REPORT]["cancelled"]
+        steps.append(result.params["w"])
+    assert np.linalg.norm(steps[0]) > 0.1
+    np.testing.assert_allclose(steps[1] * 5, steps[0], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "setting", [{"damping": -1}, {"damping": "printed"}, {"damping": [0]}, {"idle_below": 1}, {"cancelled": "none"}]
 )
