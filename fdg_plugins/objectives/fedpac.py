@@ -251,8 +251,10 @@ def read_payload(validator: PayloadValidator, tensors: Any, model: ExtractorClas
 
 
 class SiteClasses(NamedTuple):
-    """A checked report: ``h [Y, D]`` and V before training, class means ``[Y, D]`` after it, counts, and the head."""
+    """A checked report: class means ``[Y, D]`` of the received and of the trained extractor, h and V of the former,
+    counts, and the head."""
 
+    received: torch.Tensor
     h: torch.Tensor
     uncertainty: float
     means: torch.Tensor
@@ -310,6 +312,7 @@ class PrototypeExchange(Exchange):
         if square < 0:
             validator.refuse(f"{SQUARE!r} is {square:g}, expected at least 0")
         return SiteClasses(
+            before,
             weighted_means(before, counts),
             uncertainty(before, counts, square),
             after,
@@ -327,9 +330,12 @@ class PrototypeExchange(Exchange):
         return validator.update_of(name, update, self.shapes[name], f"the report came without an update of {name!r}")
 
     def sizes(self, report: SiteClasses) -> dict[str, float]:
-        """Return the lengths of the longest class mean, of the longest weighted mean, and of the head."""
+        """Return the lengths of the longest class mean after training, of the longest before it, and of the head.
+
+        They do not depend on how many classes the site holds, as those of h do.
+        """
         head = sum(float(value.double().square().sum()) for value in report.head.values())
-        return {AFTER: largest_length(report.means), BEFORE: largest_length(report.h), "head": head**0.5}
+        return {AFTER: largest_length(report.means), BEFORE: largest_length(report.received), "head": head**0.5}
 
     def learn(self, reports: Mapping[str, SiteClasses]) -> dict[str, torch.Tensor]:
         """Return the prototypes after the round, and each site's last mixture of heads."""

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from fdg_plugins.core.outliers import length_ratios
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
 from fdg_plugins.objectives.class_reports import CLASS_COUNTS
-from fdg_plugins.objectives.fedpac import AFTER, BEFORE, HEAD, PRESENT, PROTOTYPES
+from fdg_plugins.objectives.fedpac import AFTER, BEFORE, HEAD, PRESENT, PROTOTYPES, SQUARE, PrototypeExchange
 from fdg_plugins.objectives.heads import head_of
 from fdg_plugins.tasks import DEFAULT_TASK
 from tests.objectives.local_steps import copy_of, same, train_steps
@@ -37,6 +38,23 @@ def round_of(exchange: Exchange, model: ExtractorClassifier, **heads: float) -> 
         reports[site]["read"] = exchange.read(site, dict(reports[site]), update)
     exchange.finish({site: report.pop("read") for site, report in reports.items()})
     return reports
+
+
+def test_a_site_with_few_classes_is_no_outlier_and_one_with_long_features_is() -> None:
+    number = 40
+    exchange = PrototypeExchange(number, 2, {})
+    exchange.begin_round({})
+
+    def read(site: str, counts: list[int], length: float) -> Any:
+        means = torch.tensor([[0.6 * length, 0.8 * length]] * sum(count > 0 for count in counts))
+        square = torch.tensor([2.0 * length**2])
+        report = {BEFORE: means, AFTER: torch.ones_like(means), CLASS_COUNTS: torch.tensor(counts), SQUARE: square}
+        return exchange.read(site, report, {})
+
+    balanced, few = [5] * number, [0] * (number - 1) + [200]
+    reports = {"art": read("art", balanced, 1.0), "few": read("few", few, 1.0), "long": read("long", balanced, 20.0)}
+    ratios = length_ratios(exchange.lengths(reports)[BEFORE])
+    assert ratios == pytest.approx({"art": 1.0, "few": 1.0, "long": 20.0})
 
 
 def test_the_head_is_trained_first_and_then_the_extractor(linear_model: ExtractorClassifier) -> None:
