@@ -21,11 +21,13 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.batch_norm import batch_norm_layers, norm_layers
 from fdg_plugins.objectives import (
     FeatureBatch,
     SiteRound,
     Trained,
     build_network,
+    image_shape,
     kept_names,
     make_objective,
     reestimated_layers,
@@ -171,6 +173,7 @@ class SiteSession:
         model = self.load(state, personal)
         own = self.objective.personal(model, received or {}, site_round)
         if own.tuning is not None:
+            self._check_batches(model)
             with seeded(self.protocol.seed, self.site, round_number, "personal layers", device=self.policy.device):
                 fine_tune(
                     model,
@@ -229,8 +232,8 @@ class SiteSession:
         """Train for one round, counted from 0, and return the result.
 
         ``received``: the method's tensors sent with the model. ``kept``: what the site kept when it last trained.
-        Raises ``SettingsError`` if the site's domain is held out or the site forbids a report that is needed,
-        ``DataError`` if what it kept does not fit.
+        Raises ``SettingsError`` if the site's domain is held out, the site forbids a report that is needed, or
+        BatchNorm cannot train on its batches; ``DataError`` if what it kept does not fit.
         """
         self._check_may_train()
         kept = kept or Kept()
@@ -244,6 +247,7 @@ class SiteSession:
             own_score = self.evaluate_own(state, round_number, should_stop, received, kept.memory, kept.personal)
         site_round = self._site_round(round_number, kept.memory)
         local_objective = objective.local(received or {}, model, site_round)
+        self._check_batches(model)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
         local_objective.observe_received(model, *self._seen(model, should_stop, shuffled=True))
         trained = {**dict(model.named_parameters()), **_named(local_objective.parameters())}
@@ -263,6 +267,22 @@ class SiteSession:
         own = personal_part(model, kept_names(model, self.protocol))
         momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
         return TrainResult(update, report, tensors, Kept(local_objective.memory(done), own, momentum))
+
+    def _check_batches(self, model: ExtractorClassifier) -> None:
+        """Raise ``SettingsError`` if batches have one image, of which a BatchNorm layer would see a single position."""
+        num_train, batch_size = len(self.data.train), self.protocol.batch_size
+        if min(num_train, batch_size) > 1:  # a single image that is left over joins the batch before it
+            return
+        trained = [name for name, layer in batch_norm_layers(model).items() if not model.holds(layer)]
+        image = torch.zeros(image_shape(self.protocol), device=self.policy.device)
+        small = [name for name, layer in norm_layers(model, trained, image).items() if layer.positions == 1]
+        if small:
+            raise SettingsError(
+                f"batches have one image (of {num_train} for training, with batch_size {batch_size}), and BatchNorm "
+                f"cannot train {small[0]!r} on it, where {self.protocol.image_size} pixels leave one position: "
+                "expected batches of two, larger images, or a network without BatchNorm.",
+                public=True,
+            )
 
     def _check_may_train(self) -> None:
         refuse_held_out(self.images.domain, self.protocol)

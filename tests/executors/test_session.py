@@ -19,7 +19,7 @@ from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import see
+from fdg_plugins.objectives import build_network, see
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import DevicePolicy
@@ -185,6 +185,26 @@ def test_each_epoch_has_an_order_and_an_augmentation_of_its_own(data_root: Path)
     _, report = train(still, initial_state())
     assert report.epoch_losses is not None
     assert len(set(report.epoch_losses)) == 3
+
+
+def test_batches_of_one_image_are_refused_where_batch_norm_would_see_one_position(data_root: Path) -> None:
+    # A ResNet at 16 pixels ends in maps of one position, the small network in maps of four.
+    def train_singly(**settings: Any) -> dict[str, torch.Tensor]:
+        site = session(data_root, batch_size=1, local_epochs=1, max_samples_per_domain=14, **settings)
+        state = build_network(site.protocol, len(PACS.classes)).state_dict()
+        return site.train(state, 0, lambda: False, lambda epoch, loss: None).update
+
+    for objective in ("erm", "peravg"):  # the second fine-tunes a copy before it trains
+        with pytest.raises(
+            SettingsError, match=r"^batches have one image \(of 7 for training, with batch_size 1\), .*\.$"
+        ):
+            train_singly(model="resnet18", objective={"name": objective})
+    for settings in (
+        {"model": "resnet18", "normalization": "group"},
+        {"model": "resnet18", "batch_norm": "frozen"},
+        {},
+    ):
+        assert all(bool(value.isfinite().all()) for value in train_singly(**settings).values())
 
 
 def test_the_held_out_domain_never_trains(data_root: Path) -> None:
