@@ -105,6 +105,7 @@ class CensusReply(Checked):
     (``report_names``). ``num_damaged`` counts images that the site leaves out because they cannot be read or are too
     large. ``num_other_components`` counts entries of the site's ``class_allow_list`` that this package's jobs do not
     need (None: unknown). ``precision``: in which the site computes, by its own hardware if the protocol says ``auto``.
+    ``keeps_state``: whether it has kept anything of earlier rounds of the run.
     """
 
     domain: Name
