@@ -27,7 +27,7 @@ from fdg_plugins.cli.run_options import (
     TrackingOption,
     WhatArgument,
 )
-from fdg_plugins.cli.site_options import AlphaOption, ParticipationOption, with_sites
+from fdg_plugins.cli.site_options import AlphaOption, ParticipationOption, with_alpha
 from fdg_plugins.cli.sweep_options import ProtocolName, WorkersOption, at_once
 from fdg_plugins.engine.names import EngineName
 
@@ -105,8 +105,8 @@ def run(
     chosen = choose_data(data, dataset, data_root)
     with chosen_model(model) as own:
         values = own.added_to(read_values(settings or []))
-        values = with_sites(values, chosen.dataset, protocol.value, alpha, participation)
-        asked = Asked(what, chosen.dataset, target, seed, protocol.value, values)
+        values = with_alpha(values, alpha, participation)
+        asked = Asked(what, chosen.dataset, target, seed, protocol.value, values, participation)
         source = _source(asked, chosen, [*files, *own.files])
         _check_brings_no_code(engine, [*files, *own.files])
         if tracking is not None:

@@ -17,14 +17,16 @@ class Launch(NamedTuple):
     """What an engine is asked to execute.
 
     ``folder`` is the run's, an absolute path; it contains the job in ``job``. ``at_once`` is the number of sites that
-    may compute at the same time. ``environment`` is the complete environment of every process of the run: it carries
-    the mark (:data:`fdg_plugins.sweep.processes.MARK`) by which they are found and ended.
+    may compute at the same time, of all ``sites`` of the job. ``environment`` is the complete environment of every
+    process of the run: it carries the mark (:data:`fdg_plugins.sweep.processes.MARK`) by which they are found and
+    ended.
     """
 
     run: PlannedRun
     folder: Path
     at_once: int
     environment: Mapping[str, str]
+    sites: int
 
 
 class Execution(Protocol):

@@ -23,7 +23,7 @@ class ProvisionedRuns(FederatedRuns):
     program = "the federation"
     record_folder = Path(WORKSPACE, RESULTS)
 
-    def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
+    def command(self, run: PlannedRun, threads: int, sites: int) -> Sequence[str]:
         """Return the command that executes the job; every site computes when it has a task, whatever ``threads``."""
         return (*PROGRAM, JOB, WORKSPACE, STATE)
 
@@ -41,5 +41,5 @@ class PocEngine(Engine):
     def start(self, launch: Launch) -> RunProcess:
         """Start the process that provisions the federation, in a session of its own."""
         kind = ProvisionedRuns()
-        command = kind.command(launch.run, launch.at_once)
+        command = kind.command(launch.run, launch.at_once, launch.sites)
         return RunProcess(launch.run, kind, launch.folder, command, launch.environment)

@@ -44,4 +44,4 @@ def make_launch(
         sites = engine.processes
     machine = Machine(cores, (None,), threads or sites_at_once(sites, cores, fitting=sites))
     environment = run_environment(source.environment, folder, machine.arithmetic_threads(sites), None)
-    return Launch(source.run, folder, machine.threads_of(sites), environment), written.protocol
+    return Launch(source.run, folder, machine.threads_of(sites), environment, written.processes), written.protocol

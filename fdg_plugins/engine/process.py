@@ -21,5 +21,5 @@ class ProcessEngine(Engine):
     def start(self, launch: Launch) -> RunProcess:
         """Start the process, in a session of its own."""
         kind = OneProcessRuns()
-        command = kind.command(launch.run, launch.at_once)
+        command = kind.command(launch.run, launch.at_once, launch.sites)
         return RunProcess(launch.run, kind, launch.folder, command, launch.environment)

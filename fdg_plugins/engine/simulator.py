@@ -22,5 +22,5 @@ class SimulatorEngine(Engine):
     def start(self, launch: Launch) -> RunProcess:
         """Start the simulator, in a session of its own."""
         kind = FederatedRuns()
-        command = kind.command(launch.run, launch.at_once)
+        command = kind.command(launch.run, launch.at_once, launch.sites)
         return RunProcess(launch.run, kind, launch.folder, command, launch.environment)

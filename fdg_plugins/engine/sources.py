@@ -11,6 +11,7 @@ from typing import Any
 
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.engine.workflow import arguments_of, find_workflow, sites_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.uses import uses_of
@@ -18,6 +19,7 @@ from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
+from fdg_plugins.settings.participation import drawn_sites, source_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
 from fdg_plugins.sweep.jobs import FederatedRuns, protocol_of
 from fdg_plugins.sweep.plan import PlannedRun, run_name
@@ -29,6 +31,7 @@ from fdg_plugins.sweep.values import as_json
 
 DATASET = "pacs"
 SEED = 0
+PER_DOMAIN = "sites_per_domain"
 # Settings of every job that the command sets by its own options.
 OWN_OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed", "plugins": "--plugin"}
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
@@ -36,7 +39,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 @dataclass(frozen=True)
 class Asked:
-    """The request of one call: a method or a job folder, and what is to differ from it; None: nothing."""
+    """The request of one call: a method or a job folder, and what is to differ from it; None: nothing.
+
+    ``participation`` is the share of the source sites that are drawn for a round, in (0, 1].
+    """
 
     what: str
     dataset: DatasetRef | None = None
@@ -44,6 +50,7 @@ class Asked:
     seed: int | None = None
     protocol: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    participation: float | None = None
 
 
 class JobSource(ABC):
@@ -73,7 +80,9 @@ def find_source(asked: Asked, environment: Mapping[str, str], shell: Mapping[str
     """
     _check_names(asked.settings)
     if not FederatedRuns().knows(asked.what) and ("/" in asked.what or Path(asked.what).is_dir()):
-        return FolderJob(asked, environment, shell)
+        job = FolderJob(asked, environment, shell)
+        job.check_shares()
+        return job
     return RecipeJob(asked, environment)
 
 
@@ -88,6 +97,8 @@ class RecipeJob(JobSource):
         runs = FederatedRuns()
         of_protocol = _known(runs.base_settings(protocol, dataset, method), runs.settings_of(method))
         settings = {**of_protocol, **asked.settings}
+        if asked.participation is not None:
+            settings["sites_per_round"] = drawn_sites(asked.participation, source_sites(dataset, settings))
         self.title = title_of(method)
         self.environment = dict(environment)
         name = _name(method, dataset, target, seed)
@@ -112,6 +123,9 @@ class FolderJob(JobSource):
         self._arguments, self._aggregator = _arguments_and_aggregator(self._folder, self.environment)
         settings = self._settings(asked)
         self.environment |= as_variables(settings)
+        if asked.participation is not None:
+            settings["sites_per_round"] = drawn_sites(asked.participation, len(self._source_shares()))
+            self.environment |= as_variables(settings)
         protocol = self._protocol(stand_in=False)
         job, (dataset, target, seed) = self._folder.resolve().name, (protocol.dataset, protocol.target, protocol.seed)
         self.title = f"job {job}"
@@ -137,7 +151,30 @@ class FolderJob(JobSource):
         given = {name: value for name, value in own.items() if value is not None}
         dataset = asked.dataset or self._protocol(stand_in=False).dataset
         known = {*Protocol.model_fields, *self._aggregator.setting_names()}
-        return {**_known(protocol_settings(asked.protocol or PAPER, dataset), known), **given, **asked.settings}
+        of_protocol = _known(protocol_settings(asked.protocol or PAPER, dataset), known)
+        of_protocol.pop(PER_DOMAIN, None)  # the job has its sites
+        return {**of_protocol, **given, **asked.settings}
+
+    def check_shares(self) -> None:
+        """Raise ``SettingsError`` for settings that divide a domain otherwise than the names of the job's sites."""
+        protocol, shares = self._protocol(stand_in=False), self._source_shares()
+        counts = sorted({count for _, count in shares})
+        if protocol.partition != EQUAL and counts == [1]:
+            raise SettingsError(
+                f"partition is {protocol.partition!r}, expected {EQUAL!r}: each site of job {self._folder} has a "
+                "domain to itself."
+            )
+        if as_variable(PER_DOMAIN) in self.environment and protocol.sites_per_domain not in counts:
+            raise SettingsError(
+                f"{PER_DOMAIN} is {protocol.sites_per_domain}, expected {' or '.join(map(str, counts))}, as the sites "
+                f"of job {self._folder} are called; a method by name makes the sites that it asks for."
+            )
+
+    def _source_shares(self) -> list[tuple[str, int]]:
+        """Return the domain of each source site, by the sites' names, and the number of sites that share it."""
+        protocol = self._protocol(stand_in=False)
+        found = map(dataset_spec(protocol.dataset).share_of, self._sites)
+        return [(domain, 1 if part is None else part[1]) for domain, part in found if domain != protocol.target]
 
     def _protocol(self, *, stand_in: bool) -> Protocol:
         return protocol_of(self._arguments, self._aggregator, self.environment, stand_in)
@@ -150,7 +187,12 @@ def _known(settings: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
 
 def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings as ``FDG_*`` variables."""
-    return {f"{PREFIX}{name.upper()}": _as_text(value) for name, value in settings.items()}
+    return {as_variable(name): _as_text(value) for name, value in settings.items()}
+
+
+def as_variable(name: str) -> str:
+    """Return the ``FDG_*`` variable of a setting."""
+    return f"{PREFIX}{name.upper()}"
 
 
 def _as_text(value: Any) -> str:
@@ -164,7 +206,7 @@ def _check_names(settings: Mapping[str, Any]) -> None:
     for name in settings:
         if name in OWN_OPTIONS:
             raise SettingsError(f"--set names {name!r}, which a run takes from {OWN_OPTIONS[name]}.")
-        variable = f"{PREFIX}{name.upper()}"
+        variable = as_variable(name)
         if variable in OTHER_VARIABLES:
             raise SettingsError(
                 f"--set names {name!r}, a setting of a machine, expected in the environment as {variable}."

@@ -11,6 +11,7 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.site_names import part_sites
+from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
@@ -132,8 +133,17 @@ class FDGRecipe(Recipe):
 
 
 def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str]:
-    """Return the site of the held-out domain and those of each source domain, in the order of the domains."""
+    """Return the site of the held-out domain and those of each source domain, in the order of the domains.
+
+    Raises ``SettingsError`` for a partition that would divide nothing.
+    """
     spec, count = dataset_spec(dataset), protocol.get("sites_per_domain", 1)
+    partition = protocol.get("partition", EQUAL)
+    if count == 1 and partition != EQUAL:
+        raise SettingsError(
+            f"partition is {partition!r}, expected {EQUAL!r} for sites_per_domain 1, with which each site has a domain "
+            "to itself."
+        )
     counts = (1 if domain == protocol["target"] else count for domain in spec.domains)
     return [name for site, own in zip(spec.sites, counts, strict=True) for name in part_sites(site, own)]
 

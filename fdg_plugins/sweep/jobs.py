@@ -19,7 +19,6 @@ from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
-from fdg_plugins.settings.participation import source_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
@@ -77,9 +76,8 @@ class FederatedRuns(RunKind):
         protocol = _protocol(read_json(working / JOB / self.job_file), data.stand_in)
         return Written(protocol, processes=len(recipe.sites))
 
-    def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
+    def command(self, run: PlannedRun, threads: int, sites: int) -> Sequence[str]:
         """Return the command that runs FLARE's simulator on the job."""
-        sites = source_sites(run.dataset, run.settings) + 1
         many = ("-m", str(sites)) if sites > SIMULATORS_MOST else ()
         return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(threads), *many)
 

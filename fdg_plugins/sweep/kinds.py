@@ -53,11 +53,11 @@ def launcher(machine: Machine, data: DataFound, environment: Mapping[str, str], 
 
     def start(run: PlannedRun, working: Path, gpu: str | None) -> RunProcess:
         kind = executing(run.method, in_one_process=in_one_process)
-        processes = _write_job(kind, run, data, working).processes
+        processes = sites = _write_job(kind, run, data, working).processes
         if kind is _IN_ONE_PROCESS:
             processes = machine.threads or processes
         own = run_environment(environment, working, machine.arithmetic_threads(processes), gpu)
-        return RunProcess(run, kind, working, kind.command(run, machine.threads_of(processes)), own)
+        return RunProcess(run, kind, working, kind.command(run, machine.threads_of(processes), sites), own)
 
     return start
 

@@ -24,6 +24,6 @@ class OneProcessRuns(FederatedRuns):
         """Write the job; its single process uses all cores of the run."""
         return super().write_job(run, data, working)._replace(processes=1)
 
-    def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
+    def command(self, run: PlannedRun, threads: int, sites: int) -> Sequence[str]:
         """Return the command that runs the job in one process; its sites compute in ``threads`` workers if several."""
         return (*PROGRAM, JOB, WORKSPACE, *([str(threads)] if threads > 1 else []))

@@ -68,7 +68,7 @@ class ReferenceRuns(RunKind):
         write_json(working / JOB / self.job_file, {**where, "settings": settings})
         return Written(plan.protocol, processes=1)
 
-    def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
+    def command(self, run: PlannedRun, threads: int, sites: int) -> Sequence[str]:
         """Return ``fdg centralised`` with the run's settings; the environment sets its number of threads."""
         options = {
             "dataset": dataset_text(run.dataset),

@@ -73,8 +73,8 @@ class RunKind(ABC):
         """
 
     @abstractmethod
-    def command(self, run: PlannedRun, threads: int) -> Sequence[str]:
-        """Return the command that executes ``run`` in its working folder, ``threads`` processes at a time."""
+    def command(self, run: PlannedRun, threads: int, sites: int) -> Sequence[str]:
+        """Return the command that executes ``run`` in its working folder, ``threads`` of its ``sites`` at a time."""
 
     def difference(self, job: Path, other: Path) -> str:
         """Return the first difference between two jobs, where ``other`` is the current one; empty if there is none."""

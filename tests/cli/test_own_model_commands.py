@@ -52,7 +52,7 @@ def test_a_sweep_plans_its_runs_with_the_network() -> None:
 def test_a_reference_is_given_the_file_of_the_network() -> None:
     fdg("export-job", "--method", "fedavg", "--model", "my_net.py:small", "--to", "jobs", "--dataset", "rotateddigits")
     run = PlannedRun("erm", "rotateddigits", "quick", "erm", "angle_0", 0, {"model": NAME})
-    words = list(kind_of("erm").command(run, 1))
+    words = list(kind_of("erm").command(run, 1, 1))
     assert Path(words[words.index("--plugin") + 1]).name == f"{NAME}.py"
 
 

@@ -16,6 +16,7 @@ from fdg_plugins.analysis.sites_table import (
     sites_grid,
 )
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_one_process import made, record_in
 
@@ -83,3 +84,13 @@ def test_the_figure_has_the_images_of_every_site_and_class(record: RunRecord, fo
         count for site in record.sources for count in record.census[site].class_counts
     ]
     assert split_name(record)[-16:] in picture.caption
+
+
+def test_a_run_whose_sites_have_a_domain_each_has_no_such_figure(record: RunRecord, folder: Path) -> None:
+    split = {"split": split_name(record)}  # of no part, though the protocol, from variables, says that there are
+    census = {site: reply.model_copy(update=split) for site, reply in record.census.items()}
+    whole = record.model_copy(update={"census": census})
+    with pytest.raises(SettingsError, match="no run divides a domain by its classes"):
+        partition([Run(folder, whole)])
+    (picture,) = partition([Run(folder, whole), Run(folder, record)])
+    assert picture.sites == record.sources

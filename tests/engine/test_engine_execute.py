@@ -39,7 +39,7 @@ class Watcher:
 
 def launch(folder: Path) -> Launch:
     folder.mkdir()
-    return Launch(RUN, folder, 4, {**os.environ, MARK: str(folder)})
+    return Launch(RUN, folder, 4, {**os.environ, MARK: str(folder)}, 4)
 
 
 def followed(engine: Engine, folder: Path, stops: bool = False) -> tuple[Ending, Watcher]:

@@ -18,7 +18,9 @@ from fdg_plugins.engine.simulator import SimulatorEngine
 from fdg_plugins.engine.sources import Asked, FolderJob, JobSource, RecipeJob, as_variables, find_source
 from fdg_plugins.errors import FDGError
 from fdg_plugins.plugins.files import load_file
+from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.processes import MARK
 from fdg_plugins.sweep.request import DataFound
 
@@ -77,6 +79,58 @@ def test_what_differs_from_a_job_folder_is_set_by_variables(tmp_path: Path) -> N
 
 def test_a_job_folder_takes_a_named_protocol_too() -> None:
     assert source(JOB, protocol="quick").environment["FDG_IMAGE_SIZE"] == "64"
+
+
+def of_many_sites(folder: Path, dataset: str, count: int) -> str:
+    """Write the job of FedAvg on ``count`` sites of each source domain; return its folder."""
+    make_recipe("fedavg", dataset, name="job", sites_per_domain=count).export(str(folder))
+    return str(folder / "job")
+
+
+def test_a_share_of_the_sites_is_one_of_those_that_the_run_has(tmp_path: Path) -> None:
+    made = source("fedavg", dataset="cifar10", protocol="fedomg-fl", participation=0.4)
+    assert made.run.settings["sites_per_round"] == 40
+    assert source("fedavg", dataset="mnist", participation=1.0).run.settings["sites_per_round"] is None
+    settings = {"sites_per_domain": 10}
+    assert source("fedavg", settings=settings, participation=0.5).run.settings["sites_per_round"] == 15
+    for dataset, count, drawn in (("pacs", 10, 12), ("mnist", 50, 20)):
+        folder = source(of_many_sites(tmp_path / dataset, dataset, count), participation=0.4)
+        written = folder.write_job(FOUND, tmp_path / dataset / "written")
+        assert (written.protocol.sites_per_round, folder.run.settings["sites_per_round"]) == (drawn, drawn)
+
+
+def test_the_sites_of_a_job_folder_are_those_of_its_target_too(tmp_path: Path) -> None:
+    job = of_many_sites(tmp_path, "pacs", 4)  # of art_painting, the held-out domain of the job, one
+    made = source(job, target="sketch", participation=0.5)
+    assert made.run.settings["sites_per_round"] == round(0.5 * (1 + 4 + 4))
+
+
+def test_a_job_folder_keeps_its_sites_under_a_named_protocol(tmp_path: Path) -> None:
+    job = source(of_many_sites(tmp_path, "mnist", 30), protocol="quick")
+    assert job.write_job(FOUND, tmp_path / "written").protocol.sites_per_domain == 30
+    source(str(tmp_path / "job"), settings={"sites_per_domain": 30, "partition": "iid"})
+
+
+@pytest.mark.parametrize("shell", [{}, {"FDG_SITES_PER_DOMAIN": "10"}])
+def test_a_job_folder_refuses_to_have_other_sites(shell: dict[str, str], tmp_path: Path) -> None:
+    settings = {} if shell else {"sites_per_domain": 10}
+    with pytest.raises(FDGError, match=r"^sites_per_domain is 10, expected 1, as the sites of job .* are called"):
+        source(JOB, shell, settings=settings)
+    with pytest.raises(FDGError, match=r"^sites_per_domain is 10, expected 30, as the sites of job"):
+        source(of_many_sites(tmp_path, "mnist", 30), shell, settings=settings)
+
+
+@pytest.mark.parametrize("what", ["fedavg", JOB])
+def test_a_site_alone_in_its_domain_shares_nothing(what: str) -> None:
+    with pytest.raises(FDGError, match=r"partition is 'dirichlet', expected 'equal'.* a domain to itself\.$"):
+        check_run(source(what, settings={"partition": "dirichlet"}))
+
+
+def test_the_simulator_is_told_how_many_sites_a_job_folder_has(tmp_path: Path) -> None:
+    made = source(of_many_sites(tmp_path, "cifar10", 150))
+    launch, _ = make_launch(SimulatorEngine(), made, FOUND, tmp_path / "run", None)
+    assert launch.sites == 151
+    assert tuple(FederatedRuns().command(launch.run, launch.at_once, launch.sites))[-2:] == ("-m", "151")
 
 
 def test_values_become_the_text_of_variables() -> None:

@@ -60,5 +60,5 @@ def start_fake(run: PlannedRun, working: Path, gpu: str | None) -> RunProcess:
     write_fake_job(run, working)
     own: Mapping[str, str] = {MARK: str(working), **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
     program = FDG if isinstance(kind, ReferenceRuns) else SIMULATOR
-    command = (*FAKE_SIMULATOR, *kind.command(run, threads=4)[len(program) :])
+    command = (*FAKE_SIMULATOR, *kind.command(run, threads=4, sites=4)[len(program) :])
     return RunProcess(run, kind, working, command, {**os.environ, **own})

@@ -75,7 +75,7 @@ def start_with_its_job(run: PlannedRun, working: Path) -> RunProcess:
     """Start the fake simulator on the job that a sweep would write."""
     kind = kind_of(run.method)
     kind.write_job(run, DATA, working)
-    command = (*FAKE_SIMULATOR, *kind.command(run, threads=4)[len(SIMULATOR) :])
+    command = (*FAKE_SIMULATOR, *kind.command(run, threads=4, sites=4)[len(SIMULATOR) :])
     return RunProcess(run, kind, working, command, {**os.environ, MARK: str(working)})
 
 

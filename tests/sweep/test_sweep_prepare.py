@@ -155,18 +155,20 @@ def test_in_one_process_runs_have_the_same_jobs_and_each_counts_as_one_process(t
 
 def test_the_simulator_is_told_of_more_than_a_hundred_sites() -> None:
     many, few = (PlannedRun("run", name, "paper", "fedavg", "test", 0, {}) for name in ("mnist", "pacs"))
-    assert tuple(kind_of("fedavg").command(many, 2))[-2:] == ("-m", "101")
-    assert "-m" not in kind_of("fedavg").command(few, 2)
+    assert tuple(kind_of("fedavg").command(many, 2, 101))[-2:] == ("-m", "101")
+    assert "-m" not in kind_of("fedavg").command(few, 2, 100)
 
 
 def test_only_federated_runs_have_a_program_of_their_own_in_one_process() -> None:
     federated, reference = (executing(method, in_one_process=True) for method in ("fedomg+ga", "erm"))
-    assert federated.command(PlannedRun("run", "pacs", "paper", "fedomg+ga", "photo", 0, {}), 4)[-3:] == (
+    assert federated.command(PlannedRun("run", "pacs", "paper", "fedomg+ga", "photo", 0, {}), 4, 4)[-3:] == (
         "job",
         "workspace",
         "4",
     )
-    assert find_spec(federated.command(PlannedRun("run", "pacs", "paper", "fedomg", "photo", 0, {}), 1)[3]) is not None
+    assert (
+        find_spec(federated.command(PlannedRun("run", "pacs", "paper", "fedomg", "photo", 0, {}), 1, 4)[3]) is not None
+    )
     assert reference is kind_of("erm")
     assert executing("fedavg", in_one_process=False) is kind_of("fedavg")
 

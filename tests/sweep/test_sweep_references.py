@@ -140,7 +140,7 @@ json_values = st.one_of(
 
 @given(st.dictionaries(st.sampled_from(["strength", "warm_up", "model"]), json_values))
 def test_a_command_line_carries_every_value_as_it_is(settings: dict[str, Any]) -> None:
-    command = ReferenceRuns().command(reference()._replace(settings=settings), threads=1)
+    command = ReferenceRuns().command(reference()._replace(settings=settings), threads=1, sites=1)
     start = [*FDG, "centralised", "irm", "--dataset", "pacs", "--target", "photo", "--seed", "3", "--protocol", "paper"]
     assert list(command[: len(start)]) == start
     assert list(command[-2:]) == ["--to", "workspace"]

@@ -16,14 +16,23 @@ from fdg_plugins.record.text import marks
 
 
 def partition(runs: Sequence[Run]) -> tuple[Counts, ...]:
-    """Return one figure for each partition among the runs; raise ``SettingsError`` if there is none."""
-    records = {_identity(run.record): run for run in runs if run.record.protocol.partition != "equal"}
+    """Return one figure for each partition among the runs; raise ``SettingsError`` if there is none.
+
+    A run whose sites have a domain each divides none, whatever its protocol says.
+    """
+    records = {_identity(run.record): run for run in runs if _divides(run.record)}
     if not records:
         raise SettingsError(
             "no run divides a domain by its classes (partition), so its sites' classes are those of their domain."
         )
     names = _names([run.record for run in records.values()])
     return tuple(_counts(run, name) for run, name in zip(records.values(), names, strict=True))
+
+
+def _divides(record: RunRecord) -> bool:
+    """Return whether sources share a domain by its classes."""
+    has_parts = any(record.census[site].whole_split is not None for site in record.sources)
+    return has_parts and record.protocol.partition != "equal"
 
 
 def _identity(record: RunRecord) -> tuple[tuple[str, str], ...]:
