@@ -2,9 +2,9 @@
 """Selection rules: which of a run's models determines the reported score on the held-out domain.
 
 ``last``, ``source_validation`` and ``oracle`` are the choices stored in the record. ``source_worst`` is derived from
-its evaluations: among the models that every source evaluated and that stand, the one with the best score on its worst
-source domain, the earliest if several are equal. The oracle uses the held-out domain; it bounds any selection and is
-not a result.
+its evaluations: among the models that every source of the run evaluated and that stand, the one with the best score on
+its worst source domain, the earliest if several are equal. Without the score of its worst domain a model would look
+better. The oracle uses the held-out domain; it bounds any selection and is not a result.
 """
 
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
@@ -30,8 +30,14 @@ def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
     return next((found for found in record.evaluations if found.after_round in chosen), None)
 
 
+def judged_by_all(record: RunRecord, evaluation: EvaluationRecord) -> bool:
+    """Return whether every source of the run evaluated a model, also those that were not asked to."""
+    return all(site in evaluation.sites for site in record.sources)
+
+
 def _best_on_worst(record: RunRecord) -> EvaluationRecord | None:
-    judged = [one for one in record.evaluations if one.source_worst is not None and not one.undone]
+    standing = [one for one in record.evaluations if one.source_worst is not None and not one.undone]
+    judged = [one for one in standing if judged_by_all(record, one)]
     return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
 
 

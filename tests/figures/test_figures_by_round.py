@@ -9,6 +9,7 @@ import pytest
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures import Bars, Chart, make_pictures
+from fdg_plugins.analysis.figures.convergence import sources_by_round
 from fdg_plugins.analysis.figures.gaps import deviation_by_round, gaps_by_round, mean_by_round
 from fdg_plugins.analysis.figures.picture import Line
 from fdg_plugins.analysis.figures.seconds import quartiles
@@ -49,6 +50,23 @@ def test_convergence_shows_target_and_sources_of_each_held_out_domain() -> None:
     assert means(sources) == pytest.approx({0: 0.5, 1: 0.7})
     # Nobody judged the sources of the other run: there is no such line, not one of zeros.
     assert [(line.label, means(line)) for line in chart.panels[1].lines] == [("FedOMG", {0: 0.4})]
+
+
+def test_a_mean_over_some_of_the_source_domains_is_not_shown_as_that_over_all() -> None:
+    held = {"cartoon-1of2": "cartoon", "cartoon-2of2": "cartoon", "sketch": "sketch", "photo": "photo"}
+    run = figure_run(domains=held, scores=[dict.fromkeys(held, judged(accuracy=0.5))])
+
+    def add(after_round: int, *drawn: str) -> None:
+        scores = dict.fromkeys((*drawn, "photo"), judged(accuracy=0.9))
+        run.record.add_evaluation(after_round, scores, expected=drawn)
+
+    add(1, "cartoon-1of2", "cartoon-2of2")
+    assert run.record.evaluations[-1].source_mean == 0.9
+    assert sources_by_round(run) == {0: 0.5}
+    assert "drawn" not in charts("convergence", [run])[0].caption
+    add(2, "cartoon-2of2", "sketch")  # of every domain, but not by every site
+    assert sources_by_round(run) == {0: 0.5, 2: 0.9}
+    assert charts("convergence", [run])[0].caption.endswith("; source validation: by the sites drawn for each round")
 
 
 def test_cosines_are_a_chart_per_method_with_a_line_per_site_and_the_mean_beside_the_direction() -> None:

@@ -18,6 +18,7 @@ from fdg_plugins.analysis.figures.groups import (
 )
 from fdg_plugins.analysis.figures.picture import Chart, Line
 from fdg_plugins.analysis.runs import Run
+from fdg_plugins.analysis.selection import judged_by_all
 
 TARGET = "held-out domain"
 SOURCES = "source validation, mean over domains"
@@ -30,21 +31,33 @@ def target_by_round(run: Run) -> dict[float, float]:
 
 
 def sources_by_round(run: Run) -> dict[float, float]:
-    """Return the mean score over the source domains' validation splits, if all expected sites evaluated the model."""
-    found = {evaluation.after_round: evaluation.source_mean for evaluation in run.record.evaluations}
+    """Return the mean score over the source domains' validation splits, if sites of every one evaluated the model.
+
+    A mean over fewer domains is another quantity: it would go up and down with those whose sites were drawn.
+    """
+    record = run.record
+    domains = {record.census[site].domain for site in record.sources}
+    found = {one.after_round: one.source_mean for one in record.evaluations if domains <= one.domains.keys()}
     return {after: score for after, score in found.items() if score is not None}
+
+
+def _is_by_some_sites(run: Run) -> bool:
+    """Return whether a shown mean over the source domains is by some sites of a domain only."""
+    shown, record = sources_by_round(run), run.record
+    return any(one.after_round in shown and not judged_by_all(record, one) for one in record.evaluations)
 
 
 def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return one chart with a panel per held-out domain; raise ``SettingsError`` if the runs are not comparable."""
     runs, notes = checked(runs)
     groups, score = group_runs(runs), runs[0].record.score
+    some = "; source validation: by the sites drawn for each round" if any(map(_is_by_some_sites, runs)) else ""
     panels = tuple(score_panel(runs[0], f"held out: {target}", _lines(groups, target)) for target in targets_of(runs))
     return (
         Chart(
             name="convergence",
             title=f"{score.title} of the global model after each round",
-            caption=caption_of(runs, [line for panel in panels for line in panel.lines]),
+            caption=f"{caption_of(runs, [line for panel in panels for line in panel.lines])}{some}",
             origin=origin_of(runs),
             notes=notes,
             x_label="round",
