@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from fdg_plugins.analysis.cells import Grid
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, difference
 from fdg_plugins.analysis.pairing import compare
@@ -47,15 +46,6 @@ FIELDS = (
     "version",
     "pairs",
 )
-
-
-def render_grid_csv(grid: Grid) -> str:
-    """Return a grid as CSV with its header: the texts of the cells, percentages as in the table."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(grid.header)
-    writer.writerows([cell.text for cell in row] for row in grid.rows)
-    return text.getvalue()
 
 
 def render_csv(table: Table, *, paired: bool = True) -> str:

@@ -10,7 +10,7 @@ all these images, such as the worst group's accuracy, have rows of their own.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
@@ -33,6 +33,7 @@ PAPER, TABLES = "fedomg", (5, 1)  # Table 1 repeats the numbers of Table 5 for a
 ROUNDS, SITES, RUNS = 800, 100, 5
 OWN, PUBLISHED = "sites' own test images", "published test part"
 PERSONAL = f"{OWN}, by their own models"
+RowKey = tuple[float, str, str]  # participation, label, method
 _SETTING = re.compile(r"alpha=([0-9.]+),clients=100,participation=([0-9.]+)")
 
 
@@ -77,21 +78,25 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     ``against``: ``fedomg`` or ``paper`` for the paper's numbers below ours. Raises ``SettingsError`` for another paper,
     for runs in one cell that differ in more than their seed, and for the stand-in beside the paper's numbers.
     """
-    _check_against(runs, against)
-    kept, copies = _comparable(runs)
-    found = grouped(kept, lambda run: (participation_of(run), _label(run, kept), run.method))
-    order = sorted(found, key=lambda key: (-key[0], method_order(key[2]), key[1]))
-    columns = _columns(kept, beside_the_paper=against is not None)
+    check_against(runs, against)
+    kept, copies = comparable_runs(runs)
+    columns = columns_of(kept, beside_the_paper=against is not None)
     writer = _Writer(columns, digits)
-    groups = tuple(tuple(writer.rows(key, found[key], against is not None)) for key in order)
+    groups = tuple(tuple(writer.rows(key, found, against is not None)) for key, found in in_groups(kept))
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
     return Grid(_caption(kept), header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
 
 
-def _columns(runs: Sequence[Run], *, beside_the_paper: bool) -> tuple[Column, ...]:
+def in_groups(runs: Sequence[Run]) -> list[tuple[RowKey, list[Run]]]:
+    """Return the runs of each participation, label and method, in the order of the table."""
+    found = grouped(runs, lambda run: (participation_of(run), _label(run, runs), run.method))
+    return sorted(found.items(), key=lambda group: (-group[0][0], method_order(group[0][2]), group[0][1]))
+
+
+def columns_of(runs: Sequence[Run], *, beside_the_paper: bool) -> tuple[Column, ...]:
     """Return the paper's columns, in its order, then others; without its numbers, only those that have runs."""
-    own = dict.fromkeys(map(_column, runs))
+    own = dict.fromkeys(map(column_of, runs))
     papers = [column for column in PAPERS_COLUMNS if beside_the_paper or column in own]
     return tuple(dict.fromkeys((*papers, *own)))
 
@@ -141,7 +146,8 @@ def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
     return pooled
 
 
-def _check_against(runs: Sequence[Run], against: str | None) -> None:
+def check_against(runs: Sequence[Run], against: str | None) -> None:
+    """Raise ``SettingsError`` for a paper without such a table, and for the stand-in beside a paper's numbers."""
     if against is None:
         return
     if against not in (ALL_PAPERS, PAPER):
@@ -152,11 +158,11 @@ def _check_against(runs: Sequence[Run], against: str | None) -> None:
         )
 
 
-def _comparable(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
+def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
     """Return the runs, each once, and the copies; raise ``SettingsError`` if those of a column are not comparable."""
     kept: list[Run] = []
     copies: list[tuple[Run, Run]] = []
-    for of_column in grouped(runs, lambda run: (_column(run), participation_of(run))).values():
+    for of_column in grouped(runs, lambda run: (column_of(run), participation_of(run))).values():
         check_comparable(of_column)
         own, repeated = without_repeats(of_column)
         kept += own
@@ -164,7 +170,8 @@ def _comparable(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run]]]:
     return kept, copies
 
 
-def _column(run: Run) -> Column:
+def column_of(run: Run) -> Column:
+    """Return the column in which the numbers of a run stand."""
     protocol = run.record.protocol
     skew = f"alpha={protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else protocol.partition
     return Column(str(run.dataset), skew)
@@ -182,7 +189,7 @@ class _Writer:
         self.columns, self.digits = columns, digits
         self.notes: list[str] = []
 
-    def rows(self, key: tuple[float, str, str], runs: Sequence[Run], against: bool) -> Iterator[tuple[Cell, ...]]:
+    def rows(self, key: RowKey, runs: Sequence[Run], against: bool) -> Iterator[tuple[Cell, ...]]:
         """Yield our rows of a method under one participation, and the paper's."""
         participation, label, method = key
         measured = [(run, own_and_published(run)) for run in runs]
@@ -193,7 +200,7 @@ class _Writer:
                 if what not in own
             ]
         self.notes += [note for run in runs for note in _left_out(run)]
-        for what, kind in _rows_of(runs):
+        for what, kind in rows_of(runs):
             cells = self._ours([(run, own[what]) for run, own in measured if what in own], kind)
             yield tuple(map(Cell, (label, f"{participation:g}", what, *cells)))
         if against and (printed := printed_cells(method, participation)):
@@ -202,13 +209,8 @@ class _Writer:
 
     def _ours(self, measured: Sequence[tuple[Run, float]], kind: ScoreKind | None) -> list[str]:
         """Return the cells of a row; ``kind``: of a score that the task derives, which other tasks do not have."""
-        by_column: dict[Column, dict[int, float]] = {}
-        for run, value in measured:
-            by_column.setdefault(_column(run), {})[run.seed] = value
-        found = {column: estimate(by_seed) for column, by_seed in by_column.items()}
-        blank = {
-            column: MISSING if kind is None or kind in _derived(column) else NOT_PRINTED for column in self.columns
-        }
+        found = over_seeds(measured)
+        blank = {column: MISSING if has_row(column, kind) else NOT_PRINTED for column in self.columns}
         return [blank[column] if (one := found.get(column)) is None else self._text(one) for column in self.columns]
 
     def _text(self, one: Estimate) -> str:
@@ -216,7 +218,16 @@ class _Writer:
         return f"{100 * one.mean:.{self.digits}f}{deviation}"
 
 
-def _rows_of(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
+def over_seeds(measured: Iterable[tuple[Run, float]]) -> dict[Column, Estimate]:
+    """Return the mean over seeds in each column that has one, from runs with the value of each."""
+    by_column: dict[Column, dict[int, float]] = {}
+    for run, value in measured:
+        by_column.setdefault(column_of(run), {})[run.seed] = value
+    found = {column: estimate(by_seed) for column, by_seed in by_column.items()}
+    return {column: one for column, one in found.items() if one is not None}
+
+
+def rows_of(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
     """Return what our rows of ``runs`` are of: the accuracies, and on the same images each score that a task derives.
 
     ``None`` instead of a kind of score stands for the accuracy itself.
@@ -228,8 +239,9 @@ def _rows_of(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
     return plain + [(derived_on(kind, place), kind) for kind in kinds for place in places]
 
 
-def _derived(column: Column) -> tuple[ScoreKind, ...]:
-    return TASKS.get(dataset_spec(column.dataset).task).derived_kinds
+def has_row(column: Column, kind: ScoreKind | None) -> bool:
+    """Return whether runs in a column have the score of a row: the accuracy (None), or one that their task derives."""
+    return kind is None or kind in TASKS.get(dataset_spec(column.dataset).task).derived_kinds
 
 
 def _left_out(run: Run) -> Iterator[str]:
@@ -256,14 +268,45 @@ def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:
 
 
 def _caption(runs: Sequence[Run]) -> str:
-    record = runs[0].record
     seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
     data = dict.fromkeys(run.record.data for run in runs)
+    facts = filter(None, (_by_column(runs, fact) for fact in (_network, _images, _version)))
     return (
         f"Accuracy of the last model, percent, mean ± standard deviation over seeds {seeds}: {', '.join(data)}; "
-        f"{record.protocol.model} ({record.initial_weights.label}), fdg-plugins "
-        f"{record.versions.get('fdg-plugins', 'unknown')}."
+        f"{', '.join(facts)}."
     )
+
+
+def _by_column(runs: Sequence[Run], fact: Callable[[Run], str]) -> str:
+    """Return a fact about runs in words, with its columns if it is not the same in all; empty if there is none."""
+    found = grouped(runs, fact)
+    if len(found) == 1:
+        return next(iter(found))
+    return ", ".join(
+        f"{words} in {' and '.join(dict.fromkeys(column_of(run).title for run in members))}"
+        for words, members in found.items()
+        if words
+    )
+
+
+def _network(run: Run) -> str:
+    record = run.record
+    trained = f", {record.protocol.trained}" if record.protocol.trained else ""
+    return f"{record.protocol.model} ({record.initial_weights.label}{trained})"
+
+
+def _images(run: Run) -> str:
+    most = run.record.protocol.max_samples_per_domain
+    return "" if most is None else f"at most {most} images per domain"
+
+
+def _version(run: Run) -> str:
+    return f"fdg-plugins {version_of(run)}"
+
+
+def version_of(run: Run) -> str:
+    """Return the version of this package by which a run was made."""
+    return run.record.versions.get("fdg-plugins", "unknown")
 
 
 def _notes(runs: Sequence[Run], against: str | None) -> list[str]:

@@ -6,7 +6,8 @@ import pytest
 from fdg_plugins.analysis import RULES, target_score
 from fdg_plugins.analysis.selection import source_score
 from fdg_plugins.controllers import RunRecord
-from tests.analysis.run_stubs import evaluation, finished
+from tests.analysis.run_stubs import evaluation as judged
+from tests.analysis.run_stubs import finished
 
 # Three models: mean over sources 0.4, 0.6, 0.5; worst source 0.4, 0.1, 0.2; held-out domain 0.7, 0.5, 0.6.
 SOURCES = [(0.4, 0.4, 0.4), (0.1, 0.8, 0.9), (0.2, 0.6, 0.7)]
@@ -38,8 +39,8 @@ def test_a_worst_source_that_is_not_known_chooses_nothing() -> None:
 
 def test_a_model_that_its_worst_source_never_judged_is_not_chosen() -> None:
     record = finished(accuracies=(0.1, 0.2), sources=[(0.2, 0.6, 0.6), (0.3, 0.6, 0.6)])
-    drawn = dict.fromkeys(record.sources[1:], evaluation(0.7))  # without the source on which all models are worst
-    record.add_evaluation(2, {**drawn, "photo": evaluation(0.9)}, expected=drawn)
+    drawn = dict.fromkeys(record.sources[1:], judged(0.7))  # without the source on which all models are worst
+    record.add_evaluation(2, {**drawn, "photo": judged(0.9)}, expected=drawn)
     assert record.evaluations[-1].source_worst == 0.7
     assert target_score(record, "source_worst") == 0.2
 

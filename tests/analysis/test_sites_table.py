@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedOMG's Tables 1 and 5 from runs: the paper's columns, its numbers, and what may not stand together."""
 
+import csv
 from typing import Any
 
 import pytest
 
 from fdg_plugins.analysis import Run, build_table
-from fdg_plugins.analysis.render_csv import render_grid_csv
+from fdg_plugins.analysis.sites_csv import render_sites_csv
 from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, is_of_sites, printed_cells, sites_grid
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import ScoreSum
@@ -54,7 +55,54 @@ def test_the_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_s
     assert published[3].text == "25.0 ± 0.0"
     assert own[4].text == "missing"
     assert [cell.text for cell in (other[0], *other[3:])] == ["FedOMG", "missing", "90.0"]
-    assert render_grid_csv(grid).splitlines()[0] == "method,participation,on,MNIST alpha=0.1,CIFAR-10 alpha=0.5"
+
+
+def lines_of(runs: list[Run], against: str | None = None) -> list[dict[str, str]]:
+    return list(csv.DictReader(render_sites_csv(runs, against).splitlines()))
+
+
+def test_csv_has_fractions_that_are_not_rounded_with_seeds_and_data_in_every_line() -> None:
+    runs = [skewed(seed=seed, own=value) for seed, value in enumerate((1 / 3, 2 / 3))]
+    found = lines_of([*runs, skewed(FEDOMG, own=0.9, dataset="cifar10", alpha=0.5, stand_in=True)])
+    first = next(line for line in found if line["method"] == "fedavg" and line["on"] == "sites' own test images")
+    assert (first["dataset"], first["skew"], first["participation"]) == ("mnist", "alpha=0.1", "1.0")
+    values = [float(value.partition(":")[2]) for value in first["values"].split(";")]
+    assert values == pytest.approx([1 / 3, 2 / 3], abs=1e-12)
+    assert float(first["mean"]) == pytest.approx(0.5, abs=1e-12)
+    assert first["seeds"] == "2"
+    assert {(line["dataset"], line["data"], line["stand_in"]) for line in found} == {
+        ("mnist", "mnist", "false"),
+        ("cifar10", "cifar10", "true"),
+    }
+    assert {line["seeds"] for line in found if (line["method"], line["dataset"]) == ("fedomg", "mnist")} == {"0"}
+
+
+def test_csv_beside_the_paper_has_its_number_too() -> None:
+    (printed,) = (line for line in lines_of([skewed()], "fedomg") if line["kind"] == "printed")
+    assert float(printed["mean"]) == pytest.approx(0.9377)
+    assert (printed["paper"], printed["values"], printed["seeds"]) == ("fedomg", "", "5")
+
+
+def test_thinned_data_networks_and_versions_of_all_columns_are_in_the_caption_and_in_csv() -> None:
+    def made_of(run: Run, version: str, **protocol: Any) -> Run:
+        changed = run.record.protocol.model_copy(update=protocol)
+        update = {"protocol": changed, "versions": {"fdg-plugins": version}}
+        return Run(run.folder, run.record.model_copy(update=update))
+
+    thinned = {"max_samples_per_domain": 2000, "model": "cnn"}
+    mnist, cifar = made_of(skewed(), "0.1.0", **thinned), skewed(dataset="cifar10")
+    assert "; cnn (imagenet), at most 2000 images per domain, fdg-plugins 0.1.0." in sites_grid([mnist]).caption
+    both = [mnist, made_of(cifar, "0.2.0", model="resnet18")]
+    caption = sites_grid(both).caption
+    for words in (
+        "cnn (imagenet) in MNIST alpha=0.1",
+        "resnet18 (imagenet) in CIFAR-10 alpha=0.1",
+        "0.2.0 in CIFAR-10",
+    ):
+        assert words in caption
+    assert "at most 2000 images per domain in MNIST alpha=0.1, fdg-plugins" in caption
+    facts = {(line["max_samples_per_domain"], line["model"], line["version"]) for line in lines_of(both)}
+    assert facts == {("2000", "cnn", "0.1.0"), ("", "resnet18", "0.2.0")}
 
 
 def test_skewed_sites_that_hold_out_a_domain_have_the_table_by_domains() -> None:
