@@ -23,6 +23,8 @@ class Classification(Task):
     """One class per image, by which splits are stratified."""
 
     one_class_per_image: ClassVar[bool] = True
+    loss_name: ClassVar[str] = "cross entropy"
+    loss_unit: ClassVar[str] = "nats"
 
     name: str = "classification"
     score: ScoreKind = ACCURACY

@@ -44,6 +44,7 @@ class Segmentation(Task):
     weighs_classes_equally: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("monai",)
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = (POOLED_DICE,)
+    loss_name: ClassVar[str] = "Dice loss + cross entropy"
 
     name: str = "segmentation"
     score: ScoreKind = DICE

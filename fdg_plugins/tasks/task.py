@@ -39,7 +39,8 @@ class Task(ABC):
     and then over the classes of the batch, because most samples are of one class. ``derived_kinds``: the scores that
     follow from the sums of others and are displayed beside the primary score. ``report``: the declared report that the
     scores of an evaluation are, beyond loss and primary score, which a site may forbid; None if they tell no more than
-    these. ``packages``: packages of an optional extra without which no model can be trained or evaluated.
+    these. ``packages``: packages of an optional extra without which no model can be trained or evaluated. ``loss_name``
+    and ``loss_unit`` say in figures what :meth:`loss` is; the unit is empty if it has none.
     """
 
     one_class_per_image: ClassVar[bool]
@@ -47,6 +48,8 @@ class Task(ABC):
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
     report: ClassVar[str | None] = None
     packages: ClassVar[tuple[str, ...]] = ()
+    loss_name: ClassVar[str] = ""
+    loss_unit: ClassVar[str] = ""
 
     name: str
     score: ScoreKind
@@ -55,6 +58,11 @@ class Task(ABC):
     def names(self) -> tuple[str, ...]:
         """All names that refer to this task."""
         return (self.name,)
+
+    @property
+    def loss_words(self) -> str:
+        """The loss as figures call it, such as ``loss (cross entropy)``."""
+        return f"loss ({self.loss_name})" if self.loss_name else "loss"
 
     def check_packages(self) -> None:
         """Raise ``SettingsError`` if one of the ``packages`` is not installed on this machine."""

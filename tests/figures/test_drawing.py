@@ -66,7 +66,8 @@ def surface() -> Surface:
         for number, name in enumerate(("cartoon", "photo", "global model"))
     )
     error = tuple(tuple(value / 10 for value in row) for row in loss)
-    return Surface(name="surface", x=x, y=y, loss=loss, error=error, models=models, **COMMON)
+    words = "loss (of a task)"
+    return Surface(name="surface", loss_words=words, x=x, y=y, loss=loss, error=error, models=models, **COMMON)
 
 
 def scatter(classes: int = 3) -> Scatter:
@@ -263,7 +264,7 @@ def test_a_surface_marks_its_models_in_both_panels_at_true_proportions() -> None
         assert axes.get_aspect() == 1
         marks = {tuple(np.asarray(line.get_xydata())[0].tolist()) for line in axes.lines}
         assert marks == {(model.x, model.y) for model in picture.models}
-    assert (loss.get_title(), error.get_title()) == ("loss (cross entropy)", "error")
+    assert (loss.get_title(), error.get_title()) == (picture.loss_words, "error")
     assert "L2" in error.get_xlabel()
 
 

@@ -15,6 +15,7 @@ from fdg_plugins.analysis.figures.picture import Line
 from fdg_plugins.analysis.figures.seconds import quartiles
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import Evaluation
+from fdg_plugins.tasks import CLASSIFICATION, SEGMENTATION, Task
 from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round
 
 SITES = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
@@ -147,6 +148,16 @@ def test_a_gap_is_the_loss_of_the_model_received_minus_that_of_the_own_model_bef
     assert deviation_by_round(run) == {2: 0.375}  # one site has no deviation
     (chart,) = charts("gaps", [run])
     assert [means(line) for panel in chart.panels for line in panel.lines] == [{2: 0.125, 3: -0.25}, {2: 0.375}]
+
+
+@pytest.mark.parametrize("task", [CLASSIFICATION, SEGMENTATION])
+def test_gaps_are_called_by_the_loss_of_the_task(task: Task) -> None:
+    run = gap_run([{"cartoon": 9.0, "sketch": 9.0}, {"cartoon": 1.5}], [{"cartoon": 1.0, "sketch": 1.25}] * 2)
+    protocol = run.record.protocol.model_copy(update={"task": task.name})
+    (chart,) = charts("gaps", [Run(run.folder, run.record.model_copy(update={"protocol": protocol}))])
+    assert f"gap: validation {task.loss_words} of the global model" in chart.caption
+    assert {"nats" in panel.y_label for panel in chart.panels} == {task is CLASSIFICATION}
+    assert {"cross entropy" in chart.caption, "Dice" in chart.caption} == {True, task is SEGMENTATION}
 
 
 def test_a_site_that_was_away_is_measured_against_its_last_own_model() -> None:

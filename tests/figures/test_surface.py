@@ -49,6 +49,7 @@ def test_the_three_corners_and_the_global_model_have_their_own_loss_and_error(
     surface: Surface, trained_run: Run, data_root: Path
 ) -> None:
     assert [model.label for model in surface.models] == [*SOURCES, GLOBAL]
+    assert surface.loss_words == "loss (cross entropy)"
     files = [*(f"local_models/{site}.safetensors" for site in SOURCES), "global_model.safetensors"]
     for model, file in zip(surface.models, files, strict=True):
         assert (model.loss, model.error) == pytest.approx(own_loss(trained_run, data_root, file), rel=1e-4)

@@ -26,8 +26,8 @@ from fdg_plugins.analysis.runs import Run
 from fdg_plugins.core.adjustment import loss_gap
 from fdg_plugins.errors import DataError
 
-MEAN = "mean over sites (nats)"
-DEVIATION = "std over sites (nats)"
+MEAN = "mean over sites"
+DEVIATION = "std over sites"
 OUTLYING = 8.0  # times the median
 
 
@@ -70,9 +70,10 @@ def gaps(runs: Sequence[Run]) -> tuple[Chart, ...]:
     Raises ``SettingsError`` if the runs are not comparable, and ``DataError`` if no run has a gap.
     """
     runs, notes = checked(runs)
-    groups, targets = group_runs(runs), targets_of(runs)
+    groups, targets, task = group_runs(runs), targets_of(runs), runs[0].record.task
+    unit = f" ({task.loss_unit})" if task.loss_unit else ""
     panels = tuple(
-        Panel(f"held out: {target}", label, tuple(_lines(groups, target, values)), bounds=(lowest, math.inf))
+        Panel(f"held out: {target}", f"{label}{unit}", tuple(_lines(groups, target, values)), bounds=(lowest, math.inf))
         for label, values, lowest in ((MEAN, mean_by_round, -math.inf), (DEVIATION, deviation_by_round, 0.0))
         for target in targets
     )
@@ -88,7 +89,7 @@ def gaps(runs: Sequence[Run]) -> tuple[Chart, ...]:
         Chart(
             name="gaps",
             title="Generalization gap over rounds",
-            caption=f"{caption_of(runs, lines)}; gap: validation loss (cross entropy) of the global model received "
+            caption=f"{caption_of(runs, lines)}; gap: validation {task.loss_words} of the global model received "
             f"minus that of the site's own model before{scale}",
             origin=origin_of(runs),
             notes=notes,

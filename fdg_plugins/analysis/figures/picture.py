@@ -174,8 +174,12 @@ class PlacedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Surface(Picture):
-    """Loss and error (fractions) over a plane of models, ``[len(y)][len(x)]``, and the models marked in it."""
+    """Loss and error (fractions) over a plane of models, ``[len(y)][len(x)]``, and the models marked in it.
 
+    ``loss_words`` say which loss it is.
+    """
+
+    loss_words: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     loss: tuple[tuple[float, ...], ...]

@@ -66,6 +66,7 @@ def surface(
         caption=f"{caption_of([run])}; {len(drawn)} images; after the last round; the global model lies "
         f"{_beside(own, plane)}",
         origin=origin_of([run]),
+        loss_words=run.record.task.loss_words,
         x=grid.x,
         y=grid.y,
         loss=tuple(tuple(score.loss for score in row) for row in rows),

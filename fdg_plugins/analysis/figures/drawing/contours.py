@@ -44,7 +44,7 @@ def draw_surface(surface: Surface, width: float) -> Figure:
     with style():
         figure = new_figure(surface, width, rows * height, [legend])
         loss, error = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
-        _draw(loss, surface, np.array(surface.loss), "loss (cross entropy)", "")
+        _draw(loss, surface, np.array(surface.loss), surface.loss_words, "")
         _draw(error, surface, 100.0 * np.array(surface.error), "error", " %")
         for axes in (loss, error):
             axes.set_xlabel(DISTANCE if axes is error or columns == 2 else "")
