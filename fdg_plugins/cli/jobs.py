@@ -70,12 +70,17 @@ def export_method(
     """Write the job of a method to ``to``; return its folder, and the names of the code files that it brings.
 
     ``settings`` are those of the recipe.
-    Raises ``SettingsError`` for settings that the recipe rejects, ``DataError`` for an existing target.
+    Raises ``SettingsError`` for settings that the recipe rejects, ``DataError`` for an existing target or one that
+    cannot be written.
     """
     with own_arguments():
         from fdg_plugins.recipes import make_recipe
     recipe = make_recipe(method, dataset, plugins=plugins, name=name, **settings)
-    return _free_target(to, recipe.name), recipe.export_for_submission(to)
+    target = _free_target(to, recipe.name)
+    try:
+        return target, recipe.export_for_submission(to)
+    except OSError as error:
+        raise DataError(f"target {target} cannot be written: {error.strerror}.") from error
 
 
 def _free_target(to: Path, name: str) -> Path:

@@ -6,6 +6,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
+from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
 from fdg_plugins.settings.participation import drawn_sites, source_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
@@ -34,6 +36,8 @@ SEED = 0
 PER_DOMAIN = "sites_per_domain"
 # Settings of every job that the command sets by its own options.
 OWN_OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed", "plugins": "--plugin"}
+# What a recipe takes beside settings, such as the name of its job.
+RECIPES_OWN = frozenset(signature(FDGRecipe).parameters) - {"settings"}
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 
@@ -202,7 +206,7 @@ def _as_text(value: Any) -> str:
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:
-    """Raise ``SettingsError`` for a setting that has an option of its own, or belongs to a machine."""
+    """Raise ``SettingsError`` for a setting that has an option of its own, or belongs to a machine or to a recipe."""
     for name in settings:
         if name in OWN_OPTIONS:
             raise SettingsError(f"--set names {name!r}, which a run takes from {OWN_OPTIONS[name]}.")
@@ -211,6 +215,8 @@ def _check_names(settings: Mapping[str, Any]) -> None:
             raise SettingsError(
                 f"--set names {name!r}, a setting of a machine, expected in the environment as {variable}."
             )
+        if name in RECIPES_OWN:
+            raise SettingsError(f"--set names {name!r}, which is no setting of a protocol or method.")
 
 
 def _method(text: str) -> str:

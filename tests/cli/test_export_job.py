@@ -122,3 +122,11 @@ def check_refusal(result: Result, sentence: str) -> None:
     assert len(result.stderr.strip().splitlines()) == 1
     assert sentence in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("source", ["folder", "method"])
+def test_a_target_that_cannot_be_written_is_told_in_a_sentence(job: Path, tmp_path: Path, source: str) -> None:
+    (tmp_path / "file").write_text("something")
+    what = [job] if source == "folder" else ["--method", "fedavg"]
+    for place in (tmp_path / "file", Path("/proc/nothing")):
+        check_refusal(run(*what, "--to", place), "cannot be written")

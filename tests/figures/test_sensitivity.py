@@ -87,6 +87,19 @@ def test_values_that_are_no_numbers_are_categories() -> None:
     assert [row["rescale"] for row in chart.rows()] == ["False", "True"]
 
 
+def test_values_that_are_objects_are_categories_too() -> None:
+    rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
+    runs = [
+        with_accuracy(FEDAVG, "photo", 0, place / 10, protocol={"travels": rule}) for place, rule in enumerate(rules)
+    ]
+    chart = chart_of(runs, setting="travels")
+    assert chart.scale is Scale.CATEGORIES
+    assert len(set(chart.categories)) == 3
+    found = {chart.categories[int(x)]: point.mean for x, point in chart.panels[0].lines[0].points.items()}
+    assert found["all"] == 0.0
+    assert next(mean for text, mean in found.items() if "extractor" in text) == pytest.approx(0.2)
+
+
 def test_where_another_setting_varies_too_each_of_its_values_is_a_line() -> None:
     runs = [
         with_accuracy(fedomg(kappa, server_lr=rate), "photo", 0, 0.5) for kappa in (0.1, 0.5) for rate in (0.05, 1.0)

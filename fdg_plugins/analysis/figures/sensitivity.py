@@ -23,7 +23,7 @@ from fdg_plugins.analysis.figures.groups import (
 from fdg_plugins.analysis.figures.picture import Chart, Line, Scale
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import RULES, target_score
-from fdg_plugins.analysis.varied import check_varies, value_of, varied_settings
+from fdg_plugins.analysis.varied import check_varies, hashable, value_of, varied_settings
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.settings.protocol import Protocol
@@ -57,7 +57,7 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
     setting = chosen_setting(runs, setting)
     kept, notes = _checked_apart(runs, setting)
     groups = group_runs(kept, apart_from=setting)
-    axis = _Axis([value_of(run, setting) for run in kept])
+    axis = _Axis([_value(run, setting) for run in kept])
     targets, score = targets_of(kept), kept[0].record.score
     shown: dict[str, tuple[str, ...]] = {f"held out: {target}": (target,) for target in targets}
     if len(targets) > 1 and set(targets) == set(_all_domains(kept[0])):
@@ -82,6 +82,11 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
             categories=axis.categories,
         ),
     )
+
+
+def _value(run: Run, setting: str) -> Any:
+    """Return a run's value of a setting, as text if it is a dict or list; None if it has no such setting."""
+    return hashable(value_of(run, setting))
 
 
 class _Axis:
@@ -152,7 +157,7 @@ def _scores(group: Group, setting: str, rule: str, targets: Sequence[str]) -> di
     """
     found = {
         value: estimate(average({target: _by_seed(runs, rule, target) for target in targets}))
-        for value, runs in grouped(group.runs, lambda run: value_of(run, setting)).items()
+        for value, runs in grouped(group.runs, lambda run: _value(run, setting)).items()
     }
     return {value: score for value, score in found.items() if score is not None}
 
