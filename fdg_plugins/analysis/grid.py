@@ -2,6 +2,7 @@
 """A table as text, before it is rendered: percentages, the best values marked, caption and footnotes."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
@@ -12,6 +13,7 @@ from fdg_plugins.analysis.selection import ORACLE, RULES
 from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
 
 REASONS_IN_ROW = 2  # why ours are not comparable; more would push the numbers off a screen
+ALL = "all"
 _WITHIN = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -219,12 +221,21 @@ def _described(facts: Facts) -> list[str]:
     """Return the data and settings that the runs share; the name of the data contains STAND-IN if it applies."""
     weights = "ImageNet weights" if facts.initial_weights == "imagenet" else facts.initial_weights
     sites = " to ".join(str(number) for number in dict.fromkeys((facts.sources[0], facts.sources[-1])))
+    rounds, most = _span(facts, "rounds", facts.rounds), _span(facts, "max_samples_per_domain", facts.max_samples)
     optional = (
-        (facts.rounds, f"{facts.rounds} rounds"),
-        (facts.max_samples, f"at most {facts.max_samples} images per domain"),
+        (facts.rounds, f"{rounds} rounds"),
+        (None if most == ALL else most, f"at most {most} images per domain"),
         (facts.rounds, f"{sites} source sites"),
         (facts.steps, f"centralised references of {facts.steps} steps"),
     )
     known = [text for value, text in optional if value is not None]
     trained = [facts.trained] if facts.trained else []
-    return [facts.data, weights, facts.model, *trained, f"{facts.image_size} px", *known]
+    size = _span(facts, "image_size", facts.image_size)
+    return [facts.data, weights, _span(facts, "model", facts.model), *trained, f"{size} px", *known]
+
+
+def _span(facts: Facts, setting: str, value: Any) -> str:
+    """Return the value of a setting as text; for one that was chosen, from the smallest to the largest, or all names."""
+    values = facts.chosen.get(setting, (value,))
+    texts = [ALL if one is None else str(one) for one in values]
+    return " or ".join(texts) if isinstance(values[0], str) else " to ".join(dict.fromkeys((texts[0], texts[-1])))

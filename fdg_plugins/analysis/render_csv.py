@@ -103,12 +103,17 @@ def _common(table: Table, method: MethodRows) -> dict[str, Any]:
         "data": facts.data,
         "stand_in": str(facts.stand_in).lower(),
         "initial_weights": facts.initial_weights,
-        "model": facts.model,
-        "image_size": facts.image_size,
-        "rounds": "" if method.is_reference else facts.rounds,
+        "model": _value(method, "model", facts.model),
+        "image_size": _value(method, "image_size", facts.image_size),
+        "rounds": "" if method.is_reference else _value(method, "rounds", facts.rounds),
         "steps": facts.steps if method.is_reference else "",
         "version": ";".join(facts.versions),
     }
+
+
+def _value(method: MethodRows, setting: str, value: Any) -> Any:
+    """Return the value of a setting; for one that was chosen, all values of the method, separated by semicolons."""
+    return ";".join(map(str, method.chosen[setting])) if setting in method.chosen else value
 
 
 def _source(row: PrintedRow) -> dict[str, Any]:

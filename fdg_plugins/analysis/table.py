@@ -28,13 +28,17 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
 
+IN_CAPTIONS = ("rounds", "image_size", "model", "max_samples_per_domain")
+
+
 @dataclass(frozen=True)
 class Facts:
     """The facts that all runs of a table share and a reader needs; ``sources`` are the numbers of source sites.
 
     ``rounds`` and ``protocol`` are those of the federated runs, ``steps`` those of the centralised ones; None if there
     are no such runs. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
-    ``trained``: what the sites train, in words; empty for the whole network.
+    ``trained``: what the sites train, in words; empty for the whole network. ``chosen``: all values of each
+    setting in :data:`IN_CAPTIONS` that was chosen, of which the other fields hold one.
     """
 
     dataset: str
@@ -52,6 +56,7 @@ class Facts:
     score: ScoreKind
     trained: str = ""
     protocol: Protocol | None = field(default=None, compare=False)
+    chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class MethodRows:
     """One method: our results under each rule, and those printed in papers. ``label`` states distinctive settings.
 
     ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method. ``by_default``:
-    whether it is FedAvg with its defaults on the data set.
+    whether it is FedAvg with its defaults on the data set. ``chosen``: as in :class:`Facts`, of its own runs.
     """
 
     method: str
@@ -81,6 +86,7 @@ class MethodRows:
     protocol: Protocol | None = field(default=None, compare=False)
     own_fields: tuple[str, ...] = field(default=(), compare=False)
     by_default: bool = field(default=False, compare=False)
+    chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -118,7 +124,7 @@ def build_table(
     """
     choices = _choices(runs, choosing)
     runs = choices.runs
-    facts = _facts(runs)
+    facts = _facts(runs, choosing)
     if against is not None:
         _check_against(facts, choosing)
     groups = grouped(runs, lambda run: settings_key(run, choosing))
@@ -135,6 +141,7 @@ def build_table(
             protocol=members[0].record.protocol,
             own_fields=tuple(method_fields(members[0].record)),
             by_default=is_default_fedavg(members[0].record, choosing),
+            chosen=_chosen(members, choosing),
         )
         for key, members in groups.items()
     ]
@@ -165,7 +172,18 @@ def _check_against(facts: Facts, choosing: Sequence[str]) -> None:
         )
 
 
-def _facts(runs: Sequence[Run]) -> Facts:
+def _chosen(runs: Sequence[Run], choosing: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each chosen setting that a caption names, among federated runs, sorted, None last."""
+    protocols = [run.record.protocol for run in runs if not is_centralised(run.method)]
+    found = {name: {getattr(one, name) for one in protocols} for name in choosing if name in IN_CAPTIONS}
+    return {
+        name: (*_distinct(values - {None}), *([None] if None in values else []))
+        for name, values in found.items()
+        if values
+    }
+
+
+def _facts(runs: Sequence[Run], choosing: Sequence[str]) -> Facts:
     record = runs[0].record
     federated = next((run.record.protocol for run in runs if not is_centralised(run.method)), None)
     centralised = (run.record.method.settings.get("steps") for run in runs if is_centralised(run.method))
@@ -185,6 +203,7 @@ def _facts(runs: Sequence[Run]) -> Facts:
         score=record.score,
         trained=record.protocol.trained,
         protocol=federated,
+        chosen=_chosen(runs, choosing),
     )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a swept setting chosen on source validation: never by the domain that is held out."""
 
+import csv
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.choosing import choose
+from fdg_plugins.analysis.grid import to_grid
+from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, fedomg, run
@@ -141,6 +144,27 @@ def test_a_setting_of_the_protocol_can_be_chosen_but_not_beside_printed_numbers(
     assert [rows.label for rows in table.methods] == ["FedAvg (learning_rate chosen)"]
     with pytest.raises(SettingsError, match=r"^learning_rate \(--choose\) is a setting of the protocol, and papers"):
         build_table(runs, against="fedomg", choosing=("learning_rate",))
+
+
+def test_caption_and_csv_tell_all_values_of_a_chosen_setting() -> None:
+    def of(method: Method, target: str, rounds: int, score: float) -> Run:
+        protocol = {"rounds": rounds, "image_size": 32}
+        name = f"{method.aggregator}-{target}-{rounds}"
+        return run(name, method, target, 0, (0.5,), sources=[(score,) * 3], protocol=protocol)
+
+    best = [(FEDAVG, "photo", 10), (FEDAVG, "sketch", 10), (FEDGA, "photo", 50), (FEDGA, "sketch", 30)]
+    runs = [
+        of(method, target, rounds, 0.7 if rounds == chosen else 0.6)
+        for method, target, chosen in best
+        for rounds in (10, 30, 50, 70)
+    ]
+    table = build_table(runs, choosing=("rounds",))
+    assert ", 32 px, 10 to 50 rounds, 3 source sites" in to_grid(table).caption
+    lines = csv.DictReader(render_csv(table).splitlines())
+    assert {(line["method"], line["rounds"], line["image_size"]) for line in lines if line["kind"] == "ours"} == {
+        ("fedavg", "10", "32"),
+        ("fedga", "30;50", "32"),
+    }
 
 
 @pytest.mark.parametrize(
