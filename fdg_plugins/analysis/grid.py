@@ -235,7 +235,7 @@ def _described(facts: Facts) -> list[str]:
 
 
 def _span(facts: Facts, setting: str, value: Any) -> str:
-    """Return the value of a setting as text; for one that was chosen, from the smallest to the largest, or all names."""
+    """Return the value of a setting as text; of one that was chosen, the smallest and the largest, or all names."""
     values = facts.chosen.get(setting, (value,))
     texts = [ALL if one is None else str(one) for one in values]
     return " or ".join(texts) if isinstance(values[0], str) else " to ".join(dict.fromkeys((texts[0], texts[-1])))

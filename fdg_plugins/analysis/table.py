@@ -27,7 +27,6 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
-
 IN_CAPTIONS = ("rounds", "image_size", "model", "max_samples_per_domain")
 
 

@@ -27,6 +27,7 @@ from fdg_plugins.analysis.figures.drawing.contours import levels_of
 from fdg_plugins.analysis.figures.drawing.masks import DIMMED, OUTCOMES, laid_over
 from fdg_plugins.analysis.figures.drawing.words import inches_of, wrapped
 from fdg_plugins.analysis.figures.picture import (
+    MANY_SITES,
     Bar,
     Bars,
     Counts,
@@ -234,6 +235,41 @@ def test_tried_values_are_the_ticks_also_on_a_logarithmic_axis_and_deviations_ar
     heights = [segment[:, 1].tolist() for segment in whiskers_of(bar)]
     assert heights == [pytest.approx([0.4, 0.6]), pytest.approx([0.4, 0.8])]
     assert [line.get_linestyle() for line in axes.lines if line.get_label() == "FedAvg"] == ["--"]
+
+
+def test_level_lines_of_one_colour_have_dashes_of_their_own_in_all_panels_and_in_the_legend() -> None:
+    def level(label: str, look: int) -> Line:
+        return Line(label, numbered_look(look), {0.1: Estimate(0.4, None, 1)}, is_constant=True)
+
+    # The first has the same colour as the third and the fourth, and the second another.
+    lines = (level("a", 0), level("b", 1), level("c", 0), level("d", 7))
+    panels = (Panel("one", "accuracy", lines), Panel("other", "accuracy", lines[::-1]))
+    figure = draw(small_chart(panels=panels, quantities=(), scale=Scale.LINEAR, x_label="kappa"))
+    marks = [mark for axes in figure.axes for mark in axes.lines]
+    marks += [mark for legend in figure.legends for mark in legend.get_lines()]
+    found: dict[str, set[str]] = {}
+    for mark in marks:
+        found.setdefault(str(mark.get_label()), set()).add(f"{mark.get_color()} {mark._dash_pattern}")  # type: ignore[attr-defined]
+    assert sorted(found) == ["a", "b", "c", "d"]
+    assert all(len(looks) == 1 for looks in found.values())
+    assert len(set.union(*found.values())) == 4
+
+
+def test_many_sites_of_a_domain_are_drawn_as_median_and_quartiles_and_fewer_each_by_itself() -> None:
+    def panel(count: int, quantity: str) -> tuple[Line, ...]:
+        points = [{1.0: Estimate(place / 100, None, 1)} for place in range(count)]
+        return tuple(Line("photo", numbered_look(0), one, quantity, name=str(n)) for n, one in enumerate(points))
+
+    for count, solid in ((MANY_SITES, MANY_SITES), (MANY_SITES + 1, 1)):
+        chart = small_chart(panels=(Panel("one", "cosine", (*panel(count, "target"), *panel(count, "source"))),))
+        (axes,) = plotted(draw(chart))
+        assert [line.get_linestyle() for line in axes.lines] == ["-"] * solid + [":"] * solid
+        assert len(list(chart.rows())) == 2 * count
+    for line in axes.lines:
+        assert np.asarray(line.get_ydata()).tolist() == [pytest.approx(MANY_SITES / 200)]
+    (band,) = axes.collections
+    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
+    assert (heights.min(), heights.max()) == (pytest.approx(MANY_SITES / 400), pytest.approx(3 * MANY_SITES / 400))
 
 
 def test_categories_are_written_under_their_places() -> None:

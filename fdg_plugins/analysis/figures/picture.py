@@ -8,7 +8,7 @@ Everything drawn is defined here first, in plain units: fractions, seconds, roun
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -66,6 +66,9 @@ class Line:
     is_constant: bool = False
 
 
+MANY_SITES = 20  # of one domain; more lines of one colour would be a block
+
+
 @dataclass(frozen=True)
 class Panel:
     """Axes with a title, a label of ``y`` with its unit, and lines.
@@ -79,6 +82,16 @@ class Panel:
     is_fraction: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     chance: float | None = None
+
+    def alike(self) -> Mapping[tuple[str, str], Sequence[Line]]:
+        """Return the lines by label and quantity, such as those of all sites of a domain, in the order of the first.
+
+        Of more than :data:`MANY_SITES`, the median and the quartiles are drawn instead.
+        """
+        found: dict[tuple[str, str], list[Line]] = {}
+        for line in self.lines:
+            found.setdefault((line.label, line.quantity), []).append(line)
+        return found
 
 
 class Scale(StrEnum):

@@ -18,7 +18,7 @@ from fdg_plugins.analysis.figures.groups import (
     site_look,
     targets_of,
 )
-from fdg_plugins.analysis.figures.picture import Chart, Line, NothingToDrawError, Panel
+from fdg_plugins.analysis.figures.picture import MANY_SITES, Chart, Line, NothingToDrawError, Panel
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.record.run_record import AggregationRecord
 
@@ -40,7 +40,7 @@ SAME = 1e-6  # largest difference of weights that are called constant
 
 
 def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
-    """Return a chart per method: a panel per held-out domain, a line per site.
+    """Return a chart per method: a panel per held-out domain, a line per site, drawn as quartiles if there are many.
 
     The cosine with the mean is shown if the direction differs from the mean. Raises ``SettingsError`` if the runs are
     not comparable.
@@ -121,10 +121,14 @@ def _chart(
     lines = [line for panel in panels for line in panel.lines]
     shown = [quantity.name for quantity in quantities if any(line.quantity == quantity.name for line in lines)]
     named = f" ({shown[0]})" if len(shown) == 1 else ""
+    alike = [found for panel in panels for found in panel.alike().values()]
+    apart = [line for found in alike if len(found) <= MANY_SITES for line in found]
+    of_seeds = ", of each site's mean over seeds" if len({run.seed for run in group.runs}) > 1 else ""
+    crowd = f"; median and quartiles over the sites of a domain{of_seeds}" if len(apart) < len(lines) else ""
     return Chart(
         name=f"{kind}-{group.slug}",
         title=f"{title}, {group.label}{named}",
-        caption=caption_of(group.runs, lines),
+        caption=f"{caption_of(group.runs, apart)}{crowd}",
         origin=origin_of(group.runs),
         notes=notes,
         x_label="round",

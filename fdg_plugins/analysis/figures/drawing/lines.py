@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of lines: panels of axes, solid lines with markers and a standard deviation, dotted ones without, legends."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,9 +18,10 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from fdg_plugins.analysis.estimates import Estimate
 from fdg_plugins.analysis.figures.drawing.canvas import TEXT_SIZE, mark_axes, new_figure, style
 from fdg_plugins.analysis.figures.drawing.words import wrapped
-from fdg_plugins.analysis.figures.picture import Chart, Line, Panel, Scale
+from fdg_plugins.analysis.figures.picture import MANY_SITES, Chart, Line, Panel, Scale
 from fdg_plugins.analysis.figures.style import GREY
 
 PANEL_WIDTH, PANEL_HEIGHT = 1.6, 1.4  # inches; the width is the smallest
@@ -27,9 +29,10 @@ Y_INCHES = 0.45  # of labels and ticks beside a panel
 MARKERS_PER_LINE = 8
 MARKER_SIZE, LINE_WIDTH, THIN = 3.0, 1.0, 0.7
 TICKS = 6
-Stroke = Literal["-", ":", "--", "-."]
+Stroke = Literal["-", ":", "--", "-."] | tuple[float, tuple[float, ...]]
 STROKES: tuple[Stroke, Stroke] = ("-", ":")
-LEVEL: Stroke = "--"
+# Level lines have no markers: those of one colour differ by their dashes.
+LEVELS: tuple[Stroke, ...] = ("--", (0, (1.5, 1)), (0, (8, 2, 1, 2, 1, 2)), (0, (12, 4)))
 CHANCE: Stroke = "-."
 
 
@@ -68,6 +71,10 @@ def _shared(chart: Chart, columns: int) -> Literal["all", "row", "col"]:
 
 
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
+    if crowds := [lines for lines in panel.alike().values() if len(lines) > MANY_SITES]:
+        panel = _summarised(panel)
+    for lines in crowds:
+        _draw_quartiles(axes, chart, lines)
     for place in range(len(panel.lines)):
         _draw_line(axes, chart, panel, place)
     if panel.chance is not None:
@@ -81,6 +88,33 @@ def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.10g} %"))
 
 
+def _summarised(panel: Panel) -> Panel:
+    """Return the panel with one line, the median at each ``x``, in place of too many of one label and quantity."""
+    lines = [
+        [replace(found[0], points=_percentiles(found, 50.0))] if len(found) > MANY_SITES else found
+        for found in panel.alike().values()
+    ]
+    return replace(panel, lines=tuple(line for found in lines for line in found))
+
+
+def _percentiles(lines: Sequence[Line], percent: float) -> dict[float, Estimate]:
+    """Return a percentile over the means of ``lines`` at each ``x``; ``count`` is the number of lines that have it."""
+    by_x: dict[float, list[float]] = {}
+    for line in lines:
+        for x, point in line.points.items():
+            by_x.setdefault(x, []).append(point.mean)
+    return {x: Estimate(float(np.percentile(by_x[x], percent)), None, len(by_x[x])) for x in sorted(by_x)}
+
+
+def _draw_quartiles(axes: Axes, chart: Chart, lines: Sequence[Line]) -> None:
+    """Fill from the lower to the upper quartile of ``lines``, if they are of the first quantity."""
+    if lines[0].quantity in chart.quantities[1:]:
+        return
+    low, high = (_percentiles(lines, percent) for percent in (25.0, 75.0))
+    lower, upper = ([point.mean for point in found.values()] for found in (low, high))
+    axes.fill_between(list(low), lower, upper, color=lines[0].look.colour, alpha=0.15, linewidth=0)
+
+
 def _mark_panel(axes: Axes, chart: Chart, place: int, columns: int, inches: float) -> None:
     """Set the title, and the labels that the panels of a row or column share."""
     panel = chart.panels[place]
@@ -88,6 +122,10 @@ def _mark_panel(axes: Axes, chart: Chart, place: int, columns: int, inches: floa
     is_first = place % columns == 0 or chart.panels[place - 1].y_label != panel.y_label
     title = "\n".join(wrapped(panel.title, inches, TEXT_SIZE))
     mark_axes(axes, title, chart.x_label if is_lowest else "", panel.y_label if is_first else "")
+    if chart.categories:
+        room = inches / len(chart.categories)
+        texts = ["\n".join(wrapped(text, room, TEXT_SIZE)) for text in chart.categories]
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: texts[round(place)]))
     if is_lowest:
         axes.tick_params(labelbottom=True)  # for the lowest panel of a column, even in an upper row
 
@@ -98,12 +136,23 @@ def _draw_line(axes: Axes, chart: Chart, panel: Panel, place: int) -> None:
         same = sum(_means(other) == _means(line) for other in panel.lines if other.quantity == line.quantity)
         _draw_plain(axes, line, STROKES[1], GREY if same > 1 else line.look.colour)
     elif line.is_constant:
-        _draw_plain(axes, line, LEVEL, line.look.colour)
+        _draw_plain(axes, line, _level_strokes(chart)[line.label], line.look.colour)
         _draw_band(axes, line, panel.bounds)
     else:
         _draw_marked(axes, line, place)
         draw = _draw_band if chart.scale is Scale.ROUNDS else _draw_bars
         draw(axes, line, panel.bounds)
+
+
+def _level_strokes(chart: Chart) -> dict[str, Stroke]:
+    """Return the stroke of each level line by its label: other dashes where a colour recurs."""
+    lines = {line.label: line for panel in chart.panels for line in panel.lines if line.is_constant}
+    colours: list[str] = []
+    strokes: dict[str, Stroke] = {}
+    for label, line in lines.items():
+        strokes[label] = LEVELS[colours.count(line.look.colour) % len(LEVELS)]
+        colours.append(line.look.colour)
+    return strokes
 
 
 def _draw_plain(axes: Axes, line: Line, stroke: Stroke, colour: str) -> None:
@@ -192,7 +241,8 @@ def _legends(chart: Chart) -> list[list[Artist]]:
     lines = [line for panel in chart.panels for line in panel.lines]
     first = {line.label: line for line in reversed(lines)}
     order = chart.legend or tuple(dict.fromkeys(line.label for line in lines))
-    compared = [_handle(first[label]) for label in order]
+    levels = _level_strokes(chart)
+    compared = [_handle(first[label], levels.get(label)) for label in order]
     named = chart.quantities if len(chart.quantities) > 1 else ()
     quantities: list[Artist] = [_stroke(stroke, name) for stroke, name in zip(STROKES, named, strict=False)]
     chances = {panel.chance for panel in chart.panels if panel.chance is not None}
@@ -204,14 +254,15 @@ def _stroke(stroke: Stroke, label: str) -> Line2D:
     return Line2D([], [], color=GREY, linestyle=stroke, linewidth=LINE_WIDTH, label=label)
 
 
-def _handle(line: Line) -> Line2D:
+def _handle(line: Line, level: Stroke | None) -> Line2D:
+    """Return the mark of a line in the legend; ``level`` is the stroke of a level line."""
     return Line2D(
         [],
         [],
-        linestyle=LEVEL if line.is_constant else STROKES[0],
+        linestyle=STROKES[0] if level is None else level,
         linewidth=LINE_WIDTH,
         color=line.look.colour,
-        marker="" if line.is_constant else line.look.marker,
+        marker=line.look.marker if level is None else "",
         markersize=MARKER_SIZE,
         label=line.label,
     )
