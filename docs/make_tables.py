@@ -127,8 +127,8 @@ differently. Speed and effect on accuracy: [benchmarks](benchmarks.md#bfloat16-a
 ## A site's own config
 
 `local/fdg_site.json` in a site's folder (in the simulator: in the workspace's `local/`), keyed by site name; no job can
-change it. What it leaves out comes from the environment of the site's process. Outside the simulator, a file without an
-entry for the site, or for `server` at the server, ends every job here: what it says would hold for nobody.
+change it. What it leaves out comes from the environment of the site's process. Outside the simulator, a file with
+entries of which none is for the site, or for `server` at the server, ends every job here: it would hold for nobody.
 
 ```json
 {site}

@@ -157,8 +157,8 @@ def read_site_config(
     """Return the config of ``site`` from the file at ``path`` (None: no file) and the environment.
 
     ``shared``: several sites may share the file, so it need not have an entry for each. Raises ``SettingsError`` for an
-    invalid setting, and for a file of one site that has no entry for it, since what its operator has written there
-    would not hold; ``DataError`` if the file cannot be read as JSON.
+    invalid setting, and for a file of one site that has entries and none for it, since what its operator has written
+    there would not hold; ``DataError`` if the file cannot be read as JSON.
     """
     values = _from_environment(environment)
     if path is not None:
@@ -221,10 +221,10 @@ def update_site_config(path: Path, site: str, values: Mapping[str, Any]) -> dict
 def _entry(site: str, path: Path, *, shared: bool) -> dict[str, Any]:
     content = _content(path)
     entry = _entry_in(content, site, path)
-    if not shared and site not in content:
+    if not shared and content and site not in content:
         raise SettingsError(
-            f"site {site}: config {path} has settings of {', '.join(map(shorten, content)) or 'nobody'}, expected an "
-            f"entry {shorten(site)}.",
+            f"site {site}: config {path} has settings of {', '.join(map(shorten, content))}, expected an entry "
+            f"{shorten(site)}.",
             public="its config has no entry for it.",
         )
     return entry

@@ -37,6 +37,8 @@ def test_a_file_without_an_entry_for_the_site_is_refused_except_in_the_simulator
         site_config_of("hospital-a", context(file))
     assert caught.value.public == "its config has no entry for it."
     assert site_config_of("hospital-a", context(file, "simulate_job")).role is None
+    file.write_text("{}", encoding="utf-8")
+    assert site_config_of("hospital-a", context(file)).role is None, "nothing is written there that would not hold"
 
 
 def test_a_link_to_nowhere_is_no_missing_file(tmp_path: Path) -> None:
