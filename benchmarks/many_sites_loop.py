@@ -14,9 +14,9 @@ from pathlib import Path
 
 from plain_loop import IMAGE_MEMORY, accuracy, mean, train
 
-from fdg_plugins.controllers.rounds import draw_sites
 from fdg_plugins.data import DomainData, SharedDomains, find_data_root, open_domain
 from fdg_plugins.objectives.network import plain_network
+from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 

@@ -114,7 +114,7 @@ class UpdateAggregator(ModelAggregator):
         self._sites: frozenset[str] | None = None
         self._round_of: RoundOf | None = None
         self._known_gram: KnownGram | None = None
-        self._found_weighting: Weighting | None = None
+        self._weighting_rule: Weighting | None = None
         self._announced_rounds = 1
         self.reset_stats()
         self._validate()
@@ -179,40 +179,35 @@ class UpdateAggregator(ModelAggregator):
     @property
     def needs_reports(self) -> bool:
         """Whether the weights depend on reports that the server's filters must have checked."""
-        return self._weigh.needs_reports
+        return self.rule().needs_reports
 
     @property
     def needs_training_loss(self) -> bool:
         """Whether the weights depend on the loss of the received model on the sites' training images."""
-        return self._weigh.needs_training_loss
+        return self.rule().needs_training_loss
 
     @property
     def shares(self) -> str | None:
         """The name of the report that the weighting needs, which site administrators allow or forbid; None: none."""
-        return self._weigh.shares
+        return self.rule().shares
 
     def _set(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
             setattr(self, name, value)
         self._validate()
 
-    def look_up(self) -> None:
-        """Look up the weighting if a plug-in brings it, which the constructor does not.
+    def rule(self) -> Weighting:
+        """Return the weighting, which is looked up now if a plug-in brings it, and not by the constructor.
 
         FLARE builds the components of a job before the workflow has asked whether the operator allows a plug-in.
         Raises ``SettingsError`` as :func:`~fdg_plugins.aggregators.make_weighting`.
         """
-        if self._found_weighting is None:
-            self._found_weighting = make_weighting(self.weighting)
-
-    @property
-    def _weigh(self) -> Weighting:
-        self.look_up()
-        assert self._found_weighting is not None
-        return self._found_weighting
+        if self._weighting_rule is None:
+            self._weighting_rule = make_weighting(self.weighting)
+        return self._weighting_rule
 
     def _validate(self) -> None:
-        self._found_weighting = None if is_brought(self.weighting) else make_weighting(self.weighting)
+        self._weighting_rule = None if is_brought(self.weighting) else make_weighting(self.weighting)
         check_number("server_lr", self.server_lr, above=0.0)
 
     # --- one run ---
@@ -238,7 +233,7 @@ class UpdateAggregator(ModelAggregator):
 
     def state(self) -> dict[str, Any]:
         """Return what must survive the round, as a JSON value."""
-        return {"version": AGGREGATOR_STATE, "weighting": self._weigh.state()}
+        return {"version": AGGREGATOR_STATE, "weighting": self.rule().state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned; raise ``SettingsError`` for a state of another version."""
@@ -246,14 +241,14 @@ class UpdateAggregator(ModelAggregator):
             raise SettingsError(
                 f"state of the aggregator has version {state.get('version')}, expected {AGGREGATOR_STATE}."
             )
-        self._weigh.restore(state["weighting"])
+        self.rule().restore(state["weighting"])
 
     def accept_model(self, model: FLModel) -> None:
         """Check and store one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
         layout = self._layout or self._reference()
         contribution = read_contribution(model, layout, in_files=self.reads_parts)
         self._check_expected(contribution.site)
-        self._weigh.check(contribution)
+        self.rule().check(contribution)
         self.check(contribution)
         if not self._contributions:
             self._round_layout = layout or ModelLayout.of(contribution.update)
@@ -276,14 +271,14 @@ class UpdateAggregator(ModelAggregator):
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions = [self._contributions[site] for site in sorted(self._contributions)]
-        weights = self._weigh(contributions, self._round_of or self._round_in_context())
+        weights = self.rule()(contributions, self._round_of or self._round_in_context())
         direction = self.direction(weights, contributions)
         step = self._step(weights, direction.coefficients, contributions)
         report = {
             "sites": [contribution.site for contribution in contributions],
             "weights": weights.tolist(),
             "coefficients": direction.coefficients.tolist(),
-            **self._weigh.report(contributions),
+            **self.rule().report(contributions),
             **direction.report,
         }
         arrays = all(contribution.arrays for contribution in contributions)

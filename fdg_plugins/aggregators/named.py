@@ -25,5 +25,5 @@ def make_aggregator(spec: str | Mapping[str, Any]) -> UpdateAggregator:
     0.25
     """
     made = AGGREGATORS.make(spec)
-    made.look_up()
+    made.rule()  # looked up before the first round, so that a wrong setting of it is told now
     return made

@@ -29,22 +29,12 @@ from fdg_plugins.messages import (
     TaskRequest,
 )
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.record.checkpoint import check_continues, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
 
 LEAVE_TIMEOUT_S = 30
-
-
-def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return the ``sources`` that train in round ``number``, counted from 1: all, or a seeded draw by the protocol."""
-    count = protocol.sites_per_round
-    if count is None or count >= len(sources):
-        return sources
-    generator = numpy_generator(protocol.seed, "sites of the round", number)
-    return tuple(sorted(generator.choice(sources, size=count, replace=False).tolist()))
 
 
 class Rounds:
@@ -195,14 +185,11 @@ class Rounds:
 
         Had they done so after their last evaluation, a run that breaks off during that of others could not go on.
         """
-        sites = self._taking_part(tuple(sorted((*self.record.sources, *self.record.held_out))))
-        task = self._task(len(self.record.rounds), last=True)
-        task.params = {}
+        sites = self._taking_part((*self.record.sources, *self.record.held_out))
+        leave = Request(TASK_EVALUATE, sites, self._task(len(self.record.rounds), last=True), lambda site, model: None)
         failures: Iterable[str] = sites
         with suppress(Aborted):  # the run has finished regardless
-            failures = self.messenger.ask(
-                [Request(TASK_EVALUATE, sites, task, lambda site, model: None)], LEAVE_TIMEOUT_S
-            )
+            failures = self.messenger.ask([leave], LEAVE_TIMEOUT_S)
         for site in failures:
             self.messenger.warning(f"site {site} may still keep its state of the run, which fdg clean removes there.")
 
@@ -294,7 +281,7 @@ class Rounds:
         )
         return FLModel(
             params_type=ParamsType.FULL,
-            params=dict(self.model.state),
+            params={} if last else dict(self.model.state),
             current_round=number - 1,  # FLARE and the wire count from 0
             total_rounds=self.record.protocol.rounds,
             meta={META_REQUEST: request.model_dump(mode="json")},

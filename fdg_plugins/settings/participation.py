@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Participation as a share: how many of a federation's sites are drawn for a round."""
+"""Participation: how many of a federation's sites are drawn for a round, and which."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,9 @@ from typing import Any
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.protocol import Protocol
 
 
 def drawn_sites(share: float, sources: int) -> int | None:
@@ -25,3 +27,12 @@ def source_sites(dataset: DatasetRef, settings: Mapping[str, Any]) -> int:
     """Return the number of source sites of a job by name: those of each domain but one, as settings or data set say."""
     per_domain = {**dataset_protocol(dataset).protocol, **settings}.get("sites_per_domain", 1)
     return int(per_domain) * (len(dataset_spec(dataset).domains) - 1)
+
+
+def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """Return the ``sources`` that train in round ``number``, counted from 1: all, or a seeded draw by the protocol."""
+    count = protocol.sites_per_round
+    if count is None or count >= len(sources):
+        return sources
+    generator = numpy_generator(protocol.seed, "sites of the round", number)
+    return tuple(sorted(generator.choice(sources, size=count, replace=False).tolist()))

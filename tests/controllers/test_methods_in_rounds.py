@@ -16,7 +16,6 @@ from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
-from fdg_plugins.controllers.rounds import draw_sites
 from fdg_plugins.controllers.run_files import STATE_FILE
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.filters import (
@@ -30,6 +29,7 @@ from fdg_plugins.filters import (
 from fdg_plugins.flare.peers import ASKING_SITE_PROP
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.record.run_files import LAST_FILE
+from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import context_of
