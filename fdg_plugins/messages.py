@@ -221,7 +221,7 @@ class TrainReport(Checked):
     ``personal`` evaluates the site's own model as of the start of the round, on the validation split, under a method
     that has such models. Values computed from images are None if the site withholds them. ``effective_steps``: distance
     travelled under a constant unit gradient, divided by the learning rate (FedNova's ``||a||_1``). ``seconds``:
-    duration of the training.
+    duration of the training. ``keeps_state``: whether the site now keeps anything from which its next training goes on.
     """
 
     domain: Name
@@ -234,6 +234,7 @@ class TrainReport(Checked):
     effective_steps: float = pydantic.Field(ge=1, allow_inf_nan=False)
     learning_rate: float = pydantic.Field(gt=0, allow_inf_nan=False)
     seconds: float = pydantic.Field(ge=0, le=LONGEST_S)
+    keeps_state: bool = False
 
 
 def _repeats(name: str, value: Any, sums: Mapping[str, Any]) -> bool:

@@ -116,6 +116,7 @@ class Reception:
             learning_rate=report.learning_rate,
             num_samples=answer.meta[META_SAMPLES],
             seconds=report.seconds,
+            keeps_state=report.keeps_state,
         )
         answers.bytes_up += self._bytes_on_the_wire(answer)
         answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))

@@ -251,7 +251,8 @@ def _train(
     result = session.train(order.state, number, should_stop, on_epoch, order.received, _kept(session, folder, number))
     for kind, tensors in zip(KINDS, result.kept, strict=True):
         write_memory(folder, number, tensors, kind)
-    value = {"samples": len(session.data.train), "report": result.report.model_dump(mode="python")}
+    report = result.report.model_copy(update={"keeps_state": has_memory(folder)})
+    value = {"samples": len(session.data.train), "report": report.model_dump(mode="python")}
     return value, {"update": result.update, "report": result.tensors}
 
 

@@ -120,16 +120,13 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
 
 
 def _check_sites_state(record: RunRecord, fresh: RunRecord) -> None:
-    """Raise ``DataError`` if a site has lost what it kept of its trainings, while others still have it.
-
-    Whether sites keep anything depends on the method; where none does, nothing can be lost.
-    """
-    trained = {site for finished in record.rounds for site in finished.local} & fresh.census.keys()
-    keeping = {site for site in trained if fresh.census[site].keeps_state}
-    for site in sorted(trained - keeping if keeping else ()):
-        raise DataError(
-            f"run {record.run} cannot go on: site {site} has lost its state of the run, from which it would go on."
-        )
+    """Raise ``DataError`` naming a site that has lost what it said it kept when it last trained."""
+    trained = {site: local for finished in record.rounds for site, local in finished.local.items()}
+    for site in sorted(trained.keys() & fresh.census.keys()):
+        if trained[site].keeps_state and not fresh.census[site].keeps_state:
+            raise DataError(
+                f"run {record.run} cannot go on: site {site} has lost its state of the run, from which it would go on."
+            )
 
 
 def _release(record: RunRecord) -> str:

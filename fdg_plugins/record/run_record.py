@@ -56,7 +56,8 @@ class InitialWeights(Recorded):
 class LocalRecord(Recorded):
     """One site's local training in one round; ``local`` evaluates the trained model on the site's validation split.
 
-    ``epoch_losses`` and ``local`` are None if the site withholds them.
+    ``epoch_losses`` and ``local`` are None if the site withholds them. ``keeps_state``: whether the site kept anything
+    from which its next training goes on.
     """
 
     epoch_losses: tuple[TrainingLoss, ...] | None
@@ -65,6 +66,7 @@ class LocalRecord(Recorded):
     learning_rate: float
     num_samples: int
     seconds: float
+    keeps_state: bool = False
 
 
 class AggregationRecord(Recorded):

@@ -216,9 +216,11 @@ def test_a_run_whose_server_dies_in_the_last_evaluation_is_judged_with_what_the_
     assert job.record.evaluations == whole.record.evaluations
 
 
-def test_a_run_does_not_go_on_without_what_a_site_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [("angle_15",), ("angle_15", "angle_30", "angle_45", "angle_60", "angle_75")])
+def test_a_run_does_not_go_on_without_what_sites_kept(tmp_path: Path, lost: tuple[str, ...]) -> None:
     killed(tmp_path, TASK_EVALUATE, 2, objective="erm", aggregator="fedavg", **OWN_HEADS)
-    shutil.rmtree(tmp_path / "sites" / "angle_15" / "fdg_state")
+    for site in lost:
+        shutil.rmtree(tmp_path / "sites" / site / "fdg_state")
     job = MethodJob(tmp_path, resume="job", **OWN_HEADS)
     job.run()
     assert job.panics == [
