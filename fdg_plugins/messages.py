@@ -37,7 +37,7 @@ META_SITE = "client_name"  # set by the receiver from the authenticated peer, ne
 META_REQUEST = "fdg_request"
 META_REPORT = "fdg_report"
 META_GAP = "fdg_gap"
-PART_OF_SPLIT = re.compile(r"/part\d+of\d+$")  # in the name of a split
+PART_OF_SPLIT = re.compile(r"/part\d+of(?P<parts>\d+)$")  # in the name of a split
 REPORT_GAP = "gap"
 REPORT_TRAINING_LOSS = "training_loss"
 META_CHECKED_REPORTS = "fdg_checked_reports"  # CheckedReports; the server's filters always overwrite it
@@ -91,11 +91,16 @@ class Checked(pydantic.BaseModel):
 
 
 class CensusRequest(Checked):
-    """The census task: the protocols for real data and for the stand-in, by which the site counts its data."""
+    """The census task: the protocols for real data and for the stand-in, by which the site counts its data.
+
+    ``goes_on``: whether the run has a checkpoint at the server. If not, the site forgets what it kept under that name,
+    which is that of any simulation.
+    """
 
     protocol: Protocol
     stand_in_protocol: Protocol
     run: str
+    goes_on: bool = True
 
 
 class CensusReply(Checked):
@@ -135,6 +140,12 @@ class CensusReply(Checked):
         """The name of the split of which the site has one part, for a domain that several sites share; else None."""
         whole, count = PART_OF_SPLIT.subn("", self.split)
         return whole if count else None
+
+    @property
+    def division(self) -> str | None:
+        """How several sites divide the domain: the name of the whole split and the number of parts; else None."""
+        found = PART_OF_SPLIT.search(self.split)
+        return found and f"{self.whole_split} in {found['parts']} parts"
 
 
 class TaskRequest(Checked):

@@ -34,6 +34,7 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
+from fdg_plugins.aggregators.admission import check_weighting
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
 from fdg_plugins.aggregators.metrics import mean_metrics
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
@@ -199,10 +200,11 @@ class UpdateAggregator(ModelAggregator):
     def rule(self) -> Weighting:
         """Return the weighting, which is looked up now if a plug-in brings it, and not by the constructor.
 
-        FLARE builds the components of a job before the workflow has asked whether the operator allows a plug-in.
-        Raises ``SettingsError`` as :func:`~fdg_plugins.aggregators.make_weighting`.
+        FLARE builds the components of a job before the workflow has asked whether the operator allows a plug-in, and
+        its own workflows never ask. Raises ``SettingsError`` as :func:`~fdg_plugins.aggregators.make_weighting`.
         """
         if self._weighting_rule is None:
+            check_weighting(self.weighting, self.fl_ctx)
             self._weighting_rule = make_weighting(self.weighting)
         return self._weighting_rule
 

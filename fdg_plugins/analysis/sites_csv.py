@@ -12,6 +12,8 @@ from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import LAST
 from fdg_plugins.analysis.sites_table import (
     PAPER,
+    ROUNDS,
+    SITES,
     Column,
     RowKey,
     check_against,
@@ -54,6 +56,10 @@ FIELDS = (
 )
 
 
+# What a printed number does not say, or says of other runs than ours.
+NOT_OURS = dict.fromkeys(("initial_weights", "model", "image_size", "max_samples_per_domain", "version"), "")
+
+
 def render_sites_csv(runs: Sequence[Run], against: str | None = None) -> str:
     """Return the table of ``runs`` as CSV with a header; ``against`` and errors as for :func:`sites_table.sites_grid`.
 
@@ -87,7 +93,7 @@ def _ours(runs: Sequence[Run], column: Column) -> Iterator[dict[str, Any]]:
 def _theirs(key: RowKey, column: Column) -> Iterator[dict[str, Any]]:
     participation, _, method = key
     if (cell := printed_cells(method, participation).get(column)) is not None:
-        yield {"kind": PRINTED, "paper": PAPER, **_numbers(cell)}
+        yield {"kind": PRINTED, "paper": PAPER, **NOT_OURS, "rounds": ROUNDS, "sites": SITES, **_numbers(cell)}
 
 
 def _numbers(cell: Estimate | None) -> dict[str, Any]:

@@ -172,9 +172,14 @@ def _check_against(facts: Facts, choosing: Sequence[str]) -> None:
 
 
 def _chosen(runs: Sequence[Run], choosing: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each chosen setting that a caption names, among federated runs, sorted, None last."""
-    protocols = [run.record.protocol for run in runs if not is_centralised(run.method)]
-    found = {name: {getattr(one, name) for one in protocols} for name in choosing if name in IN_CAPTIONS}
+    """Return the values of each chosen setting that a caption names, sorted, None last; references have no rounds."""
+    every = [run.record.protocol for run in runs]
+    federated = [run.record.protocol for run in runs if not is_centralised(run.method)]
+    found = {
+        name: {getattr(one, name) for one in (federated if name == "rounds" else every)}
+        for name in choosing
+        if name in IN_CAPTIONS
+    }
     return {
         name: (*_distinct(values - {None}), *([None] if None in values else []))
         for name, values in found.items()

@@ -139,7 +139,7 @@ def _config_sha256(workspace: Any, job: str) -> str | None:
     """Return the SHA-256 of the job's site config, of the very file that FLARE loads; None if there is none.
 
     HOCON may include other files, so unless the config is JSON, it is that of a list of all files of the app with the
-    SHA-256 of each.
+    SHA-256 of each, without what Python compiled.
     """
     _, found = ConfigFactory.search_config_format(workspace.get_client_app_config_file_path(job))
     if found is None:
@@ -147,7 +147,7 @@ def _config_sha256(workspace: Any, job: str) -> str | None:
     if found.endswith(".json"):
         return _sha256(Path(found))
     app = Path(workspace.get_app_dir(job))
-    files = sorted(path for path in app.rglob("*") if path.is_file())
+    files = sorted(path for path in app.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     lines = "".join(f"{_sha256(path)} {path.relative_to(app)}\n" for path in files)
     return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -129,6 +129,8 @@ def _show_damaged(damaged: "Damaged") -> None:
             say(f"{word:12}{file}")
     for file, reason in damaged.masks.items():
         say(f"{'mask':12}{file}: its mask has {reason}")
+    for file, reason in damaged.unfit.items():
+        say(f"{'unfit':12}{file}: it has {reason}")
 
 
 def _show_changes(changes: "Changes") -> None:

@@ -112,6 +112,9 @@ def _carry_through(server: "Server", first: str, resumption: Resumption) -> bool
     run = resumption.run or first
     while (ending := follow(server, current, say)).status != COMPLETED:
         verdict = judge(server, current, ending, is_first=current == run)
+        if verdict.finished:
+            say(f"job {current}: it broke off after its run had finished; the results are complete")
+            return True
         progress.note(verdict.rounds)
         if reason := _obstacle(verdict, progress.idle, resumption.most):
             say(f"job {current}: not resumed: {reason.rstrip('.')}.")

@@ -51,11 +51,15 @@ class Ending(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether an incomplete job may be resumed, the reason if not, and its number of complete rounds, if known."""
+    """Whether an incomplete job may be resumed, the reason if not, and its number of complete rounds, if known.
+
+    ``finished``: the job broke off only after its run had finished, so nothing is left to do.
+    """
 
     resumable: bool
     reason: str
     rounds: int | None = None
+    finished: bool = False
 
 
 def check_job_id(text: str) -> str:
@@ -236,6 +240,8 @@ def _judge_record(record: dict[str, Any] | None, is_first: bool) -> Verdict:
         return Verdict(True, "")
     rounds = record.get("rounds")
     complete = len(rounds) if isinstance(rounds, list) else 0
+    if record.get("status") == "finished":
+        return Verdict(False, "its run has finished", complete, finished=True)
     if (because := _own_reason(record)) is not None:
         return Verdict(False, f"its run stopped for a reason of its own: {because}", complete)
     return _judge_rounds(complete, is_known=rounds is not None or is_first)

@@ -15,6 +15,7 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.kept_results import keep_results
+from fdg_plugins.controllers.leave import remove_sites_state, take_leave
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
@@ -32,6 +33,7 @@ from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
+from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.stats import answer_stats
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import META_REQUEST, REPORT_STATISTICS, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
@@ -46,7 +48,6 @@ from fdg_plugins.record.names import name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, precision_line, round_line, stats
 from fdg_plugins.settings.protocol import AUTO, SGD, Protocol
-from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.hold import Submitter, held_run
@@ -141,7 +142,7 @@ class FederationController(Messenger):
         """Begin the run or go on with it, while no other job can."""
         if self.resume is not None:
             require_checkpoint(state, self.resume)  # before any site is asked in the run's name
-        federation = self._census(plans)
+        federation = self._census(plans, goes_on=self.resume is not None or has_checkpoint(state))
         self._warn_of_wide_lists(federation)
         self._rounds = rounds = self._new_rounds(plans, federation, aggregator, state)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
@@ -156,6 +157,10 @@ class FederationController(Messenger):
             with Tracker(self, record, tracking, self.fl_ctx) as tracker:
                 self._train(rounds, record, tracker)
         self._keep_results(rounds)  # once the tracker has written its last
+        if in_simulator(self.fl_ctx):
+            remove_sites_state(rounds, state)
+        else:
+            take_leave(rounds)
 
     def _plans(self, aggregator: UpdateAggregator) -> Plans:
         """Return the plans for real data and for the stand-in, which fit the aggregator and the job's filters."""
@@ -197,9 +202,7 @@ class FederationController(Messenger):
         workspace = self.engine.get_workspace()
         uses = uses_of(self._rule(), (self.protocol, self.stand_in_protocol), os.environ)
         custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
-        own = Path(workspace.get_root_dir(), "local", FILE_NAME)
-        allowed = read_allowed_plugins(SERVER, own, shared=in_simulator(self.fl_ctx))
-        admit(uses.names, uses.files, custom, allowed)
+        admit(uses.names, uses.files, custom, allowed_at_server(self.fl_ctx))
 
     def _rule(self) -> Any:
         """Return the aggregation rule as the job gives it: of a component of its own, the weighting that it names."""
@@ -223,10 +226,13 @@ class FederationController(Messenger):
             )
         return aggregator
 
-    def _census(self, plans: Plans) -> Federation:
+    def _census(self, plans: Plans, *, goes_on: bool) -> Federation:
         sites = tuple(sorted(client.name for client in self.engine.get_clients()))
         request = CensusRequest(
-            protocol=plans.real.protocol, stand_in_protocol=plans.stand_in.protocol, run=self._run_id
+            protocol=plans.real.protocol,
+            stand_in_protocol=plans.stand_in.protocol,
+            run=self._run_id,
+            goes_on=goes_on,
         )
         replies: dict[str, CensusReply] = {}
 

@@ -3,7 +3,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -13,7 +13,7 @@ from fdg_plugins.controllers.answers import Answers, Reception
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Guard, longest_update
-from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
+from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.controllers.undo import Snapshot, Undo
@@ -33,8 +33,6 @@ from fdg_plugins.record.checkpoint import check_continues, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
-
-LEAVE_TIMEOUT_S = 30
 
 
 class Rounds:
@@ -79,8 +77,8 @@ class Rounds:
         if record.protocol.validate_all:
             judges = tuple(sorted({*judges, *self._taking_part(record.sources)} - set(drawn)))
         requests = [
-            Request(TASK_TRAIN, drawn, self._task(number), self._reception(answers).take_update),
-            Request(TASK_EVALUATE, judges, self._task(number), self._reception(answers).take_score),
+            Request(TASK_TRAIN, drawn, self.task(number), self._reception(answers).take_update),
+            Request(TASK_EVALUATE, judges, self.task(number), self._reception(answers).take_score),
         ]
         bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.channel.bytes_down(drawn)
         failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
@@ -131,7 +129,7 @@ class Rounds:
         self._reestimate(len(record.rounds) + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
         self._expected = expectations(record, len(record.rounds))
-        self._ask([Request(TASK_EVALUATE, sites, self._task(len(record.rounds)), self._reception(answers).take_score)])
+        self._ask([Request(TASK_EVALUATE, sites, self.task(len(record.rounds)), self._reception(answers).take_score)])
         broken = self._is_broken(sources, answers)
         evaluation = self._judge(len(record.rounds), answers, sources, undone=broken)
         if not broken:
@@ -178,20 +176,6 @@ class Rounds:
             self.files.remove_state()
         except DataError as error:  # the run has finished regardless
             self.messenger.warning(str(error))
-        self._take_leave()
-
-    def _take_leave(self) -> None:
-        """Tell the sites that the run has finished: only now may they remove what they keep of it.
-
-        Had they done so after their last evaluation, a run that breaks off during that of others could not go on.
-        """
-        sites = self._taking_part((*self.record.sources, *self.record.held_out))
-        leave = Request(TASK_EVALUATE, sites, self._task(len(self.record.rounds), last=True), lambda site, model: None)
-        failures: Iterable[str] = sites
-        with suppress(Aborted):  # the run has finished regardless
-            failures = self.messenger.ask([leave], LEAVE_TIMEOUT_S)
-        for site in failures:
-            self.messenger.warning(f"site {site} may still keep its state of the run, which fdg clean removes there.")
 
     def go_on(self) -> RunRecord:
         """Restore the run to its last complete round; return its record.
@@ -234,7 +218,7 @@ class Rounds:
         protocol, census = self.record.protocol, self.record.census
         num_train = {site: census[site].num_train for site in sites}
         found = SiteStatistics(self.model.reestimated, num_train, protocol.outlier_ratio)
-        request = Request(TASK_STATISTICS, sites, self._task(number, exchanged=False), found.take)
+        request = Request(TASK_STATISTICS, sites, self.task(number, exchanged=False), found.take)
         failures = self._ask([request], self._patience(TASK_STATISTICS))
         for site, reason in found.refuse_outliers().items():
             self.messenger.warning(f"site {site}: statistics refused: {reason}")
@@ -264,14 +248,15 @@ class Rounds:
         def on_probe(site: str, answer: FLModel) -> None:
             self._reception(answers).take_report(TASK_PROBE, site, answer)
 
-        request = Request(TASK_PROBE, drawn, self._task(number), on_probe)
+        request = Request(TASK_PROBE, drawn, self.task(number), on_probe)
         failures = self._ask([request], self._patience(TASK_PROBE))
         self.channel.require_checks()
         self._refuse_reports(answers)
         self.channel.commit(TASK_PROBE)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
 
-    def _task(self, number: int, *, last: bool = False, exchanged: bool = True) -> FLModel:
+    def task(self, number: int, *, last: bool = False, exchanged: bool = True) -> FLModel:
+        """Return the task of round ``number``, counted from 1; ``last``: without the model, as the run has finished."""
         request = TaskRequest(
             protocol=self.record.protocol,
             stand_in=self.record.stand_in,

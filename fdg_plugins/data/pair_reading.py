@@ -126,6 +126,7 @@ class PairForm:
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
                 _refuse_pages(image, path)
+                image.load()  # before its metadata are asked for: Pillow tells only the first time of a damaged PNG
                 if reason := _turned(image):
                     raise UnfitError(path, reason)
                 pixels = to_rgb(image, path)
@@ -138,6 +139,7 @@ class PairForm:
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
                 _refuse_pages(image, path)
+                image.load()  # before its metadata are asked for: Pillow tells only the first time of a damaged PNG
                 if reason := _turned(image):
                     raise MaskError(path, reason)
                 values, clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")

@@ -136,6 +136,8 @@ class SiteExecutor(Executor):
             config = site_config_of(site, fl_ctx)
             names = config.report_names
             order, run = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
+            if order.is_last:
+                return self._finish(task_name, run, shareable, fl_ctx)
             order = replace(order, custom=_custom_folder(order, fl_ctx))
             outcome = self._do(order, run, config, fl_ctx, abort_signal)
             if outcome.kind == "ok":
@@ -145,6 +147,11 @@ class SiteExecutor(Executor):
         except Exception as error:  # noqa: BLE001 - its text must satisfy the site's rules, as any answer must
             outcome = failure_of(error)
         return self._error_reply(task_name, outcome, fl_ctx, names=names)
+
+    def _finish(self, task_name: str, run: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Have the state of a finished run removed once the answer, which holds nothing, has been sent."""
+        self._finished = state_folder(fl_ctx.get_engine().get_workspace(), run)
+        return make_answer(task_name, TaskResult("ok", value={}), shareable)
 
     def _error_reply(self, task_name: str, outcome: TaskResult, fl_ctx: FLContext, *, names: bool) -> Shareable:
         """Log why a task has no answer and return the error reply; ``names``: whether its reason may name files."""
@@ -160,9 +167,6 @@ class SiteExecutor(Executor):
     def _do(self, order: SiteTask, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
         """Return the outcome of an order, done in this process or in a separate one."""
         folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
-        if order.is_last:
-            self._finished = folder
-            return TaskResult("ok", value={})
         mark_in_use(folder)
         isolate = not in_simulator(fl_ctx) if config.isolate is None else config.isolate
         outcome = self._worker(order.site, shared_work(fl_ctx), isolate=isolate).do_work(

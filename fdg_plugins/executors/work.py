@@ -26,7 +26,16 @@ from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.left_out import read_left_out, write_left_out
-from fdg_plugins.state.site_memory import KINDS, MOMENTUM, PERSONAL, Kept, has_memory, read_memory, write_memory
+from fdg_plugins.state.site_memory import (
+    KINDS,
+    MOMENTUM,
+    PERSONAL,
+    Kept,
+    clear_memory,
+    has_memory,
+    read_memory,
+    write_memory,
+)
 from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
 
@@ -146,6 +155,8 @@ class SiteWork:
         if session.images.stand_in:
             admit_plugins(order, request.stand_in_protocol, config)
             session = self._open(order.site, config, request.stand_in_protocol)
+        if not request.goes_on:
+            clear_memory(folder)
         reply = session.census().model_copy(update={"keeps_state": has_memory(folder)})
         write_left_out(folder, session.images.left_out)
         kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
@@ -165,7 +176,7 @@ class SiteWork:
         for skipped in session.data.skipped:
             say(_line(session, f"skipped {skipped}, which is known to be mislabelled or excluded by the site"))
         for damaged in session.data.left_out:
-            say(_line(session, f"left out {damaged}, which cannot be read or is too large"))
+            say(_line(session, f"left out {damaged}, which cannot be read, is too large or does not fit"))
         return reply.model_dump(mode="json")
 
     def _resume(self, order: SiteTask, config: SiteConfig, folder: Path) -> "SiteSession":

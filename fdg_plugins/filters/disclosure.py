@@ -105,6 +105,11 @@ def _others(keys: Iterable[Any], known: Sequence[str]) -> list[Any]:
     return [key for key in keys if key not in known]
 
 
+def is_empty(dxo: DXO) -> bool:
+    """Return whether a DXO of metrics holds nothing."""
+    return dxo.data_kind == DataKind.METRICS and not dxo.data and not dxo.meta
+
+
 def census(site: str, dxo: DXO) -> DXO:
     """Return the census, whose counts are public, without the names of skipped files."""
     if dxo.data_kind != DataKind.METRICS or dxo.meta:

@@ -31,7 +31,7 @@ from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits, Policy,
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.flare.filter_chain import class_path
 from fdg_plugins.flare.metrics import Metric, publish_at_site
-from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS
+from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
@@ -72,6 +72,8 @@ def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limi
     dxo = disclosure.content(site, shareable)
     if task == TASK_CENSUS:
         return disclosure.census(site, dxo).to_shareable()
+    if task == TASK_EVALUATE and disclosure.is_empty(dxo):  # the answer to the end of the run: nothing leaves
+        return DXO(DataKind.METRICS, data={}).to_shareable()
     update, meta = disclosure.read_update(site, dxo), disclosure.released_meta(site, dxo)
     round_number = disclosure.round_of(site, shareable)
     local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())

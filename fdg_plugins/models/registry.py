@@ -147,8 +147,12 @@ class ExtractorClassifier(nn.Module):
 
 
 def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
-    """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``."""
-    own = (f"{prefix}.{name}".lstrip(".") for name, _ in module.named_buffers(recurse=False))
+    """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``.
+
+    Boolean ones do not count: a mask is frozen in any network, and holds no statistics that training would move.
+    """
+    buffers = module.named_buffers(recurse=False)
+    own = (f"{prefix}.{name}".lstrip(".") for name, value in buffers if value.dtype is not torch.bool)
     return any(name in names for name in own)
 
 

@@ -137,12 +137,13 @@ def _check_parts(replies: Mapping[str, CensusReply]) -> None:
     known: dict[str, tuple[str, str]] = {}
     holders: dict[tuple[str, str], str] = {}
     for site, reply in sorted(replies.items()):
-        if reply.whole_split is None:
+        division = reply.division
+        if division is None:
             continue
-        first, whole = known.setdefault(reply.domain, (site, reply.whole_split))
-        if reply.whole_split != whole:
+        first, known_division = known.setdefault(reply.domain, (site, division))
+        if division != known_division:
             raise CensusError(
-                f"site {site} divides domain {reply.domain!r} as {reply.whole_split}, but site {first} as {whole}: "
+                f"site {site} divides domain {reply.domain!r} as {division}, but site {first} as {known_division}: "
                 "expected the same images at all sites that share a domain."
             )
         holder = holders.setdefault((reply.domain, reply.split_hash), site)

@@ -122,7 +122,7 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
 def _check_sites_state(record: RunRecord, fresh: RunRecord) -> None:
     """Raise ``DataError`` naming a site that has lost what it said it kept when it last trained."""
     trained = {site: local for finished in record.rounds for site, local in finished.local.items()}
-    for site in sorted(trained.keys() & fresh.census.keys()):
+    for site in sorted((trained.keys() & fresh.census.keys()) - record.left_out.keys()):
         if trained[site].keeps_state and not fresh.census[site].keeps_state:
             raise DataError(
                 f"run {record.run} cannot go on: site {site} has lost its state of the run, from which it would go on."

@@ -9,7 +9,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.settings.families import dataset_protocol
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import MOST_SITES, Protocol
+from fdg_plugins.values import check_count
 
 
 def drawn_sites(share: float, sources: int) -> int | None:
@@ -24,9 +25,13 @@ def drawn_sites(share: float, sources: int) -> int | None:
 
 
 def source_sites(dataset: DatasetRef, settings: Mapping[str, Any]) -> int:
-    """Return the number of source sites of a job by name: those of each domain but one, as settings or data set say."""
-    per_domain = {**dataset_protocol(dataset).protocol, **settings}.get("sites_per_domain", 1)
-    return int(per_domain) * (len(dataset_spec(dataset).domains) - 1)
+    """Return the number of source sites of a job by name: those of each domain but one, as settings or data set say.
+
+    Raises ``SettingsError`` if ``sites_per_domain`` is not a number of sites.
+    """
+    per_domain: Any = {**dataset_protocol(dataset).protocol, **settings}.get("sites_per_domain", 1)
+    check_count("sites_per_domain", per_domain, at_least=1, at_most=MOST_SITES)
+    return per_domain * (len(dataset_spec(dataset).domains) - 1)
 
 
 def draw_sites(protocol: Protocol, sources: tuple[str, ...], number: int) -> tuple[str, ...]:

@@ -39,6 +39,16 @@ def has_memory(folder: Path) -> bool:
     return any(_rounds(folder, kind) for kind in KINDS)
 
 
+def clear_memory(folder: Path) -> None:
+    """Remove whatever the site kept of its rounds in the run's folder.
+
+    Raises ``DataError`` naming a file that cannot be removed.
+    """
+    for kind in KINDS:
+        for number in _rounds(folder, kind):
+            _remove(_file(folder, number, kind))
+
+
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
     """Return the latest state from before ``round_number``, counted from 0; empty if there is none.
 

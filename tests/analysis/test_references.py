@@ -206,3 +206,21 @@ def test_csv_says_steps_for_references_and_rounds_for_methods(mixed: Sequence[Ru
 def test_a_record_of_a_reference_is_read_as_any_other() -> None:
     record = finished(reference("fishr"), protocol=TRAINING)
     assert type(record).model_validate_json(record.model_dump_json()) == record
+
+
+def test_chosen_values_of_references_are_theirs() -> None:
+    def sized(size: int, score: float) -> list[Run]:
+        protocol = {"image_size": size}
+        federated = run(f"avg-{size}", FEDAVG, "photo", 0, (0.5,), sources=[(1 - score,) * 3], protocol=protocol)
+        erm = reference_run(f"erm-{size}", "erm", "photo", 0, (0.5,), sources=[(score,) * 3], protocol=protocol)
+        return [federated, erm]
+
+    runs = [*sized(32, 0.3), *sized(64, 0.7)]
+    table = build_table(runs, choosing=("image_size",))
+    lines = csv.DictReader(render_csv(table).splitlines())
+    assert {(line["method"], line["image_size"]) for line in lines if line["kind"] == "ours"} == {
+        ("fedavg", "32"),
+        ("erm", "64"),
+    }
+    alone = build_table([one for one in runs if one.method == "erm"], choosing=("image_size",))
+    assert ", 64 px, " in to_grid(alone).caption

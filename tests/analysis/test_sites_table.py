@@ -81,6 +81,8 @@ def test_csv_beside_the_paper_has_its_number_too() -> None:
     (printed,) = (line for line in lines_of([skewed()], "fedomg") if line["kind"] == "printed")
     assert float(printed["mean"]) == pytest.approx(0.9377)
     assert (printed["paper"], printed["values"], printed["seeds"]) == ("fedomg", "", "5")
+    assert (printed["rounds"], printed["sites"]) == ("800", "100"), "those of the paper, not ours"
+    assert {printed[name] for name in ("initial_weights", "model", "image_size", "version")} == {""}
 
 
 def test_thinned_data_networks_and_versions_of_all_columns_are_in_the_caption_and_in_csv() -> None:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
@@ -229,6 +230,16 @@ def test_images_that_cannot_be_used_are_named_where_every_one_is_decoded(root: P
     result = run("verify", "pacs", "--images", data_root=root)
     check_refusal(result, f"of 14 images of data set pacs in {root}, 2 cannot be used.")
     assert "unreadable  photo/dog/1.jpg\ntoo large   photo/dog/2.jpg" in result.stdout
+
+
+@pytest.mark.usefixtures("fourteen_photos")
+def test_an_image_whose_values_do_not_fit_is_named_with_the_reason(root: Path) -> None:
+    (root / "pacs" / MANIFEST).unlink()
+    drawn = np.random.default_rng(0).integers(0, 4096, (8, 8), dtype=np.uint16)
+    Image.fromarray(drawn).save(root / "pacs" / "photo" / "dog" / "1.jpg", "PNG")
+    result = run("verify", "pacs", "--images", data_root=root)
+    check_refusal(result, f"of 14 images of data set pacs in {root}, 1 cannot be used.")
+    assert "unfit       photo/dog/1.jpg: it has " in result.stdout
 
 
 def test_a_data_set_of_which_no_number_is_known_is_counted_and_said_so(tmp_path: Path) -> None:

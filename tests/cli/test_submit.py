@@ -336,6 +336,17 @@ def test_what_did_not_die_is_not_resumed_and_the_reason_is_said(
     assert result.stdout.splitlines()[-1] == f"job {job_id(0)}: not resumed: {reason}."
 
 
+def test_a_job_that_broke_off_after_its_run_had_finished_is_complete_and_not_resumed(
+    kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = Step("FINISHED:EXECUTION_EXCEPTION", False)
+    flare, result = resuming(kit, monkeypatch, [[ended]], [record("finished", 3, None)])
+    assert (result.exit_code, len(flare.submitted)) == (0, 1)
+    assert result.stdout.splitlines()[-1] == (
+        f"job {job_id(0)}: it broke off after its run had finished; the results are complete"
+    )
+
+
 def test_a_lost_job_without_a_checkpoint_ends_with_the_reason_of_the_one_that_was_to_go_on(
     kit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

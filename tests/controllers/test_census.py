@@ -178,9 +178,19 @@ def test_sites_that_divide_a_domain_differently_are_refused() -> None:
         )
     )
     assert text == (
-        "site photo-2 divides domain 'photo' as pacs/75-25/iid-least10@0-bbbb, but site photo-1 as "
-        "pacs/75-25/iid-least10@0-aaaa: expected the same images at all sites that share a domain."
+        "site photo-2 divides domain 'photo' as pacs/75-25/iid-least10@0-bbbb in 2 parts, but site photo-1 as "
+        "pacs/75-25/iid-least10@0-aaaa in 2 parts: expected the same images at all sites that share a domain."
     )
+
+
+def test_sites_that_divide_a_domain_into_other_numbers_of_parts_are_refused() -> None:
+    text = refusal(
+        replies(
+            photo_1={"split": "pacs/kfold/part1of2", "split_hash": "1"},
+            photo_2={"split": "pacs/kfold/part2of3", "split_hash": "2"},
+        )
+    )
+    assert "as pacs/kfold in 3 parts, but site photo-1 as pacs/kfold in 2 parts: " in text
 
 
 def test_two_sites_with_the_same_part_of_a_domain_are_refused() -> None:

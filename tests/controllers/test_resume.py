@@ -14,12 +14,17 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
+from fdg_plugins.controllers import federation
+from fdg_plugins.controllers.leave import take_leave
+from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_TRAIN
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, check_continues
 from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.state import hold
+from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import load_tensors
+from tests.controllers.federation_stubs import round_record, run_record
 from tests.controllers.test_methods_in_rounds import MethodJob
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
@@ -226,6 +231,41 @@ def test_a_run_does_not_go_on_without_what_sites_kept(tmp_path: Path, lost: tupl
     assert job.panics == [
         "run job cannot go on: site angle_15 has lost its state of the run, from which it would go on."
     ]
+
+
+def test_a_site_that_takes_no_further_part_may_have_lost_its_state(tmp_path: Path) -> None:
+    fresh, record = run_record(), run_record()
+    record.rounds.append(round_record(1))
+    record.rounds[0].local["cartoon"].keeps_state = True
+    with pytest.raises(DataError, match="site cartoon has lost its state of the run"):
+        check_continues(record, fresh)
+    record.left_out["cartoon"] = "takes no further part: its privacy budget is spent."
+    check_continues(record, fresh)
+
+
+def test_all_sites_hear_of_the_end_of_the_run_also_one_that_took_no_further_part(tmp_path: Path) -> None:
+    job = SendingJob(tmp_path)
+
+    def leaving(rounds: Rounds) -> None:
+        rounds.record.left_out["angle_15"] = "takes no further part: its privacy budget is spent."
+        take_leave(rounds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(federation, "take_leave", leaving)
+        job.finished()
+    assert job.states == []
+
+
+def test_in_a_simulation_the_states_of_the_sites_go_without_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federation, "in_simulator", lambda fl_ctx: True)
+    monkeypatch.setattr(federation, "state_folder", lambda workspace, run: tmp_path / "sites" / "server" / FOLDER / run)
+    job = SendingJob(tmp_path)
+    job.finished()
+    assert not any(last for _, last in job.last)
+    assert len(list((tmp_path / "sites").iterdir())) == 7
+    assert job.states == []
 
 
 def test_where_sites_keep_nothing_nothing_can_be_lost(tmp_path: Path) -> None:

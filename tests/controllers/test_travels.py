@@ -94,7 +94,9 @@ class Masked(nn.Module):
 
     def __init__(self, classes: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(1, 4, 3, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 4, 3, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        )
         self.register_buffer("mask", torch.arange(16) % 2 == 0)
         self.classifier = nn.Linear(16, classes)
 
@@ -122,6 +124,9 @@ def test_a_boolean_buffer_stays_as_it_was(objective: str, aggregator: str, tmp_p
     (mask,) = [name for name, value in job.first_model.items() if value.dtype == torch.bool]
     assert all(names == job.first_model.keys() - {mask} for _, names in job.updates)
     assert torch.equal(job.model[mask], job.first_model[mask])
+    counters = [name for name in job.model if name.endswith("num_batches_tracked")]
+    assert counters
+    assert all(job.model[name] > job.first_model[name] for name in counters), "the mask stops no training"
 
 
 def test_every_site_keeps_a_head_of_its_own_also_over_rounds_in_which_it_is_not_drawn(tmp_path: Path) -> None:

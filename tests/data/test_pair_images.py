@@ -362,6 +362,20 @@ def test_a_pair_of_which_viewers_turn_a_part_is_refused(tmp_path: Path, part: st
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("part", ["image", "mask"])
+def test_a_damaged_png_is_refused_and_not_read_in_part(tmp_path: Path, part: str) -> None:
+    drawn = np.where(np.random.default_rng(0).random((64, 64)) < 0.5, 110, 0).astype(np.uint8)
+    files = {name: saved(tmp_path / f"{name}.png", Image.fromarray(drawn)) for name in ("image", "mask")}
+    assert form().read(**files)[0].shape == (3, 64, 64)
+    content = bytearray(files[part].read_bytes())
+    begin = content.index(b"IDAT") + 4
+    for place in range(begin + 100, begin + 140):
+        content[place] ^= 0xFF
+    files[part].write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read"):
+        form().read(**files)
+
+
 def test_a_file_with_another_suffix_is_read_by_its_content_and_by_few_readers_only(tmp_path: Path) -> None:
     mask = saved(tmp_path / "mask.png", Image.new("L", (5, 6)))
     assert form().read(saved(tmp_path / "a.png", Image.new("RGB", (5, 6), 7), format="TIFF"), mask)[0].max() == 7

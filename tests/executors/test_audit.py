@@ -152,6 +152,17 @@ def test_of_a_config_that_may_include_others_the_hash_is_of_all(workspace: Works
     assert first.config_sha256 != second.config_sha256
 
 
+def test_what_python_compiled_does_not_change_the_hash(workspace: Workspace, fl_ctx: FLContext) -> None:
+    folder = Path(workspace.get_app_config_dir("job-1"))
+    (folder / "config_fed_client.json").rename(folder / "config_fed_client.conf")
+    audit(update().to_shareable(), fl_ctx)
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "own.cpython-311.pyc").write_bytes(b"compiled")
+    audit(update().to_shareable(), fl_ctx)
+    first, second = read_audit(audit_file(workspace))
+    assert first.config_sha256 == second.config_sha256 is not None
+
+
 def test_values_whose_places_read_alike_are_all_recorded(workspace: Workspace, fl_ctx: FLContext) -> None:
     long = "k" * 300
     data = {"a/b": 1, "a": {"b": 2}, 1: 3, "1": 4, f"{long}x": 5, f"{long}y": 6}

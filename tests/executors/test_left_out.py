@@ -61,7 +61,7 @@ def test_the_census_counts_what_it_leaves_out_and_names_it_in_the_sites_own_log(
     assert outcome.value["num_test"] == 26
     assert not any(file in json.dumps(outcome.value) for file in DAMAGED)
     assert [line for line in said if "left out" in line] == [
-        f"site photo | left out photo/{file}, which cannot be read or is too large" for file in DAMAGED
+        f"site photo | left out photo/{file}, which cannot be read, is too large or does not fit" for file in DAMAGED
     ]
 
 

@@ -43,6 +43,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.state.site_memory import has_memory, write_memory
 from fdg_plugins.training.precision import Suited
 from fdg_plugins.training.session import SiteSession
 from tests.flare_runner import SiteWorkspace, run_task, site_context
@@ -522,6 +523,16 @@ def test_a_run_that_broke_off_or_goes_on_keeps_its_state(photo: Site) -> None:
     for event in (EventType.AFTER_SEND_TASK_RESULT, EventType.ABORT_TASK, EventType.END_RUN):
         photo.executor.handle_event(event, photo.context())
     assert (photo.folder / "fdg_state" / "run-1" / "fdg_census.json").exists()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_run_that_begins_goes_on_from_nothing_that_another_of_its_name_has_left(photo: Site, goes_on: bool) -> None:
+    folder = photo.folder / "fdg_state" / "run-1"
+    write_memory(folder, 8, {"control": torch.ones(2)})
+    sent = census_request()
+    from_shareable(sent).meta[META_REQUEST]["goes_on"] = goes_on
+    photo.ask(TASK_CENSUS, sent)
+    assert has_memory(folder) is goes_on
 
 
 def test_what_a_site_keeps_of_a_run_is_its_owners_alone(photo: Site) -> None:

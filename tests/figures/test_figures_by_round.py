@@ -127,8 +127,10 @@ def test_the_caption_says_where_quartiles_stand_for_many_sites() -> None:
     rounds = [one_round(1, dict.fromkeys([*held][:21], Site(with_direction=0.5, with_mean=0.5)))]
     runs = [figure_run(target="sketch", seed=seed, rounds=rounds, domains=held) for seed in (0, 1)]
     one, two = (charts("cosines", some)[0].caption for some in (runs[:1], runs))
-    assert one.endswith("one seed (0); median and quartiles over the sites of a domain")
-    assert two.endswith("seeds 0, 1; median and quartiles over the sites of a domain, of each site's mean over seeds")
+    assert one.endswith("one seed (0); median, quartiles and range over the sites of a domain")
+    assert two.endswith(
+        "seeds 0, 1; median, quartiles and range over the sites of a domain, of each site's mean over seeds"
+    )
 
 
 def test_runs_whose_model_never_moved_have_no_cosines() -> None:

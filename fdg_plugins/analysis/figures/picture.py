@@ -86,7 +86,7 @@ class Panel:
     def alike(self) -> Mapping[tuple[str, str], Sequence[Line]]:
         """Return the lines by label and quantity, such as those of all sites of a domain, in the order of the first.
 
-        Of more than :data:`MANY_SITES`, the median and the quartiles are drawn instead.
+        Of more than :data:`MANY_SITES`, the median, the quartiles and the range are drawn instead.
         """
         found: dict[tuple[str, str], list[Line]] = {}
         for line in self.lines:

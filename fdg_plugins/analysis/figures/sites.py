@@ -40,7 +40,7 @@ SAME = 1e-6  # largest difference of weights that are called constant
 
 
 def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
-    """Return a chart per method: a panel per held-out domain, a line per site, drawn as quartiles if there are many.
+    """Return a chart per method: a panel per held-out domain, a line per site, or their spread if there are many.
 
     The cosine with the mean is shown if the direction differs from the mean. Raises ``SettingsError`` if the runs are
     not comparable.
@@ -124,7 +124,7 @@ def _chart(
     alike = [found for panel in panels for found in panel.alike().values()]
     apart = [line for found in alike if len(found) <= MANY_SITES for line in found]
     of_seeds = ", of each site's mean over seeds" if len({run.seed for run in group.runs}) > 1 else ""
-    crowd = f"; median and quartiles over the sites of a domain{of_seeds}" if len(apart) < len(lines) else ""
+    crowd = f"; median, quartiles and range over the sites of a domain{of_seeds}" if len(apart) < len(lines) else ""
     return Chart(
         name=f"{kind}-{group.slug}",
         title=f"{title}, {group.label}{named}",

@@ -74,7 +74,7 @@ def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
     if crowds := [lines for lines in panel.alike().values() if len(lines) > MANY_SITES]:
         panel = _summarised(panel)
     for lines in crowds:
-        _draw_quartiles(axes, chart, lines)
+        _draw_spread(axes, chart, lines)
     for place in range(len(panel.lines)):
         _draw_line(axes, chart, panel, place)
     if panel.chance is not None:
@@ -106,13 +106,17 @@ def _percentiles(lines: Sequence[Line], percent: float) -> dict[float, Estimate]
     return {x: Estimate(float(np.percentile(by_x[x], percent)), None, len(by_x[x])) for x in sorted(by_x)}
 
 
-def _draw_quartiles(axes: Axes, chart: Chart, lines: Sequence[Line]) -> None:
-    """Fill from the lower to the upper quartile of ``lines``, if they are of the first quantity."""
+def _draw_spread(axes: Axes, chart: Chart, lines: Sequence[Line]) -> None:
+    """Fill the range of ``lines`` and, darker, that between their quartiles, if they are of the first quantity.
+
+    Where few sites have all the weight, the quartiles alone would say that none has any.
+    """
     if lines[0].quantity in chart.quantities[1:]:
         return
-    low, high = (_percentiles(lines, percent) for percent in (25.0, 75.0))
-    lower, upper = ([point.mean for point in found.values()] for found in (low, high))
-    axes.fill_between(list(low), lower, upper, color=lines[0].look.colour, alpha=0.15, linewidth=0)
+    for shares, alpha in (((0.0, 100.0), 0.07), ((25.0, 75.0), 0.15)):
+        low, high = (_percentiles(lines, percent) for percent in shares)
+        lower, upper = ([point.mean for point in found.values()] for found in (low, high))
+        axes.fill_between(list(low), lower, upper, color=lines[0].look.colour, alpha=alpha, linewidth=0)
 
 
 def _mark_panel(axes: Axes, chart: Chart, place: int, columns: int, inches: float) -> None:
