@@ -196,7 +196,8 @@ def test_what_was_measured_on_images_is_withheld_and_the_rest_of_the_report_stay
     out = from_shareable(dp.process(answer(), context(dp)))
     assert out.meta.keys() == {META_SAMPLES, META_REPORT}
     kept = {key: value for key, value in out.meta[META_REPORT].items() if value is not None}
-    assert kept == {"domain": "photo", "steps": 3, "effective_steps": 3.0, "learning_rate": 0.1, "seconds": 1.0}
+    steps = {"steps": 3, "effective_steps": 3.0, "learning_rate": 0.1, "seconds": 1.0}
+    assert kept == {"domain": "photo", **steps, "keeps_state": False}
 
 
 def test_the_release_crosses_the_wire_and_keeps_the_round(context: MakeContext) -> None:
