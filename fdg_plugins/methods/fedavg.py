@@ -124,8 +124,8 @@ METHOD = Method(
             reveals="how well either model does on the site's data",
         ),
         Leaving(
-            what="steps, effective steps, learning rate, seconds",
-            shape="4 numbers",
+            what="steps, effective steps, learning rate, seconds, whether it keeps state",
+            shape="4 numbers, yes or no",
             reveals="size and speed of the site",
         ),
     ),
