@@ -67,6 +67,7 @@ def test_a_run_in_one_process_leaves_the_bits_of_the_simulator(
     assert process.returncode == 0, printed
     here = simulator.folder / "here" / SIMULATOR_FOLDER
     check_equal(here, there.folder)
+    assert not [*simulator.folder.glob("*/*/fdg_state/*")], "no participant keeps anything of a finished run"
     reestimates = method in ("fedga", "fedomg+ga+dim")  # by one more task in each round
     assert all(bool(one["statistics"]) == reestimates for one in read_json(here / RESULTS_FILE)["rounds"])
 
