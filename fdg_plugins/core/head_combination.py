@@ -17,7 +17,8 @@ D_i is a Gram matrix, so the problem is convex. Its minimum is that of the squar
 Shapes: means and h ``[Y, D]`` of a site, ``[U, Y, D]`` of all; V ``[U]``; mixtures ``[U, U]``, a row for each site.
 
 Degenerate cases: equal h give weights in proportion to 1 / V. A site without uncertainty keeps its own head, and so
-does a single site. Weights of at most ``SMALLEST`` are set to zero and the others rescaled.
+does a single site. Weights of at most ``SMALLEST``, or half the largest, are set to zero and the
+others rescaled.
 
 Differences: public code solves the problem by a general solver and clips eigenvalues that rounding made negative.
 """
@@ -66,5 +67,6 @@ def _mixture(site: int, h: np.ndarray, v: np.ndarray) -> np.ndarray:
     found = minimise(matrix / largest, np.zeros(len(h)), kappa=1.0) if largest > 0 and v[site] > 0 else None
     if found is None:
         return own
-    kept = np.where(found.weights > SMALLEST, found.weights, 0.0)
+    smallest = min(SMALLEST, found.weights.max() / 2)  # of a thousand equal sites, none has more than a thousandth
+    kept = np.where(found.weights > smallest, found.weights, 0.0)
     return kept / kept.sum()

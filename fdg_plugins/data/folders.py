@@ -128,7 +128,7 @@ def _listed(root: Path, base: Path, place: str, label: int, where: str) -> list[
 def _check_classes(root: Path, place: str, spec: ImageFolderSpec, domain: str, rules: FileRules) -> None:
     """Reject a domain with folders of classes that the data set does not have."""
     folder = root / spec.folder / place
-    present = [entry.name for entry in _entries(folder, f"domain {domain!r}") if entry.is_dir()]
+    present = [entry.name for entry in _entries(folder, f"domain {domain!r}") if is_folder_entry(entry)]
     extra = sorted(name for name in {*present} - {*spec.classes} if not rules.excludes(f"{place}/{name}/"))
     if spec.described:  # folders of notes and the like; a record, in contrast, knows what its data set has
         extra = [name for name in extra if has_image(folder / name)]
@@ -199,6 +199,14 @@ def is_folder(path: Path) -> bool:
     """Return whether the folder exists; a folder that may not be accessed counts as missing."""
     try:
         return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_folder_entry(entry: os.DirEntry[str]) -> bool:
+    """Return whether the entry is a folder; a link that leads nowhere, or where one may not look, is none."""
+    try:
+        return entry.is_dir()
     except OSError:
         return False
 

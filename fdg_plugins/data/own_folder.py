@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.folders import has_image, is_folder
+from fdg_plugins.data.folders import has_image, is_folder, is_folder_entry
 from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file, rules_in
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import OwnDataset, is_folder_name, plain_name, read_own_dataset, shorten_names
-from fdg_plugins.values import visible
+from fdg_plugins.values import shorten, visible
 
 FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
 LAYOUT = "<domain>/<class>/<image>"
@@ -97,12 +97,21 @@ def _free_name(folder: str) -> str:
 
 
 def folder_names(folder: Path) -> list[str]:
-    """Return the visible folders in a folder, sorted; none if it cannot be listed."""
+    """Return the visible folders in a folder, sorted; none if it cannot be listed.
+
+    Raises DataError for a name that cannot be that of a domain or class, as no run would say that it was left out.
+    """
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if is_folder_name(entry.name) and entry.is_dir())
+            names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and is_folder_entry(entry))
     except OSError:
         return []
+    if odd := [name for name in names if not is_folder_name(name)]:
+        raise DataError(
+            f"folder {folder} has the folder {shorten(odd[0])}, whose name cannot be used: expected no space at either "
+            "end, no control character, no backslash, and at most 200 characters."
+        )
+    return names
 
 
 def _found_classes(root: Path, content: DatasetFile) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import product
 from pathlib import Path
 
@@ -62,8 +63,7 @@ def seeded_split(
     kept = _thinned((samples,), spec, domain, seed, max_samples)
     train: list[Sample] = []
     validation: list[Sample] = []
-    for number, name in enumerate(_task(spec).strata(spec.classes)):
-        members = _of_stratum(kept, spec, number)
+    for name, members in zip(_task(spec).strata(spec.classes), _by_stratum(kept, spec), strict=True):
         count = max(1, (len(members) + 5) // 10) if len(members) > 1 else 0
         order = numpy_generator(seed, "split", spec.name, domain, name).permutation(len(members))
         validation += [members[i] for i in order[:count]]
@@ -157,19 +157,22 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
     assigned one by one to the group furthest below its proportional share. Returns one count per group; the counts sum
     to ``total``, or to the sum of the sizes if that is smaller.
     """
-    total = min(total, sum(sizes))
+    whole = sum(sizes)
+    total = left = min(total, whole)
     result = [0] * len(sizes)
     for level, (i, size) in product(range(minimum), enumerate(sizes)):
-        result[i] += size > level and sum(result) < total
-    while sum(result) < total:
-        result[_neediest(sizes, result, total)] += 1
+        if size > level and left:
+            result[i] += 1
+            left -= 1
+    # How far each group, not yet whole, is above its share, with its position: the first of equals comes first.
+    above = [(result[i] * whole - size * total, i) for i, size in enumerate(sizes) if result[i] < size]
+    heapify(above)
+    for _ in range(left):
+        excess, i = heappop(above)
+        result[i] += 1
+        if result[i] < sizes[i]:
+            heappush(above, (excess + whole, i))
     return result
-
-
-def _neediest(sizes: Sequence[int], counts: Sequence[int], total: int) -> int:
-    """Return the position of the group, not yet whole, that is furthest below its share; the first of equals."""
-    open_groups = [i for i, size in enumerate(sizes) if counts[i] < size]
-    return max(open_groups, key=lambda i: (sizes[i] * total - counts[i] * sum(sizes), -i))
 
 
 def _thinned(
@@ -185,11 +188,11 @@ def _thinned(
             f"max_samples is {max_samples} for domain {domain!r}; expected at least {len(strata)}, one per class.",
             public=True,
         )
-    quotas = shares([len(_of_stratum(everything, spec, number)) for number in range(len(strata))], max_samples, 2)
+    quotas = shares([len(members) for members in _by_stratum(everything, spec)], max_samples, 2)
+    groups = zip(*(_by_stratum(part, spec) for part in parts), strict=True)
     kept: list[Sample] = []
-    for number, (name, quota) in enumerate(zip(strata, quotas, strict=True)):
-        generator = numpy_generator(seed, "subsample", spec.name, domain, name)
-        kept += _drawn([_of_stratum(part, spec, number) for part in parts], quota, generator)
+    for name, quota, of_parts in zip(strata, quotas, groups, strict=True):
+        kept += _drawn(of_parts, quota, numpy_generator(seed, "subsample", spec.name, domain, name))
     return kept
 
 
@@ -209,9 +212,13 @@ def _task(spec: DatasetSpec) -> Task:
     return TASKS.get(spec.task)
 
 
-def _of_stratum(samples: Iterable[Sample], spec: DatasetSpec, number: int) -> list[Sample]:
-    stratum = _task(spec).stratum
-    return sorted((sample for sample in samples if stratum(sample) == number), key=lambda sample: sample.file)
+def _by_stratum(samples: Iterable[Sample], spec: DatasetSpec) -> list[list[Sample]]:
+    """Return the samples of each stratum, sorted by their files."""
+    task = _task(spec)
+    found: list[list[Sample]] = [[] for _ in task.strata(spec.classes)]
+    for sample in _in_order(samples):
+        found[task.stratum(sample)].append(sample)
+    return found
 
 
 def _in_order(samples: Iterable[Sample]) -> tuple[Sample, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.target import Target, load_target
 
 IMAGE_SIZE = 224
@@ -126,7 +126,15 @@ class Network:
         return layer
 
     def _built(self, given: Mapping[str, Any]) -> nn.Module:
-        module = _call(load_target(self.build), given)
+        try:
+            module = _call(load_target(self.build), given)
+        except FDGError:
+            raise
+        except Exception as error:  # the code of a plug-in may raise anything
+            raise SettingsError(
+                f"model {self.name!r} cannot be built: {type(error).__name__}: {error}.",
+                public=f"model {self.name!r} cannot be built: {type(error).__name__}.",
+            ) from error
         if not isinstance(module, nn.Module):
             raise SettingsError(
                 f"model {self.name!r} is built as a {type(module).__name__}, expected a torch.nn.Module.", public=True
@@ -152,15 +160,26 @@ def network_of(build: Target, *, name: str) -> Network:
 
 
 def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """Return what the factory builds from the arguments it names; another required one is the number of classes."""
+    """Return what the factory builds from the arguments it names; another required one is the number of classes.
+
+    Raises ``SettingsError`` for a factory with several others, of which only one can be that.
+    """
     parameters = inspect.signature(build).parameters
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = {name for name, one in parameters.items() if one.default is inspect.Parameter.empty}
     named = {
         name: value for name, value in given.items() if name in parameters and (name in required or value != "default")
     }
-    unnamed = [name for name in required - named.keys() if parameters[name].kind in positional]
-    return build(given["num_classes"], **named) if unnamed else build(**named)
+    others = [name for name, one in parameters.items() if name in required - named.keys() and one.kind not in many]
+    if len(others) + ("num_classes" in named) > 1:
+        raise SettingsError(
+            f"the factory of the model requires {', '.join(others)}, expected only arguments of {', '.join(given)} and "
+            "at most one for the number of classes without a default.",
+            public=True,
+        )
+    if others and parameters[others[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
+        return build(given["num_classes"], **named)
+    return build(**named, **dict.fromkeys(others, given["num_classes"]))
 
 
 def _last_linear(name: str, module: nn.Module) -> str:

@@ -13,6 +13,8 @@ from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_setting
 from fdg_plugins.settings.protocol import Overrides, Protocol, environment_settings, make_protocol, part_settings
 from fdg_plugins.tasks import TASKS
 
+BY_CLASS = ("dirichlet", "shards")  # partitions by the classes of images
+
 
 class Plan(NamedTuple):
     """A protocol, and the aggregator settings that override the job's."""
@@ -62,6 +64,11 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     if TASKS.get(protocol.task).name != spec.task:
         raise SettingsError(
             f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
+        )
+    if protocol.partition in BY_CLASS and not TASKS.get(protocol.task).one_class_per_image:
+        raise SettingsError(
+            f"partition (FDG_PARTITION) is {protocol.partition!r}, expected 'equal' or 'iid' for the task "
+            f"{protocol.task!r}, whose images have no class each."
         )
     _check_network(protocol, spec)
     return Plan(protocol, {**layer.aggregator, **operator.aggregator})

@@ -18,6 +18,8 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.files import SUFFIX, load_file
 from fdg_plugins.values import shorten
 
+LONGEST = 90  # of a name made of those of module and factory
+
 _MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _PATH = re.compile(rf"({_MODULE}|[^:]+\.py):([A-Za-z_]\w*)")
 _BY_PATH = '''"""The network {text}."""
@@ -77,7 +79,8 @@ def bring_factory(text: str, here: Path, folder: Path) -> FactoryFile:
 def _name_of(module: str, factory: str) -> str:
     """Return the name of the network, which is that of its file: ``timm_models_resnet10t``."""
     stem = Path(module).stem if module.endswith(SUFFIX) else module
-    return re.sub(r"[^a-z0-9]+", "_", f"{stem}_{factory}".lower()).strip("_")
+    name = re.sub(r"[^a-z0-9]+", "_", f"{stem}_{factory}".lower()).strip("_")[:LONGEST]
+    return name if name[:1].isalpha() else f"net_{name}".rstrip("_")
 
 
 def _own_file(module: str, here: Path) -> Path | None:
@@ -100,7 +103,7 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
-    except Exception as error:  # the code of a package may raise anything
+    except (Exception, SystemExit) as error:  # the code of a package may raise anything
         raise SettingsError(f"module {module!r} cannot be loaded: {type(error).__name__}: {error}.") from error
 
 

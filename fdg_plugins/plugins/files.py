@@ -145,7 +145,7 @@ def _load(path: Path, module_name: str) -> ModuleType:
     sys.modules[module_name] = module  # before execution, as the import system does: dataclasses look it up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end Python when it is imported
         del sys.modules[module_name]
         if isinstance(error, FDGError):
             raise

@@ -78,6 +78,13 @@ def test_the_environment_wins_over_both_and_on_both() -> None:
         ),
         ({"job": {"dataset": "no_such_set"}}, "data set 'no_such_set' is unknown"),
         ({"job": {"model": "vgg"}}, "model 'vgg' is unknown"),
+        *(
+            (
+                {"job": {"dataset": "vessels", "target": "drive", "task": "segmentation", "partition": partition}},
+                f"partition (FDG_PARTITION) is {partition!r}, expected 'equal' or 'iid' for the task 'segmentation', ",
+            )
+            for partition in ("dirichlet", "shards")
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused_with_where_it_stands(arguments: dict[str, Any], text: str) -> None:

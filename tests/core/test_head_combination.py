@@ -64,3 +64,11 @@ def test_the_uncertainty_is_the_variance_that_the_class_means_do_not_explain() -
     mean_square = float(features.square().sum(dim=1).mean())  # 4.5
     assert uncertainty(means, counts, mean_square) == pytest.approx((4.5 - 2.0) / 4)
     assert uncertainty(means, counts, 1.0) == 0, "never negative, whatever a site says"
+
+
+def test_equal_sites_share_their_heads_also_if_none_has_more_than_the_smallest_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fdg_plugins.core.head_combination.SMALLEST", 0.3)  # as 0.001 is for more than 1,000 sites
+    mixtures = head_mixtures(torch.zeros(4, 1, 1), torch.ones(4))
+    torch.testing.assert_close(mixtures, torch.full((4, 4), 0.25, dtype=torch.float64))

@@ -44,6 +44,22 @@ def test_domains_and_classes_are_the_sorted_names_of_the_folders(photos: Path) -
     assert found.absent == {}
 
 
+@pytest.mark.parametrize("place", [".", "photo"])
+def test_a_link_to_itself_hides_nothing_beside_it(photos: Path, place: str) -> None:
+    (photos / place / "loop").symlink_to("loop")
+    assert own_data(photos).dataset.domains == DOMAINS
+    assert len(open_domain(photos, own_data(photos).dataset, "photo", seed=0).test) == 15
+
+
+@pytest.mark.parametrize("place", [".", "photo"])
+@pytest.mark.parametrize("name", ["Hund ", " Hund", "a\tb"])
+def test_a_folder_whose_name_cannot_be_used_is_refused_and_not_left_out(photos: Path, place: str, name: str) -> None:
+    shutil.copytree(photos / "sketch" / "Hund", photos / place / name)
+    with pytest.raises(DataError, match=r"has the folder .*, whose name cannot be used: expected no space") as refused:
+        own_data(photos)
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_images_of_every_format_colour_and_size_are_opened(photos: Path, domain: str) -> None:
     data = open_domain(photos, own_data(photos).dataset, domain, seed=0)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,6 +135,21 @@ def test_shares_without_minimum_are_within_one_image_of_proportional(sizes: list
     assert all(
         abs(got * sum(sizes) - size * total) < sum(sizes) for got, size in zip(result, sizes, strict=True) if size
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_share_goes_to_the_group_that_is_furthest_below_its_own(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(0, 12, generator.integers(1, 9)).tolist()
+    total, minimum = int(generator.integers(0, 40)), int(generator.integers(0, 3))
+    wanted = min(total, sum(sizes))
+    counts = shares(sizes, min(wanted, sum(min(size, minimum) for size in sizes)), minimum)
+    while sum(counts) < wanted:
+        below = [(size * wanted - count * sum(sizes), count < size) for size, count in zip(sizes, counts, strict=True)]
+        counts[
+            max((place for place, (_, is_open) in enumerate(below) if is_open), key=lambda i: (below[i][0], -i))
+        ] += 1
+    assert shares(sizes, total, minimum) == counts
 
 
 def test_shares_serve_the_minimum_in_order_while_the_total_lasts() -> None:

@@ -81,9 +81,39 @@ def test_a_factory_receives_what_it_names_and_keeps_its_own_defaults(add: Callab
     ]  # fmt: skip
 
 
+def one_other(classes: int) -> nn.Module:
+    return nn.Linear(4, classes)
+
+
+def by_place(classes: int, /, channels: int = 3) -> nn.Module:
+    return nn.Linear(4, classes)
+
+
+def by_keyword(*, classes: int) -> nn.Module:
+    return nn.Linear(4, classes)
+
+
+@pytest.mark.parametrize("build", [one_other, by_place, by_keyword])
+def test_one_required_argument_of_another_name_receives_the_number_of_classes(
+    add: Callable[..., str], build: Any
+) -> None:
+    assert build_model(add(build, features=4), 5, seed=1).extractor.out_features == 5
+
+
+def failing(num_classes: int) -> nn.Module:
+    raise ValueError(f"{num_classes} are too many")
+
+
 @pytest.mark.parametrize(
     ("build", "fields", "message"),
     [
+        (
+            lambda num_classes, width: nn.Linear(width, num_classes),
+            {},
+            "the factory of the model requires width, expec",
+        ),
+        (lambda depth, classes: nn.Linear(depth, classes), {}, "the factory of the model requires depth, classes, "),
+        (failing, {}, "model 'test_0' cannot be built: ValueError: 5 are too many"),
         (lambda: nn.Sequential(nn.Flatten()), {}, "has no linear layer"),
         (plain, {"head": "fc"}, "the head 'fc' of model 'test_0' is not there, expected a linear layer"),
         (plain, {"head": "0"}, "the head '0' of model 'test_0' is a Conv2d, expected a linear layer"),

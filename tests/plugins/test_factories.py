@@ -47,6 +47,8 @@ def here(tmp_path: Path) -> Path:
     (folder / "my_net.py").write_text(NET, encoding="utf-8")
     (folder / "nets" / "one.py").write_text(NET, encoding="utf-8")
     (folder / "nets" / "two.py").write_text("from nets.one import Net\n", encoding="utf-8")
+    (folder / "3d.py").write_text(NET, encoding="utf-8")
+    (folder / "script.py").write_text("import sys\n\nsys.exit(3)\n", encoding="utf-8")
     return folder
 
 
@@ -59,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "name"),
     [("my_net:Net", "my_net_net"), ("my_net.py:Net", "my_net_net"), ("nets.one:Net", "nets_one_net"),
-     ("nets/one.py:Net", "one_net")],
+     ("nets/one.py:Net", "one_net"), ("3d.py:Net", "net_3d_net")],
 )  # fmt: skip
 def test_a_file_of_ones_own_is_copied_with_a_record_at_its_end(here: Path, folder: Path, text: str, name: str) -> None:
     path, network = bring_factory(text, here, folder)
@@ -90,6 +92,7 @@ def test_an_installed_module_is_named_and_not_copied(folder: Path, here: Path) -
         ("my_net:Nett", r"model 'my_net:Nett': plug-in file .* cannot be loaded: NameError: name 'Nett'"),
         ("my_net:number", r"model 'my_net_number' is built by a int, expected a function or class"),
         ("no/net.py:Net", r"model file .*/here/no/net.py cannot be read: No such file"),
+        ("script.py:Net", r"model 'script.py:Net': .* cannot be loaded: SystemExit: 3"),
         ("nets.two:Net", r"model 'nets.two:Net': .* cannot be loaded: ModuleNotFoundError: No module named 'nets'"),
         ("torchvision.models:Net", r"module 'torchvision.models' has no 'Net'"),
         ("my_net:Net()", r"model is 'my_net:Net\(\)', expected the name of a network, package.module:factory or"),
