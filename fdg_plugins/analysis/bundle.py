@@ -43,6 +43,8 @@ def write_bundle(run: Run, folder: Path, rule: str) -> Path:
         folder.mkdir(parents=True)
     except FileExistsError as error:
         raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.") from error
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
     (folder / "models").mkdir()
     torch.save(weights, folder / "models" / "model.pt")
     write_json(folder / "configs" / "inference.json", inference(run, spec))

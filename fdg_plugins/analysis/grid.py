@@ -45,7 +45,9 @@ class _Writer:
         # A column without any result of ours is left out, and with it what papers print there.
         self.columns = tuple(name for name in table.columns if any(name in result.cells for result in results))
         self.columns = self.columns or table.columns
-        self.counts = sorted({cell.count for result in results for cell in result.cells.values()})
+        cells = [cell for result in results for cell in result.cells.values()]
+        self.counts = sorted({cell.count for cell in cells})
+        self.seeds_differ = len({tuple(cell.by_seed) for cell in cells}) > 1
         self.best = {(block, rule): self._best(block, rule) for block in (False, True) for rule in table.rules}
         self.marks: dict[str, str] = {}
         self.has_differences = False
@@ -65,7 +67,7 @@ class _Writer:
 
     def _over_seeds(self) -> str:
         seeds = ", ".join(map(str, self.table.facts.seeds))
-        if len(self.counts) > 1:
+        if self.seeds_differ:
             return f"mean ± standard deviation over seeds {seeds} (their number in brackets)"
         if self.counts == [1]:
             return f"one seed ({seeds})"
@@ -183,7 +185,7 @@ class _Writer:
         text = self._mean(cell)
         if cell.std is not None:
             text += f" ± {self.factor * cell.std:.{self.digits}f}"
-        return f"{text} ({cell.count})" if counted and len(self.counts) > 1 else text
+        return f"{text} ({cell.count})" if counted and self.seeds_differ else text
 
     def _best(self, references: bool, rule: str) -> dict[str, str]:
         """Return the best mean of each column of a block, as printed: of the methods, or of the references.

@@ -64,10 +64,10 @@ def find_runs(paths: Iterable[Path]) -> FoundRuns:
     left_out: dict[Path, str] = {}
     for file in _distinct_files(paths, left_out):
         try:
-            runs[file.parent] = Run(file.parent, _read_finished(file))
+            runs[file] = Run(file.parent, _read_finished(file))
         except DataError as error:
             left_out[file.parent] = str(error)
-    return FoundRuns(tuple(runs[folder] for folder in sorted(runs)), tuple(sorted(left_out.items())))
+    return FoundRuns(tuple(runs[file] for file in sorted(runs)), tuple(sorted(left_out.items())))
 
 
 def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:

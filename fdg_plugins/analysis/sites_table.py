@@ -81,11 +81,12 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     check_against(runs, against)
     kept, copies = comparable_runs(runs)
     columns = columns_of(kept, beside_the_paper=against is not None)
-    writer = _Writer(columns, digits)
+    writer = _Writer(columns, digits, counted=_seeds_differ(kept))
     groups = tuple(tuple(writer.rows(key, found, against is not None)) for key, found in in_groups(kept))
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
-    return Grid(_caption(kept), header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
+    counts = " (their number in brackets)" if writer.counted else ""
+    return Grid(_caption(kept, counts), header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
 
 
 def in_groups(runs: Sequence[Run]) -> list[tuple[RowKey, list[Run]]]:
@@ -182,11 +183,17 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
     return settings_label(run.method, method_settings(run.record), siblings)
 
 
-class _Writer:
-    """Writes the rows; notes the runs without an accuracy."""
+def _seeds_differ(runs: Sequence[Run]) -> bool:
+    """Return whether the cells of the table have other seeds than one another."""
+    cells = grouped(runs, lambda run: (participation_of(run), _label(run, runs), column_of(run)))
+    return len({frozenset(run.seed for run in members) for members in cells.values()}) > 1
 
-    def __init__(self, columns: Sequence[Column], digits: int) -> None:
-        self.columns, self.digits = columns, digits
+
+class _Writer:
+    """Writes the rows; notes the runs without an accuracy. ``counted``: whether cells name their number of seeds."""
+
+    def __init__(self, columns: Sequence[Column], digits: int, *, counted: bool) -> None:
+        self.columns, self.digits, self.counted = columns, digits, counted
         self.notes: list[str] = []
 
     def rows(self, key: RowKey, runs: Sequence[Run], against: bool) -> Iterator[tuple[Cell, ...]]:
@@ -211,11 +218,14 @@ class _Writer:
         """Return the cells of a row; ``kind``: of a score that the task derives, which other tasks do not have."""
         found = over_seeds(measured)
         blank = {column: MISSING if has_row(column, kind) else NOT_PRINTED for column in self.columns}
-        return [blank[column] if (one := found.get(column)) is None else self._text(one) for column in self.columns]
+        return [
+            blank[column] if (one := found.get(column)) is None else self._text(one, counted=self.counted)
+            for column in self.columns
+        ]
 
-    def _text(self, one: Estimate) -> str:
+    def _text(self, one: Estimate, *, counted: bool = False) -> str:
         deviation = "" if one.std is None else f" ± {100 * one.std:.{self.digits}f}"
-        return f"{100 * one.mean:.{self.digits}f}{deviation}"
+        return f"{100 * one.mean:.{self.digits}f}{deviation}{f' ({one.count})' if counted else ''}"
 
 
 def over_seeds(measured: Iterable[tuple[Run, float]]) -> dict[Column, Estimate]:
@@ -267,8 +277,8 @@ def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:
     return found
 
 
-def _caption(runs: Sequence[Run]) -> str:
-    seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
+def _caption(runs: Sequence[Run], counts: str) -> str:
+    seeds = ", ".join(map(str, sorted({run.seed for run in runs}))) + counts
     data = dict.fromkeys(run.record.data for run in runs)
     facts = filter(None, (_by_column(runs, fact) for fact in (_network, _images, _version)))
     return (

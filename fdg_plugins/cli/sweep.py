@@ -126,17 +126,19 @@ def sweep(
         if dry_run:
             say(estimate(make_forecast(prepared.plan, store), runs, machine.parallel))
             return
-        store.keep_plugins(files)
         start = launcher(machine, prepared.content.data, environment, in_one_process=in_one_process)
-        options = _Options(not no_retry_failed, keep_models, in_one_process)
+        options = _Options(files, not no_retry_failed, keep_models, in_one_process)
         outcome = _carry_out(prepared, store, machine, start, options)
     _sum_up(prepared, store, outcome)
-    _show_next(outcome, store, to, environment)
+    numbers = {"--parallel": parallel, "--threads-per-run": threads_per_run, "--workers": workers, "--gpus": gpus}
+    given = [text for name, value in numbers.items() if value is not None for text in (name, str(value))]
+    given += ["--engine", engine.value] * (engine is not SweepEngine.PROCESS) + ["--keep-models"] * keep_models
+    _show_next(outcome, store, [*_going_on(to, environment), *given])
     raise typer.Exit(_exit_code(prepared, store, outcome))
 
 
 def _going_on(to: Path, environment: "Mapping[str, str]") -> list[str]:
-    """Return the command that goes on with a sweep; its folder does not hold the place of the data."""
+    """Return the command that goes on with a sweep, whose folder does not hold the place of the data."""
     places = {"--dataset": "FDG_DATASET_FILE", "--data-root": "FDG_DATA_ROOT"}
     given = [(option, environment[name]) for option, name in places.items() if environment.get(name)]
     return ["fdg", "sweep", "--to", str(to), *(text for pair in given for text in pair)]
@@ -202,8 +204,9 @@ def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
 
 
 class _Options(NamedTuple):
-    """How the runs are executed and kept."""
+    """How the runs are executed and kept; ``plugins`` are the files of a user's own that they need."""
 
+    plugins: "list[Path]"
     retry_failed: bool
     keep_models: bool
     in_one_process: bool
@@ -219,6 +222,7 @@ def _carry_out(
     from fdg_plugins.sweep.recover import recover
 
     with store.locked(), listening() as order:
+        store.keep_plugins(options.plugins)
         keep_models = options.keep_models
         data, in_one_process = prepared.content.data, options.in_one_process
         for name in recover(prepared.plan, store, data, in_one_process=in_one_process, keep_models=keep_models):
@@ -233,12 +237,12 @@ def _carry_out(
             return Runner(store, start, machine.gpus, display, keep_models).carry_out(runs, order)
 
 
-def _show_next(outcome: "Outcome", store: "Store", to: Path, environment: "Mapping[str, str]") -> None:
+def _show_next(outcome: "Outcome", store: "Store", going_on: "list[str]") -> None:
     """Print the command that goes on with a stopped sweep, or the one that shows it, if there is something to show."""
     if outcome.stopped:
-        say(f"stopped; to go on: {shlex.join(_going_on(to, environment))}")
+        say(f"stopped; to go on: {shlex.join(going_on)}")
     elif any(store.runs.glob("*")):
-        say(f"next: {shlex.join(['fdg', 'report', str(to)])}")
+        say(f"next: {shlex.join(['fdg', 'report', str(store.folder)])}")
 
 
 def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome") -> None:

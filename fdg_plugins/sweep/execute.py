@@ -141,7 +141,8 @@ class Runner:
 
     def _keep(self, process: RunProcess, seconds: float, outcome: Outcome) -> None:
         run = process.run
-        self._store.keep(run, process.kind.record_folder, seconds, self._keep_models)
+        whole = self._store.seconds_of_finished(run.name, process.kind.record_folder)  # of a resumed run, all its parts
+        self._store.keep(run, process.kind.record_folder, max(seconds, whole or 0.0), self._keep_models)
         outcome.finished.append(run.name)
         self._display.finished(run, seconds)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import find_method, parse_method
@@ -72,7 +72,10 @@ class FederatedRuns(RunKind):
             recipe = make_recipe(run.method, run.dataset, name=JOB, target=run.target, seed=run.seed, **run.settings)
         except SettingsError as error:
             raise SettingsError(f"run {run.name}: {error}") from error
-        recipe.export(str(working))
+        try:
+            recipe.export(str(working))
+        except OSError as error:
+            raise DataError(f"job of run {run.name} cannot be written to {working}: {error.strerror}.") from error
         protocol = _protocol(read_json(working / JOB / self.job_file), data.stand_in)
         return Written(protocol, processes=len(recipe.sites))
 

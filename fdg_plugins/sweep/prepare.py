@@ -122,7 +122,11 @@ def make_request(asked: Asked, earlier: Request | None) -> Request:
     asked_for = {name: getattr(asked, name) or value for name, value in before.items()}
     if not asked_for["methods"]:
         raise SettingsError("--methods is missing: a new sweep needs at least one, such as --methods fedavg,fedomg.")
-    given = {_canonical_key(key): values for key, values in (asked.settings or {}).items()}
+    given: dict[str, Any] = {}
+    for key, values in (asked.settings or {}).items():
+        if (canonical := _canonical_key(key)) in given:
+            raise SettingsError(f"--set names {canonical!r} twice, expected it once, with all of its values.")
+        given[canonical] = values
     return Request(
         **{
             **asked_for,

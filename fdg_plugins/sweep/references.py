@@ -77,8 +77,8 @@ class ReferenceRuns(RunKind):
             "protocol": run.protocol,
         }
         given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-        model = run.settings.get("model")
-        uses = [("model", model)] if isinstance(model, str) else []
+        named = {"model": run.settings.get("model"), "dataset": run.dataset}
+        uses = [(name, value) for name, value in named.items() if isinstance(value, str)]
         given += [text for file in files_behind(uses).values() for text in ("--plugin", str(file.resolve()))]
         given += [text for name, value in run.settings.items() for text in ("--set", f"{name}={as_json(value)}")]
         return (*FDG, "centralised", run.method, *given, "--to", WORKSPACE)

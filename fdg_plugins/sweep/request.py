@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The request of a sweep, as stored in ``sweep.json``, and the check whether a later request may continue it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import first_problem, shorten
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_dataset
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.values import as_json
+from fdg_plugins.sweep.values import as_json, split_key
 
 
 class Kept(pydantic.BaseModel):
@@ -64,20 +64,30 @@ def read_sweep_file(path: Path) -> SweepFile | None:
 def check_continues(earlier: SweepFile, request: Request, data: DataFound, folder: Path) -> None:
     """Raise unless ``request`` equals the earlier one, possibly with longer lists.
 
-    Methods, targets, seeds and the values of an axis may be added. Changes that would alter an existing run, or remove
-    it from the plan, raise ``SettingsError``; other images raise ``DataError``.
+    Methods, targets, seeds and the values of an axis may be added, and settings of an added method. Changes that would
+    alter an existing run, or remove it from the plan, raise ``SettingsError``; other images raise ``DataError``.
     """
     before = earlier.request
     _require_equal("dataset", plain_dataset(before.dataset), plain_dataset(request.dataset), folder)
     _require_equal("protocol", before.protocol, request.protocol, folder)
     for name in ("methods", "targets", "seeds"):
         _require_more(name, getattr(before, name), getattr(request, name), folder)
-    _check_settings(before.settings, request.settings, folder)
+    # What only a new method has changes no earlier run.
+    of_earlier = {
+        key: values for key, values in request.settings.items() if key in before.settings or _is_of(key, before.methods)
+    }
+    _check_settings(before.settings, of_earlier, folder)
     if earlier.data != data:
         raise DataError(
             f"sweep {folder} was begun on {_describe(earlier.data)}, but this call finds {_describe(data)}: "
             "name the same data root, or another folder with --to."
         )
+
+
+def _is_of(key: str, methods: Collection[str]) -> bool:
+    """Return whether a setting is that of all methods, or of one of ``methods``."""
+    owner, _ = split_key(key)
+    return owner is None or owner in methods
 
 
 def _check_settings(before: Mapping[str, tuple[Any, ...]], now: Mapping[str, tuple[Any, ...]], folder: Path) -> None:

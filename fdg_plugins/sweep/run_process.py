@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run as a process in its own folder: its position, and its outcome."""
 
+import io
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ class RunProcess:
         self._position = Position()
         self._content: Any = None
         self._seen = 0
-        with (working / LOG_FILE).open("ab") as log:  # a resumed run goes on with its log
+        with _opened(working / LOG_FILE) as log:
             try:
                 self._process = subprocess.Popen(
                     list(command),
@@ -140,3 +141,11 @@ def shorten_line(text: str) -> str:
     """Return ``text`` as one line of at most ``LONGEST_REASON`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."
+
+
+def _opened(log: Path) -> io.BufferedWriter:
+    """Open the log of a run, with which a resumed one goes on; raise ``DataError`` if it cannot be written."""
+    try:
+        return log.open("ab")
+    except OSError as error:
+        raise DataError(f"log {log} cannot be written: {error.strerror}.") from error

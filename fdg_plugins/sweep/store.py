@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import locked, read_json, write_bytes, write_json
@@ -138,7 +139,9 @@ class Store:
         left = working / record_folder
         with self._writing():
             write_json(working / RUN_FILE, {**run.content(), "seconds": round(seconds, 1)})
-            for name in (*(KEPT_MODELS if keep_models else ()), RESULTS_FILE):
+            # Who asks for the sites' models wants them, also without the global ones.
+            local = (LOCAL_FOLDER,) if run.settings.get("keep_local_models") else ()
+            for name in (*(KEPT_MODELS if keep_models else local), MLFLOW_FILE, WANDB_FOLDER, RESULTS_FILE):
                 if (left / name).exists():
                     (left / name).rename(working / name)
             self.runs.mkdir(exist_ok=True)

@@ -46,6 +46,11 @@ def test_the_file_itself_may_be_named(tmp_path: Path) -> None:
     assert [one.folder for one in find_runs([file]).runs] == [file.parent]
 
 
+def test_several_files_of_one_folder_are_as_many_runs(tmp_path: Path) -> None:
+    files = [keep(run(name), tmp_path).rename(tmp_path / f"{name}.json") for name in ("a", "b")]
+    assert [one.folder for one in find_runs(files).runs] == [tmp_path, tmp_path]
+
+
 def test_a_run_below_two_of_the_paths_is_found_once(tmp_path: Path) -> None:
     keep(run("a"), tmp_path)
     assert len(find_runs([tmp_path, tmp_path / "runs", tmp_path / "runs" / ".." / "runs"]).runs) == 1

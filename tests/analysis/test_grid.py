@@ -131,6 +131,12 @@ def test_a_caption_over_unequal_seeds_says_so() -> None:
     assert "over seeds 0, 1 (their number in brackets)" in caption
 
 
+def test_other_seeds_in_equal_numbers_are_counted_too() -> None:
+    apart = [run("a", FEDAVG, "photo", 0, (0.5,)), run("b", FEDOMG, "photo", 1, (0.6,))]
+    assert "over seeds 0, 1 (their number in brackets)" in grid(apart).caption
+    assert [row[1] for group in grid(apart).groups for row in texts(group)] == ["50.0 (1)", "60.0 (1)"]
+
+
 def test_a_papers_row_and_the_difference_stand_below_ours() -> None:
     # FedOMG's Table 2 prints 98.0 +- 0.2 on photo. Ours: mean 0.978, deviation 0.002, so an error of
     # sqrt(2 * 0.002^2 / 3) = 0.00163 for the difference of -0.002.
@@ -244,6 +250,9 @@ def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     written = grid(of_fedomg, against="fedomg")
     assert texts(written.groups[0])[-1][1] == "not comparable: rounds 40, local epochs 1 [1]"
     assert written.notes[0] == "[1] not comparable: rounds 40, local epochs 1, 2 sites per round."
+    other = {"sites_per_domain": 10, "partition": "iid", "optimizer": "adam"}
+    written = grid([run("a", FEDOMG, protocol=other)], against="fedomg")
+    assert written.notes[0].endswith("sites_per_domain 10, partition iid, optimizer adam.")
 
 
 def test_a_momentum_from_zero_is_another_protocol_except_for_methods_to_which_it_belongs() -> None:

@@ -51,10 +51,10 @@ def test_the_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_s
     assert is_of_sites(runs)
     assert grid.header[3:] == ("MNIST alpha=0.1", "CIFAR-10 alpha=0.5")
     (own, published), (other, _) = grid.groups
-    assert [cell.text for cell in own[:4]] == ["FedAvg", "1", "sites' own test images", "60.0 ± 10.0"]
-    assert published[3].text == "25.0 ± 0.0"
+    assert [cell.text for cell in own[:4]] == ["FedAvg", "1", "sites' own test images", "60.0 ± 10.0 (3)"]
+    assert published[3].text == "25.0 ± 0.0 (3)"
     assert own[4].text == "missing"
-    assert [cell.text for cell in (other[0], *other[3:])] == ["FedOMG", "missing", "90.0"]
+    assert [cell.text for cell in (other[0], *other[3:])] == ["FedOMG", "missing", "90.0 (1)"]
 
 
 def lines_of(runs: list[Run], against: str | None = None) -> list[dict[str, str]]:
@@ -75,6 +75,15 @@ def test_csv_has_fractions_that_are_not_rounded_with_seeds_and_data_in_every_lin
         ("cifar10", "cifar10", "true"),
     }
     assert {line["seeds"] for line in found if (line["method"], line["dataset"]) == ("fedomg", "mnist")} == {"0"}
+
+
+def test_cells_name_their_number_of_seeds_where_they_have_others() -> None:
+    runs = [skewed(seed=0, own=0.5), skewed(seed=1, own=0.7), skewed(FEDOMG, seed=0, own=0.9)]
+    table = sites_grid(runs)
+    assert "over seeds 0, 1 (their number in brackets): " in table.caption
+    assert [group[0][-1].text for group in table.groups] == ["60.00 ± 14.14 (2)", "90.00 (1)"]
+    assert "brackets" not in sites_grid(runs[:2]).caption
+    assert sites_grid(runs[:2]).groups[0][0][-1].text == "60.00 ± 14.14"
 
 
 def test_csv_beside_the_paper_has_its_number_too() -> None:

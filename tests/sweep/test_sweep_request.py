@@ -27,6 +27,7 @@ def begun(**changes: Any) -> SweepFile:
         {"targets": ("photo", "sketch", "cartoon")},
         {"seeds": (0, 1, 2)},
         {"settings": {"rounds": (10,), "kappa": (0.1, 0.2, 0.3)}},
+        {"methods": ("feddim", "fedomg", "fedavg"), "settings": {**GRID, "feddim:strength": (0.1, 1.0)}},
     ],
 )
 def test_lists_may_grow(changes: dict[str, Any]) -> None:
@@ -43,6 +44,7 @@ def test_lists_may_grow(changes: dict[str, Any]) -> None:
         ({"settings": {**GRID, "rounds": (20,)}}, "begun with rounds 10, but is now asked for 20"),
         ({"settings": {"kappa": (0.1, 0.3)}}, "begun with rounds 10, but is now asked for as the protocol has it"),
         ({"settings": {**GRID, "image_size": (64,)}}, "begun with image_size as the protocol has it, but .* for 64"),
+        ({"settings": {**GRID, "fedomg:server_lr": (1,)}}, "begun with fedomg:server_lr as the protocol has it, but"),
         ({"settings": {**GRID, "kappa": (0.1, 0.5)}}, "begun with kappa 0.1, 0.3, and 0.3 is now left out"),
         ({"settings": {**GRID, "kappa": (0.1,)}}, "begun with kappa 0.1, 0.3, but is now asked for 0.1"),
         ({"settings": {**GRID, "rounds": (10, 20)}}, "begun with rounds 10, but is now asked for 10, 20"),

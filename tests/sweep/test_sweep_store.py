@@ -46,6 +46,27 @@ def test_a_finished_run_is_moved_as_a_whole(tmp_path: Path, keep_models: bool) -
     assert read_json(store.runs / RUN.name / "run.json")["settings"] == {"rounds": 4}
 
 
+@pytest.mark.parametrize("keep_models", [True, False])
+def test_what_a_tracker_wrote_is_kept(tmp_path: Path, keep_models: bool) -> None:
+    store = Store(tmp_path)
+    left = worked(store) / LEFT
+    (left / "mlflow.db").write_bytes(b"runs")
+    (left / "wandb").mkdir()
+    (left / "wandb" / "run.wandb").write_bytes(b"run")
+    store.keep(RUN, LEFT, 1.0, keep_models)
+    assert (store.runs / RUN.name / "mlflow.db").read_bytes() == b"runs"
+    assert (store.runs / RUN.name / "wandb" / "run.wandb").read_bytes() == b"run"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_sites_models_are_kept_if_a_run_is_asked_for_them(tmp_path: Path, asked: bool) -> None:
+    store, run = Store(tmp_path), RUN._replace(settings={"keep_local_models": asked})
+    (worked(store) / LEFT / "local_models").mkdir()
+    store.keep(run, LEFT, 1.0, keep_models=False)
+    assert (store.runs / run.name / "local_models").exists() is asked
+    assert not (store.runs / run.name / MODEL_FILES[0]).exists()
+
+
 def test_a_failed_run_leaves_its_log_and_its_reason_until_it_finishes(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for reason in ("the first reason", "the second reason"):
