@@ -49,12 +49,16 @@ def simulate(folder: Path, data_root: Path, gpus: str) -> tuple[int, str, Counte
 
 
 def visible_to_workers(pid: int) -> dict[int, str | None]:
-    """Return ``CUDA_VISIBLE_DEVICES`` of each training process below process ``pid``, by its id."""
+    """Return ``CUDA_VISIBLE_DEVICES`` of each training process below process ``pid``, by its id.
+
+    A process that one of them forks to execute a program has its command line until then, and is none.
+    """
     found: dict[int, str | None] = {}
     try:
-        for process in psutil.Process(pid).children(recursive=True):
-            if WORKER in process.cmdline():
-                found[process.pid] = process.environ().get("CUDA_VISIBLE_DEVICES")
+        workers = {one.pid: one for one in psutil.Process(pid).children(recursive=True) if WORKER in one.cmdline()}
+        for number, process in workers.items():
+            if process.ppid() not in workers:
+                found[number] = process.environ().get("CUDA_VISIBLE_DEVICES")
     except psutil.Error:
         pass  # it has ended meanwhile
     return found
