@@ -6,8 +6,10 @@ from typing import Any
 
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.table import Facts, MethodRows
+from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+from fdg_plugins.settings.protocol import SGD
 
 RESNET = "resnet"
 IN_WORDS: Mapping[str, str | Mapping[Any, str]] = {
@@ -25,18 +27,17 @@ IN_WORDS: Mapping[str, str | Mapping[Any, str]] = {
 A text has a place for the value; otherwise there is a text for each value.
 """
 
-IN_NO_TABLE: Mapping[str, Any] = {"sites_per_domain": 1, "partition": "equal", "optimizer": "sgd"}
-"""What all tables by held-out domain have in common, unless a paper's protocol says otherwise."""
+USUAL: Mapping[str, Any] = {"sites_per_domain": 1, "partition": EQUAL, "optimizer": SGD}
+"""What the papers' tables by held-out domain have in common, unless a protocol says otherwise."""
 
 
 def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, ...]:
     """Return in words how the runs of a method differ from the printed ones; empty if their numbers can be compared.
 
     Compared are the size of the images and the kind of initial weights with the protocol of the data set; the network
-    with the printed backbone; whether all images were used, those of the held-out domain too, by one site per domain,
-    of which all took part, and by SGD;
-    and for federated methods what the paper's own protocol says of training (``settings.paper_protocols``), as far as
-    it says it and it is not the method's own.
+    with the printed backbone; whether all images were used, those of the held-out domain too; and for federated methods
+    whether there is one site per domain and all took part, the optimizer, and what the paper's own protocol says of
+    training (``settings.paper_protocols``), as far as it says it and it is not the method's own.
     """
     published = dataset_protocol(facts.dataset).protocol
     has_resnet = row.backbone.startswith(RESNET)  # other backbones have names of the papers' own
@@ -61,7 +62,7 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
         value = getattr(protocol, name)
         if name in published and name not in method.own_fields and value != published[name]:
             yield words.format(value) if isinstance(words, str) else words[value]
-    for name, usual in IN_NO_TABLE.items():
+    for name, usual in USUAL.items():
         value = getattr(protocol, name)
         if name not in method.own_fields and value != published.get(name, usual):
             yield f"{name} {value}"

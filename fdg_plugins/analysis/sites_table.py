@@ -81,8 +81,9 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     check_against(runs, against)
     kept, copies = comparable_runs(runs)
     columns = columns_of(kept, beside_the_paper=against is not None)
-    writer = _Writer(columns, digits, counted=_seeds_differ(kept))
-    groups = tuple(tuple(writer.rows(key, found, against is not None)) for key, found in in_groups(kept))
+    of_methods = in_groups(kept)
+    writer = _Writer(columns, digits, counted=_seeds_differ([found for _, found in of_methods]))
+    groups = tuple(tuple(writer.rows(key, found, against is not None)) for key, found in of_methods)
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
     counts = " (their number in brackets)" if writer.counted else ""
@@ -183,10 +184,10 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
     return settings_label(run.method, method_settings(run.record), siblings)
 
 
-def _seeds_differ(runs: Sequence[Run]) -> bool:
-    """Return whether the cells of the table have other seeds than one another."""
-    cells = grouped(runs, lambda run: (participation_of(run), _label(run, runs), column_of(run)))
-    return len({frozenset(run.seed for run in members) for members in cells.values()}) > 1
+def _seeds_differ(of_methods: Iterable[Sequence[Run]]) -> bool:
+    """Return whether the cells of the table, one per method and column, have other seeds than one another."""
+    cells = [members for found in of_methods for members in grouped(found, column_of).values()]
+    return len({frozenset(run.seed for run in members) for members in cells}) > 1
 
 
 class _Writer:

@@ -142,11 +142,12 @@ class FederationController(Messenger):
         """Begin the run or go on with it, while no other job can."""
         if self.resume is not None:
             require_checkpoint(state, self.resume)  # before any site is asked in the run's name
-        federation = self._census(plans, goes_on=self.resume is not None or has_checkpoint(state))
+        goes_on = self.resume is not None or has_checkpoint(state)
+        federation = self._census(plans, goes_on=goes_on)
         self._warn_of_wide_lists(federation)
         self._rounds = rounds = self._new_rounds(plans, federation, aggregator, state)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
-        record = rounds.go_on() if self.resume is not None or has_checkpoint(rounds.files.state) else rounds.record
+        record = rounds.go_on() if goes_on else rounds.record
         self._mark = marks(record)
         self._announce(record)
         if record.rounds:

@@ -125,8 +125,7 @@ class PairForm:
         """Return the pixels in 8 bits, ``[H, W]`` or ``[H, W, 3]``."""
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
-                _refuse_pages(image, path)
-                image.load()  # before its metadata are asked for: Pillow tells only the first time of a damaged PNG
+                _decode(image, path)
                 if reason := _turned(image):
                     raise UnfitError(path, reason)
                 pixels = to_rgb(image, path)
@@ -138,8 +137,7 @@ class PairForm:
         """Return the values as they are in the file; channels must be equal, and transparency is ignored."""
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
-                _refuse_pages(image, path)
-                image.load()  # before its metadata are asked for: Pillow tells only the first time of a damaged PNG
+                _decode(image, path)
                 if reason := _turned(image):
                     raise MaskError(path, reason)
                 values, clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
@@ -169,11 +167,16 @@ class PairForm:
         return classes
 
 
-def _refuse_pages(image: Image.Image, path: Path) -> None:
+def _decode(image: Image.Image, path: Path) -> None:
+    """Decode the pixels, before the metadata are asked for: Pillow tells only the first time of a damaged PNG.
+
+    Raises ``DataError`` for a file of several pages.
+    """
     if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
         raise DataError(
             f"image {path} has {pages:,} pages; expected one.", public="an image of the split has several pages."
         )
+    image.load()
 
 
 def _turned(image: Image.Image) -> str:
