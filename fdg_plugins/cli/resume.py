@@ -44,8 +44,8 @@ def resume(
 ) -> None:
     """Resume a run that was stopped or broke off, after its last complete round.
 
-    A run of fdg run goes on in its folder, on the same data, and ends with the
-    same bits as if it had never been stopped.
+    A run of fdg run goes on in its folder, on the same data, with as many
+    threads, and ends with the same bits as if it had never been stopped.
 
     In a real federation (--kit, --run), the server keeps model, record and the
     method's state of every complete round. The job is submitted again, set to
@@ -81,7 +81,7 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     source = KeptJob(folder, kept, machine_environment(os.environ, data_root))
     data = check_run(source)
     with listening() as order:
-        ending = follow(folder, source, data, kept, threads, order)
+        ending = follow(folder, source, data, kept, threads or kept.at_once, order)
     return sum_up(folder, source, kept, ending)
 
 

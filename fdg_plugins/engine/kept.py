@@ -7,6 +7,7 @@ from typing import Any
 
 import pydantic
 
+from fdg_plugins.engine.engine import Launch
 from fdg_plugins.engine.names import EngineName
 from fdg_plugins.engine.sources import Asked, FolderJob, JobSource
 from fdg_plugins.errors import DataError
@@ -14,6 +15,7 @@ from fdg_plugins.messages import first_problem
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.machine import THREADS
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_kind import Written
@@ -28,7 +30,8 @@ class KeptRun(pydantic.BaseModel):
 
     The first fields are those of the :class:`~fdg_plugins.sweep.plan.PlannedRun`. ``variables`` are the ``FDG_*``
     variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins`` are
-    the plug-in files of the command line; ``seconds`` is the time spent so far.
+    the plug-in files of the command line; ``seconds`` is the time spent so far. ``at_once`` sites computed at a time,
+    each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +48,8 @@ class KeptRun(pydantic.BaseModel):
     variables: dict[str, str] = {}
     plugins: tuple[str, ...] = ()
     seconds: float = 0.0
+    at_once: int | None = None
+    threads: str | None = None
 
     @property
     def run(self) -> PlannedRun:
@@ -54,6 +59,10 @@ class KeptRun(pydantic.BaseModel):
     def after(self, seconds: float) -> dict[str, Any]:
         """Return the content of the file once the run has gone on for ``seconds``, as a JSON value."""
         return {**self.model_dump(mode="json"), "seconds": round(self.seconds + seconds, 1)}
+
+    def launched(self, launch: Launch) -> "KeptRun":
+        """Return what the file says of the run as an engine is asked to execute it."""
+        return self.model_copy(update={"at_once": launch.at_once, "threads": launch.environment[THREADS]})
 
 
 def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = ()) -> KeptRun:
@@ -78,10 +87,14 @@ def read_kept(folder: Path) -> KeptRun:
 
 
 class KeptJob(FolderJob):
-    """The job in the folder of a run, which is not written again; ``kept`` says what it was asked for as."""
+    """The job in the folder of a run, which is not written again; ``kept`` says what it was asked for as.
+
+    Sites compute with as many threads as before, unless ``environment`` has another number.
+    """
 
     def __init__(self, folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> None:
-        super().__init__(Asked(str(folder / JOB)), environment, kept.variables)
+        before = {} if kept.threads is None else {THREADS: kept.threads}
+        super().__init__(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
         self.run, self.title = kept.run, kept.title
 
     def write_job(self, data: DataFound, working: Path) -> Written:

@@ -17,6 +17,7 @@ from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.processes import MARK
 from fdg_plugins.sweep.store import STATE
 
+THREADS = "FDG_THREADS"
 _PATHS = ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE", "FDG_PRETRAINED_FILE")
 _GPU = re.compile(r"\d+|(GPU|MIG)-[A-Za-z0-9-]+")
 
@@ -132,7 +133,7 @@ def run_environment(environment: Mapping[str, str], working: Path, threads: int,
         # Not FLARE's -gpu: it counts the GPUs of the whole machine, and keeps a site's process only if the GPU's
         # number is repeated for each site.
         own |= {"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "FDG_DEVICE": "cuda"}
-    return {"FDG_THREADS": str(threads), **environment, **own}
+    return {THREADS: str(threads), **environment, **own}
 
 
 def _read_gpus(text: str, found: tuple[str, ...]) -> tuple[str, ...]:

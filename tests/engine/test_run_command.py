@@ -159,6 +159,30 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "shell", "expected"),
+    [((), {}, (2, "5")), (("--threads", "1"), {}, (1, "5")), ((), {"FDG_THREADS": "3"}, (2, "3"))],
+)
+def test_it_goes_on_with_as_many_threads_as_it_had_unless_told_otherwise(
+    use_fake: UseFake,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    shell: dict[str, str],
+    expected: tuple[int, str],
+) -> None:
+    monkeypatch.setenv("FDG_THREADS", "5")
+    use_fake("dies")
+    assert run("fedavg", *DIGITS, "--workers", "2", "--to", "mine").exit_code == 1
+    monkeypatch.delenv("FDG_THREADS")
+    for name, value in shell.items():
+        monkeypatch.setenv(name, value)
+    engine = use_fake()
+    done = CliRunner().invoke(app, ["resume", "mine", *options])
+    assert (done.exit_code, done.stderr) == (0, "")
+    (launch,) = engine.launches
+    assert (launch.at_once, launch.environment["FDG_THREADS"]) == expected
+
+
 def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_fake: UseFake) -> None:
     use_fake("dies")
     assert run("fedavg", *DIGITS, "--to", "mine").exit_code == 1
