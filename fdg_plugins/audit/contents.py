@@ -15,8 +15,9 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.audit.file import TensorEntry
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS
+from fdg_plugins.messages import MOST_CLASSES
 
-LONGEST_LIST = 16  # numbers; a longer list is recorded as an array, with length and norm only
+LONGEST_LIST = 16  # numbers; a longer list that holds no counts is recorded as an array, with length and norm only
 LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
@@ -27,10 +28,11 @@ _WIDENED_BY_NORM = {torch.float16, torch.bfloat16, torch.float32, torch.complex6
 
 _DXO_KEY = "DXO"
 _ENCODED = {"kind", "data", "meta"}  # the keys of a DXO on the wire
+_METRICS = "metrics"
 _PARTS = {
     DataKind.WEIGHT_DIFF: "update",
     DataKind.WEIGHTS: "model",
-    DataKind.METRICS: "metrics",
+    DataKind.METRICS: _METRICS,
 }
 
 
@@ -193,7 +195,7 @@ def _look_into_mapping(found: Contents, place: _Place, value: Mapping[Any, Any])
 
 def _look_into_sequence(found: Contents, place: _Place, value: Iterable[Any]) -> None:
     items = list(value)
-    if _is_long_vector(items):
+    if _is_long_vector(place, items):
         found.tensors.append(_vector_entry(place, items))
         return
     for index, item in enumerate(items):
@@ -211,8 +213,10 @@ _INSIDES: tuple[tuple[Any, Callable[[Contents, _Place, Any], None]], ...] = (
 )
 
 
-def _is_long_vector(items: list[Any]) -> bool:
-    return len(items) > LONGEST_LIST and all(isinstance(item, int | float) for item in items)
+def _is_long_vector(place: _Place, items: list[Any]) -> bool:
+    """Return whether ``items`` are recorded as an array; counts in a metric, such as those of classes, are not."""
+    longest = MOST_CLASSES if place.part == _METRICS and all(type(item) is int for item in items) else LONGEST_LIST
+    return len(items) > longest and all(isinstance(item, int | float) for item in items)
 
 
 def _vector_entry(place: _Place, items: list[float]) -> TensorEntry:

@@ -133,9 +133,9 @@ def _read(kit: Path | None, ledger: Path | None) -> Past | None:
 
 def _read_kit(kit: Path, ledger: Path | None) -> Past:
     """Return the past of a kit's site, from ``ledger`` if that is given."""
-    from fdg_plugins.privacy.ledger import POLICY_FILE, LedgerContent, ledger_file, read_ledger, read_policy
+    from fdg_plugins.privacy.ledger import POLICY_FILE, Ledger, LedgerContent, ledger_file, read_ledger, read_policy
 
-    local, site = kit / "local", kit.resolve().name
+    local, site = kit / "local", _site_of(kit)
     if not local.is_dir():
         raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
     policy = read_policy(site, local / POLICY_FILE)
@@ -144,12 +144,19 @@ def _read_kit(kit: Path, ledger: Path | None) -> Past:
     file = ledger_file(site, local)
     try:
         file.lstat()
-        content = read_ledger(file)
+        content = Ledger(file, site).read()
     except FileNotFoundError:
         content = LedgerContent(site=site)
     except OSError as error:
         raise DataError(f"privacy ledger {file} cannot be read: {error.strerror}.") from error
     return Past(content, file, policy)
+
+
+def _site_of(kit: Path) -> str:
+    """Return the name of the kit's site; that of its folder if only the site's own files are there."""
+    from fdg_plugins.flare.kits import CLIENT_FILE, site_of_kit
+
+    return site_of_kit(kit) if (kit / "startup" / CLIENT_FILE).exists() else kit.resolve().name
 
 
 def _plan(

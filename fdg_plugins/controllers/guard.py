@@ -27,6 +27,11 @@ HARMLESS = 1e-3  # fraction of the model's length; an update this short cannot r
 HARMLESS_ALONE = 0.1  # the same fraction if neither other sites nor earlier rounds define what is usual
 MANY_STEPS = 100.0  # multiple of the ratio beyond which an update is refused, however many steps its site claims
 SUSPECT = 0.5  # fraction of the ratio beyond which a rough length is recomputed exactly
+LIMIT_SETTING = "outlier_ratio"
+OF_NOISE = (
+    "Some sites withhold their losses, as those with differential privacy do: their noise is that long, and only "
+    f"{LIMIT_SETTING} 0 lets sites with and without it count together."
+)
 MOST_COUNTS_PER_STEP = 1000.0  # limit for a counter buffer; methods may pass a batch through the model several times
 
 
@@ -111,7 +116,7 @@ class Guard:
 
     @property
     def _limit(self) -> str:
-        return f"expected at most {self.ratio:g} times (outlier_ratio)"
+        return f"expected at most {self.ratio:g} times ({LIMIT_SETTING})"
 
     def _beyond(self, lengths: Mapping[str, float], steps: Mapping[str, float], ratio: float) -> dict[str, float]:
         """Return the sites beyond ``ratio`` in both length and length per step, with their ratio to the usual length.

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.fl_constant import FilterKey
+
 from fdg_plugins.doctor.finding import Finding, guarded, ok, problem, warning
 from fdg_plugins.doctor.kit_machine import GPUS, STORAGE, check_data_root, check_lent_gpus, check_storage
 from fdg_plugins.errors import SettingsError
@@ -21,9 +23,10 @@ from fdg_plugins.flare.allow_list import (
 )
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, site_of_kit
+from fdg_plugins.flare.rights import SHELL, roles_with
 from fdg_plugins.messages import shorten
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
-from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, read_policy
+from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
@@ -36,13 +39,14 @@ AUTHORIZATION = "authorization.json"
 SIGNED = "require_signed_jobs"
 PRIVACY = "privacy.json"
 LEDGER = f"ledger of {POLICY_FILE}"
+RELEASES = "privacy ledger"
 DEMANDED = ("clip_norm", "noise_multiplier", "max_epsilon")  # what a policy must have to hold for every job
 DP_FILTER = ".DifferentialPrivacyFilter"
 REMEDY = "fdg allow-list --kit writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
     "byoc": "may submit jobs that bring code, for which FLARE checks no class",
-    "shell_commands": "may run FLARE's shell commands here (cat, ls, tail, ...)",
+    SHELL: "may run FLARE's shell commands here (cat, ls, tail, ...)",
 }
 
 
@@ -64,6 +68,7 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
             *guarded(GPUS, lambda: check_lent_gpus(kit.resources, f"kit {folder}")),
             *guarded(PRIVACY, lambda: check_scopes(local / PRIVACY)),
             *guarded(POLICY_FILE, lambda: check_policy(local / POLICY_FILE)),
+            *guarded(RELEASES, lambda: check_ledger(site_of_kit(folder), local)),
         ]
     else:
         findings += guarded(STORAGE, lambda: check_storage(kit.resources))
@@ -99,27 +104,17 @@ def _check_others(others: list[str], serious: Callable[[str, str], Finding]) -> 
 
 def check_rights(local: Path) -> Iterator[Finding]:
     """Yield who may bring code, which no list of classes holds up, and who may run shell commands here."""
-    permissions = _read_permissions(local)
+    policy = _read_rights(local)
     for right, what in RIGHTS.items():
-        roles = ", ".join(sorted(role for role in permissions if _has(permissions[role], right)))
+        roles = ", ".join(roles_with(policy, right))
         check = f"{AUTHORIZATION}, {right}"
         yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody")
 
 
-def _read_permissions(local: Path) -> dict[str, Any]:
-    """Return the rights by role, from FLARE's default if the kit has no policy of its own."""
+def _read_rights(local: Path) -> Any:
+    """Return the authorization policy, FLARE's default if the kit has none of its own."""
     policy = local / AUTHORIZATION
-    policy = policy if policy.exists() else local / f"{AUTHORIZATION}.default"
-    content = read_json(policy)
-    permissions = content.get("permissions") if isinstance(content, dict) else None
-    if not isinstance(permissions, dict):
-        raise SettingsError(f"file {policy} holds no permissions, expected rights by role.")
-    return permissions
-
-
-def _has(rights: Any, right: str) -> bool:
-    """Return whether a role's ``rights`` include ``right``; a text in place of rights is the value of all of them."""
-    return bool((rights.get(right, "none") if isinstance(rights, dict) else rights) != "none")
+    return read_json(policy if policy.exists() else local / f"{AUTHORIZATION}.default")
 
 
 def check_signed(startup: Path, end: str) -> Iterator[Finding]:
@@ -191,8 +186,15 @@ def _has_private_scopes(path: Path) -> bool:
 
 
 def _is_private(scope: Mapping[str, Any]) -> bool:
-    filters = scope.get("task_result_filters") or []
-    return any(str(one.get("path", "")).endswith(DP_FILTER) for one in filters if isinstance(one, dict))
+    filters = scope.get("task_result_filters")
+    return any(map(_adds_noise, filters if isinstance(filters, list) else ()))
+
+
+def _adds_noise(entry: Any) -> bool:
+    """Return whether a filter is ours of differential privacy, on what leaves the site."""
+    if not isinstance(entry, dict) or not str(entry.get("path", "")).endswith(DP_FILTER):
+        return False
+    return str(entry.get("direction", FilterKey.OUT)).lower() in (FilterKey.OUT, FilterKey.INOUT)
 
 
 def check_policy(path: Path) -> Iterator[Finding]:
@@ -222,6 +224,17 @@ def _check_named_ledger(folder: Path, own: Path) -> Iterator[Finding]:
         yield warning(LEDGER, f"{folder} is no folder here: only jobs in containers that have it can release anything")
     else:
         yield _check_modes_below(folder, LEDGER)
+
+
+def check_ledger(site: str, local: Path) -> Iterator[Finding]:
+    """Yield what the ledger holds, if there is one; a site whose ledger cannot be used releases nothing."""
+    try:
+        path = ledger_file(site, local)
+    except SettingsError:
+        return  # the check of the policy says it
+    if os.path.lexists(path):
+        count = len(Ledger(path, site).read().releases)
+        yield ok(RELEASES, f"{count} release{'s' * (count != 1)} in {path}")
 
 
 def check_modes(folder: Path) -> Iterator[Finding]:

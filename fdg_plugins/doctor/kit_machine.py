@@ -12,7 +12,9 @@ from fdg_plugins.data import DATASETS
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.gpus import CONSUMER_ID, MANAGER_ID, Lent, lent_gpus
+from fdg_plugins.messages import shorten
 from fdg_plugins.settings.site_config import SiteConfig
 
 DATA_ROOT = "data root"
@@ -80,9 +82,18 @@ def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
     components = resources.get("components")
     for one in components if isinstance(components, list) else ():
         if isinstance(one, dict) and one.get("id") == "job_manager":
-            place = Path(str(one["args"]["uri_root"]))
+            place = Path(_root_of(one))
             if SHARED in place.parents:
                 text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
                 yield warning(STORAGE, f"{place}, {text}")
             else:
                 yield ok(STORAGE, str(place))
+
+
+def _root_of(manager: Mapping[str, Any]) -> str:
+    """Return where a job manager keeps jobs; raise ``SettingsError`` if its entry does not say it."""
+    arguments = manager.get("args")
+    root = arguments.get("uri_root") if isinstance(arguments, dict) else None
+    if not isinstance(root, str):
+        raise SettingsError(f"uri_root of job_manager is {shorten(root)}, expected a path.")
+    return root

@@ -54,6 +54,7 @@ PROVISIONING = "provisioning a federation on one machine"
 BUILDER = "writing policies into provisioned kits"
 RECIPE = "a recipe"
 GPUS = "lending GPUs to jobs"
+RIGHTS = "reading an authorization policy"
 ONE_PROCESS = "the one-process engine"
 
 _BASE = "nvflare.app_common.workflows.base_model_controller"
@@ -222,6 +223,8 @@ INTERNALS = (
         ("num_of_gpus", "mem_per_gpu_in_GiB", "expiration_period"),
     ),
     Internal(GPUS, "nvflare.app_common.resource_consumers.gpu_resource_consumer", "GPUResourceConsumer.consume"),
+    Internal(RIGHTS, "nvflare.fuel.sec.authz", "parse_policy_config", ("config", "right_categories")),
+    Internal(RIGHTS, "nvflare.security.security", "COMMAND_CATEGORIES"),
     Internal(RECIPE, "nvflare.job_config.api", "FedJob._deploy_map"),
     Internal(RECIPE, "nvflare.recipe.spec", "Recipe._job"),
 )

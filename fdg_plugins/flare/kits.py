@@ -23,7 +23,8 @@ from fdg_plugins.flare.internals import PERSON, fetch
 from fdg_plugins.messages import shorten
 from fdg_plugins.storage import read_json, write_json
 
-ENDS = {"fed_server.json": SERVER, "fed_client.json": SITE}
+CLIENT_FILE = "fed_client.json"
+ENDS = {"fed_server.json": SERVER, CLIENT_FILE: SITE}
 
 
 class Kit(NamedTuple):
@@ -98,7 +99,7 @@ def site_of_kit(folder: Path) -> str:
 
     Raises ``SettingsError`` if the kit does not name it.
     """
-    path = folder / "startup" / "fed_client.json"
+    path = folder / "startup" / CLIENT_FILE
     content = read_json(path)
     client = content.get("client") if isinstance(content, dict) else None
     site = client.get("fqsn") if isinstance(client, dict) else None

@@ -14,7 +14,7 @@ from fdg_plugins.flare.kits import read_kit
 from fdg_plugins.flare.provisioning import provision_kits
 from fdg_plugins.poc.project import STATE_FILE, Project, write_state
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
-from fdg_plugins.storage import write_json
+from fdg_plugins.storage import make_private_folder, write_json
 
 PROVISION = "provision"
 
@@ -54,8 +54,9 @@ def provision(project: Project, folder: Path) -> None:
     taken = [name for name in (project.server["name"], *project.sites, *project.people) if (folder / name).exists()]
     if taken:
         raise DataError(f"folder {folder} holds {taken[0]}, but no {STATE_FILE}: expected an empty folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder / PROVISION)  # it holds the private key of the certificate authority
     kits = provision_kits(project.content, folder / PROVISION)
-    (folder / PROVISION).chmod(0o700)  # it holds the private key of the certificate authority
     for kit in sorted(kits.iterdir()):
         shutil.move(kit, folder / kit.name)
     kits.rmdir()

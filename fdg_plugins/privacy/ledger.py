@@ -206,8 +206,14 @@ class Ledger:
     def read(self) -> LedgerContent:
         """Return the ledger's content, without releases if the file does not exist.
 
-        Raises ``DataError`` if the file is invalid or belongs to another site.
+        Raises ``DataError`` if the file is invalid or belongs to another site, or is a link, which would be replaced
+        by a file, so that whoever shares the ledger would not learn of a release.
         """
+        if self.path.is_symlink():
+            raise DataError(
+                f"site {self.site}: privacy ledger {self.path} is a symbolic link, expected a file; ledger in "
+                f"{POLICY_FILE} names another folder."
+            )
         if not os.path.lexists(self.path):
             return LedgerContent(site=self.site)
         content = read_ledger(self.path, self.site)

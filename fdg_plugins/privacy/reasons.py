@@ -2,7 +2,8 @@
 """The reason why a site did not do a task: the full text for its own log, and a form that may leave the site.
 
 The public form names no file, folder or image and quotes no exception. If the log holds more detail, both texts carry
-the same random id, with which the site's operator can find the full text.
+the same random id, with which the site's operator can find the full text; the public form then is at most as long as
+what the server reads, so that the id arrives.
 """
 
 import secrets
@@ -12,9 +13,10 @@ from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.site_file import site_config_of
-from fdg_plugins.values import visible
+from fdg_plugins.values import LONGEST_QUOTE, one_line, visible
 
 ID_BYTES = 4
+CUT_MARK = len("... (12345 characters)")
 
 
 class Reason(NamedTuple):
@@ -43,7 +45,9 @@ def make_reason(full: str, public: str, *, names: bool) -> Reason:
         return Reason(full, full)
     number = secrets.token_hex(ID_BYTES)
     details = f"details in the site's own log under {number}"
-    start = public.rstrip(".")
+    start, room = public.rstrip("."), LONGEST_QUOTE - len(f" ({details}).")
+    if len(start) > room:
+        start = one_line(start, room - CUT_MARK)
     told = f"{start[:-1]}; {details})." if start.endswith(")") else f"{start} ({details})."
     return Reason(told, f"{full} [{number}]")
 

@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.security.security import FLAuthorizer
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.gpus import lend_gpus
+from fdg_plugins.privacy.ledger import Ledger, read_limits
 from tests.fake_gpus import fake_nvidia_smi
 
-RIGHTS = {"permissions": {"project_admin": {"view": "any", "byoc": "none"}, "lead": {"submit_job": "any"}}}
+RIGHTS = {
+    "format_version": "1.0",
+    "permissions": {"project_admin": {"view": "any", "byoc": "none"}, "lead": {"submit_job": "any"}},
+}
+BOUNDS = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 3.5}
 DP = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": {}}
 
 
@@ -100,7 +107,7 @@ def test_a_list_that_is_not_enforced_is_a_problem(tmp_path: Path) -> None:
 def test_who_may_bring_code_or_run_commands_is_named(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
     rights = {"project_admin": "any", "lead": {"byoc": "n:submitter"}, "org_admin": {"shell_commands": "o:site"}}
-    write(kit, "authorization.json", {"permissions": rights})
+    write(kit, "authorization.json", {"format_version": "1.0", "permissions": rights})
     (code, shell) = findings(kit, "authorization.json")
     assert code == ("warning", "lead, project_admin: may submit jobs that bring code, for which FLARE checks no class")
     assert shell[0] == "warning"
@@ -109,6 +116,63 @@ def test_who_may_bring_code_or_run_commands_is_named(tmp_path: Path) -> None:
     assert findings(kit, "authorization.json")[0][0] == "problem", "no policy can be read"
     write(kit, "authorization.json.default", RIGHTS)
     assert {status for status, _ in findings(kit, "authorization.json")} == {"ok"}, "then FLARE's default counts"
+
+
+CALLED_BY = {"byoc": ["byoc"], "shell_commands": ["cat", "grep", "head", "ls", "pwd", "tail"]}
+
+
+@pytest.mark.parametrize(
+    "rights",
+    [
+        "any",
+        "none",
+        "No",
+        ["none"],
+        ["not any"],
+        ["not none"],
+        ["o:site", "not n:submitter"],
+        {"*": "any"},
+        {"*": "none", "byoc": "any"},
+        {"BYOC": "any"},
+        {"byoc": "No", "Shell_Commands": ["none", "o:site"]},
+        {"shell_commands": "none", "grep": "any"},
+        {"shell_commands": "any", **dict.fromkeys(CALLED_BY["shell_commands"], "none")},
+        {"byoc": ["not  all", "any"]},
+        {"byoc": "not o:site"},
+    ],
+)
+def test_a_right_is_named_exactly_if_flare_gives_it_to_somebody(tmp_path: Path, rights: Any) -> None:
+    policy = {"format_version": "1.0", "permissions": {"lead": rights}}
+    kit = make_kit(tmp_path / "kit")
+    write(kit, "authorization.json", policy)
+    flare = FLAuthorizer("hospital", policy)
+    people = [Person(name, org, "lead") for name in ("anna", "ben") for org in ("hospital", "other")]
+    for right, commands in CALLED_BY.items():
+        given = any(
+            flare.authorize(AuthzContext(command, user, submitter))[0]
+            for command in commands
+            for user in people
+            for submitter in people
+        )
+        ((status, text),) = findings(kit, f"authorization.json, {right}")
+        assert (status, text.split(":")[0]) == (("warning", "lead") if given else ("ok", "nobody"))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"permissions": {"lead": "any"}},
+        {"format_version": "1.0", "permissions": {"lead": 5}},
+        {"format_version": "1.0", "permissions": {"lead": {"byoc": "sometimes"}}},
+        {"format_version": "1.0", "permissions": {"lead": {"byoc": [1]}}},
+        [],
+    ],
+)
+def test_a_policy_that_flare_cannot_read_is_a_problem(tmp_path: Path, policy: Any) -> None:
+    kit = make_kit(tmp_path / "kit")
+    write(kit, "authorization.json", policy)
+    ((status, text),) = findings(kit, "authorization.json")
+    assert (status, "FLARE cannot read the policy" in text) == ("problem", True)
 
 
 @pytest.mark.parametrize("value", [None, True, "false"])
@@ -131,7 +195,16 @@ def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_choos
     kit = make_kit(tmp_path / "kit")
     private: dict[str, Any] = {"name": "private", "task_result_filters": [DP]}
     bare: dict[str, Any] = {"name": "bare"}
-    for scopes, status in (([private], "ok"), ([bare], "ok"), ([private, bare], "warning")):
+    incoming = {"name": "incoming", "task_result_filters": [{**DP, "direction": "in"}]}
+    both = {"name": "both", "task_result_filters": [{**DP, "direction": "INOUT"}]}
+    for scopes, status in (
+        ([private, incoming], "warning"),
+        ([private, both], "ok"),
+        ([private, {"name": "odd", "task_result_filters": 5}], "warning"),
+        ([private], "ok"),
+        ([bare], "ok"),
+        ([private, bare], "warning"),
+    ):
         write(kit, "privacy.json", {"scopes": scopes, "default_scope": scopes[0]["name"]})
         ((found, text),) = findings(kit, "privacy.json")
         assert found == status, text
@@ -193,6 +266,22 @@ def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: 
         "problem",
         f"{own} is not in {mounted}, which fdg_privacy.json names: nothing can be released",
     )
+
+
+def test_a_ledger_from_which_nothing_can_be_released_is_a_problem(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    path, limits = kit / "local" / "fdg_privacy" / "ledger.json", read_limits({**BOUNDS, "delta": 1e-5})
+    assert findings(kit, "privacy ledger") == []
+    Ledger(path, "photo").spend("job", 0, limits)
+    assert findings(kit, "privacy ledger") == [("ok", f"1 release in {path}")]
+    whole = path.read_text()
+    path.write_text(whole.replace('"round": 0', '"round": 1'))
+    ((status, text),) = findings(kit, "privacy ledger")
+    assert (status, "checksum" in text) == ("problem", True)
+    path.unlink()
+    Ledger(path, "sketch").spend("job", 0, limits)
+    ((status, text),) = findings(kit, "privacy ledger")
+    assert (status, "is that of site 'sketch'" in text) == ("problem", True)
 
 
 def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) -> None:
@@ -269,6 +358,13 @@ def test_a_server_whose_jobs_are_in_a_folder_for_all_is_warned(tmp_path: Path) -
         manager = {"id": "job_manager", "args": {"uri_root": place}}
         ((found, text),) = findings(make_kit(tmp_path / str(number), SERVER, components=[manager]), "job storage")
         assert (found, place in text) == (status, True)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"args": None}, {"args": {"uri_root": 5}}])
+def test_a_job_manager_that_names_no_folder_is_a_problem(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    kit = make_kit(tmp_path / "kit", SERVER, components=[{"id": "job_manager", **arguments}])
+    ((status, text),) = findings(kit, "job storage")
+    assert (status, "uri_root of job_manager is" in text) == ("problem", True)
 
 
 def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg export-bundle``: MONAI alone executes the bundle and writes the mask that the run's own network predicts."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from PIL import Image
 from torch.nn.functional import interpolate
 from typer.testing import CliRunner, Result
 
+import fdg_plugins
 from fdg_plugins.analysis.bundle import bundle_weights, inference
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.cli.main import app
@@ -301,3 +303,18 @@ def test_a_network_that_a_method_has_changed_is_refused() -> None:
         SettingsError, match=r"^model 'monai_unet' has the parameter 'normalization.amplitude', expected"
     ):
         bundle_weights({"normalization.amplitude": torch.zeros(1)}, "monai_unet", 2)
+
+
+def test_no_module_of_the_package_reads_a_bundle() -> None:
+    """A bundle's expressions are code: nothing imports MONAI's reader of bundles, or has the name of one."""
+    reading = {"monai.bundle", "ConfigParser", "ConfigWorkflow", "BundleWorkflow"}
+    found = set()
+    for path in Path(fdg_plugins.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
+            if isinstance(node, ast.Attribute | ast.Name):
+                names = [node.attr if isinstance(node, ast.Attribute) else node.id]
+            found |= {f"{path.name}: {name}" for name in names for door in reading if name.startswith(door)}
+    assert found == set()

@@ -103,6 +103,16 @@ def test_a_site_that_has_released_nothing_has_spent_nothing(tmp_path: Path) -> N
     assert not (tmp_path / "sketch" / "local" / "fdg_privacy").exists(), "it only reads"
 
 
+def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
+    (kit / "startup").mkdir()
+    (kit / "startup" / "fed_client.json").write_text('{"client": {"fqsn": "sketch"}}')
+    result = run("--kit", kit)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is that of site 'photo'" in result.stderr
+    (kit / "startup" / "fed_client.json").write_text('{"client": {"fqsn": "photo"}}')
+    assert run("--kit", kit.rename(kit.with_name("photo-docker"))).exit_code == 0, "the folder's name is not the site's"
+
+
 def test_more_than_any_number_is_null_in_json() -> None:
     assert answer("--noise", 1e-200, "--rounds", 1)["plan"]["epsilon"] is None
 

@@ -112,6 +112,19 @@ def test_no_update_of_the_kept_runs_on_real_images_comes_near_to_standing_out() 
     assert count >= 800
 
 
+def test_the_reason_of_a_refusal_says_that_sites_with_and_without_noise_differ(tmp_path: Path) -> None:
+    noisy = of_liar({"w": torch.tensor([0.0, 4e3])}, received=None, local=None, epoch_losses=None)
+    script = spoiled(LIAR, noisy)
+    rounds, _ = make_rounds(tmp_path, script)
+    finished, _ = rounds.run_round(1)
+    assert list(finished.failures) == [LIAR]
+    assert "Some sites withhold their losses, as those with differential privacy do" in finished.failures[LIAR]
+    assert len(finished.failures[LIAR]) < 400
+    both, _ = make_rounds(tmp_path / "both", script, outlier_ratio=0.0)
+    (tmp_path / "both").mkdir()
+    assert both.run_round(1)[0].failures == {}
+
+
 def test_a_ratio_of_zero_switches_the_guard_off(tmp_path: Path) -> None:
     rounds, _ = make_rounds(tmp_path, spoiled(LIAR, of_liar({"w": torch.tensor([0.0, 4e3])})), outlier_ratio=0.0)
     assert rounds.run_round(1)[0].failures == {}

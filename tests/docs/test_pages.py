@@ -194,3 +194,10 @@ def test_every_command_named_in_the_text_exists(page: Path) -> None:
     for line in re.findall(r"`fdg ([a-z][a-z -]*)[^`]*`", page.read_text(encoding="utf-8")):
         words = [word for word in line.split() if not word.startswith("-")]
         assert complaint(*words[:1]) == "", line
+
+
+def test_what_security_md_calls_shown_is_there() -> None:
+    """Every test that the page names exists."""
+    named = set(re.findall(r"`(tests/[^`]*)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8")))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -240,6 +240,20 @@ def test_arrays_of_every_kind_have_a_length_or_none(value: Any, dtype: str, norm
     assert entry.norm == pytest.approx(norm, rel=1e-3, nan_ok=True) or (norm == math.inf and entry.norm > 1e300)
 
 
+@pytest.mark.parametrize(
+    ("counts", "values"),
+    [(list(range(65)), 65), ([5] * 10_000, 10_000), ([5] * 10_001, 0), ([5] * 64 + [0.5], 0), ([5.0] * 17, 0)],
+)
+def test_counts_in_a_metric_are_recorded_as_they_are_and_other_long_lists_by_their_norm(
+    counts: list[float], values: int
+) -> None:
+    answer = DXO(DataKind.METRICS, data={"fdg_census": {"class_counts": counts}}).to_shareable()
+    found = contents_of(answer, {})
+    inside = {path: value for path, value in found.values.items() if path.startswith("metrics/fdg_census/class_counts")}
+    assert list(inside.values()) == counts[:values]
+    assert len(found.tensors) == (0 if values else 1)
+
+
 @pytest.mark.parametrize("length", [AT_A_TIME - 1, AT_A_TIME, 2 * AT_A_TIME + 1])
 def test_the_length_of_a_long_tensor_is_that_of_all_its_values_in_float64(length: int) -> None:
     answer = Shareable()

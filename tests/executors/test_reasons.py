@@ -17,7 +17,7 @@ from PIL import Image
 from fdg_plugins.audit.file import AUDIT_FILE
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.work import CENSUS_FILE
-from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import HEADER_REASON, LONGEST_QUOTE, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, one_line
 from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.training.session import SiteSession
 from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
@@ -254,3 +254,12 @@ def test_every_reason_has_an_id_of_its_own() -> None:
     assert reason_of(counts).told.startswith(
         "1 image of 40 cannot be read (photo; details in the site's own log under "
     )
+
+
+@pytest.mark.parametrize("length", [10, 130, 145, 160, 400, 70_000])
+def test_the_id_is_in_the_part_of_a_reason_that_the_server_reads(length: int) -> None:
+    for end in (".", ")."):
+        reason = reason_of(DataError("x", public=f"{'a' * length}{end}"))
+        (number,) = ID.findall(one_line(reason.told, LONGEST_QUOTE))
+        assert f"[{number}]" in reason.logged
+        assert reason.told.startswith("a" * min(length, 100))

@@ -472,14 +472,21 @@ def test_a_ledger_that_cannot_be_written_is_named_in_the_log_and_nothing_leaves(
     assert_refused_without_names(dp.process(answer(), context(dp)), pattern, caplog.text)
 
 
-def test_a_ledger_that_is_a_link_into_nowhere_is_broken_not_empty(
-    context: MakeContext, local: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_ledger_that_is_a_link_is_refused_and_stays_one(
+    exists: bool, context: MakeContext, local: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = local / "fdg_privacy"
+    """Whoever shares the file behind the link would not learn of a release into a file in the link's place."""
+    folder, shared = local / "fdg_privacy", tmp_path / "shared.json"
     folder.mkdir()
-    (folder / "ledger.json").symlink_to(folder / "lost.json")
+    if exists:
+        Ledger(shared, SITE).spend("job", 0, LIMITS)
+    before = shared.read_bytes() if exists else None
+    (folder / "ledger.json").symlink_to(shared)
     dp = silent()
-    assert_refused_without_names(dp.process(answer(), context(dp)), "ledger.json.*cannot be read", caplog.text)
+    assert_refused_without_names(dp.process(answer(), context(dp)), "ledger.json is a symbolic link", caplog.text)
+    assert (folder / "ledger.json").is_symlink()
+    assert (shared.read_bytes() if exists else None) == before
 
 
 def test_those_who_spend_at_once_lose_no_entry_and_overspend_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rights that a participant's authorization policy gives, as FLARE reads it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.flare.internals import RIGHTS, fetch
+from fdg_plugins.messages import shorten
+
+SHELL = "shell_commands"
+EVERY = "*"  # takes precedence over all rights that are named
+_NEVER = {"none", "no"}
+_ALWAYS = {"any", "all"}
+
+
+def roles_with(policy: Mapping[str, Any], right: str) -> list[str]:
+    """Return the roles to whom ``policy`` may give ``right``, or any command of the category of that name.
+
+    A right that holds under a condition counts. Raises ``SettingsError`` if FLARE cannot read the policy.
+    """
+    parse = fetch(RIGHTS, "parse_policy_config")
+    categories = fetch(RIGHTS, "COMMAND_CATEGORIES")
+    try:
+        read, problem = parse(policy, categories)
+    except (TypeError, AttributeError) as error:
+        read, problem = None, str(error)
+    if read is None:
+        raise SettingsError(f"FLARE cannot read the policy: {shorten(problem)}.")
+    commands = [command for command, category in categories.items() if category == right] or [right]
+    return sorted(role for role, given in read.role_rights.items() if _any_of(given, commands))
+
+
+def _any_of(given: Mapping[str, Any], commands: Iterable[str]) -> bool:
+    """Return whether the rights of a role include one of ``commands``."""
+    if EVERY in given:
+        return _can_hold(given[EVERY])
+    return any(_can_hold(given[command]) for command in commands if command in given)
+
+
+def _can_hold(expression: str | list[str]) -> bool:
+    """Return whether a condition, or one of several, is ever met; those with "not" block whatever the others allow."""
+    conditions = [expression] if isinstance(expression, str) else expression
+    words = [" ".join(condition.lower().split()) for condition in conditions]
+    if any(word.removeprefix("not ") in _ALWAYS for word in words if word.startswith("not ")):
+        return False
+    allowing = [word for word in words if not word.startswith("not ")]
+    return not allowing or any(word not in _NEVER for word in allowing)
