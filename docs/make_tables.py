@@ -51,6 +51,7 @@ What is named:
 | `all` | everything | |
 | `head` | the classifier | the extractor is frozen: the classifier alone is trained |
 | `extractor` | the extractor | each site has a classifier of its own |
+| `body` | the extractor | the classifier is frozen: it stays as it was initialised |
 | `{{"personal": [patterns], "frozen": [patterns]}}` | what no pattern names | as named |
 
 A pattern is the beginning of a dotted name (`"extractor.layer4"`) or has wildcards (`"*.running_mean"`). It must name

@@ -141,7 +141,8 @@ def warn_of_missing(sites: list[str]) -> None:
     """Warn of sites that the resuming job may have to do without."""
     if sites:
         say(
-            f"Warning: {', '.join(sites)} not connected to the server; a run goes on with all of its sites only.",
+            f"Warning: {', '.join(sites)} not connected to the server; a run starts, and goes on, with all of its "
+            "sites only.",
             style="yellow",
             on_stderr=True,
         )

@@ -46,7 +46,8 @@ def submit(
 
       fdg submit jobs/pacs_fedomg --kit /srv/flare/lead@example.org --detach
     """
-    from fdg_plugins.cli.watch import Server
+    from fdg_plugins.cli.watch import Server, missing_sites
+    from fdg_plugins.engine.workflow import sites_of
 
     if detach and resume_on_failure:
         raise SettingsError("--detach and --resume-on-failure exclude each other: who resumes must wait for the end.")
@@ -54,6 +55,7 @@ def submit(
         twin = write_resuming_job(job, Path(folder) / "twin", None)
         # Before anything runs: reject a job that could not be resumed.
         resumption = Resumption(twin, run_of(twin), max_resumes) if resume_on_failure else None
+        warn_of_missing(missing_sites(server, sites_of(twin), patience=0.0))
         first = server.submit(write_resuming_job(twin, Path(folder) / "first", None))
         say(f"job {first}: submitted")
         if not detach:
@@ -80,7 +82,7 @@ class _Progress:
     idle: int = 0
 
     def note(self, rounds: int | None) -> None:
-        """Take in the complete rounds after a job that has ended, if they are known."""
+        """Take in the complete rounds of a job that runs or has ended, if they are known."""
         if rounds is not None and rounds > self.rounds:
             self.rounds, self.idle = rounds, 0
 
@@ -110,7 +112,7 @@ def _carry_through(server: "Server", first: str, resumption: Resumption) -> bool
 
     current, progress = first, _Progress()
     run = resumption.run or first
-    while (ending := follow(server, current, say)).status != COMPLETED:
+    while (ending := follow(server, current, say, progress.note)).status != COMPLETED:
         verdict = judge(server, current, ending, is_first=current == run)
         if verdict.finished:
             say(f"job {current}: it broke off after its run had finished; the results are complete")

@@ -4,6 +4,7 @@
 import contextlib
 import io
 import logging
+import math
 import re
 import tempfile
 import time
@@ -34,6 +35,7 @@ JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STOPPED = re.compile(r"FederationController - ERROR - .*?(?:- |\| )stopped: (.+)")
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 POLL_S = 1.5
+ROUNDS_S = 60.0  # how often a job that may be resumed is asked for its complete rounds
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
 SITES_S = 120.0  # how long a resumed job waits for its sites to reconnect to a restarted server
 
@@ -159,18 +161,38 @@ def is_running(system: Any, job: str) -> bool:
     return job in {running.job_id for running in system.job_info}
 
 
-def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
-    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status."""
-    before = None
+def follow(
+    server: Server, job: str, tell: Callable[[str], None], note: Callable[[int | None], None] | None = None
+) -> Ending:
+    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status.
+
+    ``note`` receives the complete rounds of its run now and then, None if they are unknown.
+    """
+    before, asked = None, -math.inf
     for status, system in _statuses(server, job, tell):
         if status.startswith("FINISHED"):
             return Ending(status)
+        if note is not None and is_running(system, job) and time.monotonic() >= asked + ROUNDS_S:
+            asked = time.monotonic()
+            note(rounds_of(server, job))
         start = system.server_info.start_time
         if before not in (None, start) and not _is_in_hand(system, job, status):
             tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
             break
         before = start
     return Ending(status, lost=True)
+
+
+def rounds_of(server: Server, job: str) -> int | None:
+    """Return the complete rounds of a running job's run, as its workflow tells them; None if it does not."""
+    try:
+        stats = server.ask(lambda session: session.show_stats(job, "server"))
+    except DataError:
+        return None
+    of_server = next(iter(stats.values()), None) if isinstance(stats, dict) else None
+    workflow = of_server.get("FederationController") if isinstance(of_server, dict) else None
+    rounds = workflow.get("current_round") if isinstance(workflow, dict) else None
+    return rounds if isinstance(rounds, int) else None
 
 
 def _statuses(server: Server, job: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
@@ -191,10 +213,13 @@ def _is_in_hand(system: Any, job: str, status: str) -> bool:
 
 
 def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list[str]:
-    """Return the ``sites`` that are not connected, as soon as none is missing or after ``patience`` seconds."""
+    """Return the ``sites`` that are not connected, as soon as none is missing or after ``patience`` seconds.
+
+    Without patience, a server that is away is not waited for either.
+    """
     deadline = time.monotonic() + patience
     while True:
-        system = server.ask(lambda session: session.get_system_info(), PATIENCE_S)
+        system = server.ask(lambda session: session.get_system_info(), PATIENCE_S if patience else 0.0)
         missing = sorted(set(sites) - {client.name for client in system.client_info})
         if not missing or time.monotonic() >= deadline:
             return missing

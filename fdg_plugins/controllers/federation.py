@@ -24,10 +24,12 @@ from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsE
 from fdg_plugins.flare.allow_list import count_other_components, warning_of
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.components import SERVER
+from fdg_plugins.flare.deploy_map import named_sites
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
 from fdg_plugins.flare.free_memory import give_back_memory
 from fdg_plugins.flare.internals import ASKING, require
+from fdg_plugins.flare.local_parties import LocalServer
 from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.received_streams import tidy_received_streams
@@ -41,7 +43,7 @@ from fdg_plugins.plans.compatibility import check_settings, check_update_filters
 from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
-from fdg_plugins.record.census import Federation, check_min_sites, check_reports, take_census
+from fdg_plugins.record.census import Federation, check_connected, check_min_sites, check_reports, take_census
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.names import name_of_run
@@ -53,6 +55,7 @@ from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.hold import Submitter, held_run
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
+from fdg_plugins.values import check_number
 
 MAX_IDLE_ROUNDS = 3
 SLOW_FROM_SCRATCH = 0.5
@@ -127,6 +130,7 @@ class FederationController(Messenger):
             raise  # FLARE logs the traceback and ends the job
 
     def _run(self) -> None:
+        check_number("poll", self.poll)
         require(ASKING)
         tracking = chosen_tracker(self.tracking, os.environ)
         start_reporting()
@@ -156,12 +160,16 @@ class FederationController(Messenger):
             if files is not None:
                 self.say(f"updates are written to {files} as they arrive")
             with Tracker(self, record, tracking, self.fl_ctx) as tracker:
-                self._train(rounds, record, tracker)
+                if record.status != "finished":
+                    self._train(rounds, record, tracker)
+        self.say(f"finished\n{final_table(record)}")
+        self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
         self._keep_results(rounds)  # once the tracker has written its last
         if in_simulator(self.fl_ctx):
             remove_sites_state(rounds, state)
         else:
             take_leave(rounds)
+        rounds.remove_state()
 
     def _plans(self, aggregator: UpdateAggregator) -> Plans:
         """Return the plans for real data and for the stand-in, which fit the aggregator and the job's filters."""
@@ -229,6 +237,7 @@ class FederationController(Messenger):
 
     def _census(self, plans: Plans, *, goes_on: bool) -> Federation:
         sites = tuple(sorted(client.name for client in self.engine.get_clients()))
+        check_connected(named_sites(self.fl_ctx), sites)
         request = CensusRequest(
             protocol=plans.real.protocol,
             stand_in_protocol=plans.stand_in.protocol,
@@ -275,12 +284,10 @@ class FederationController(Messenger):
         self.say(evaluation_line(record, last))
         tracker.evaluation(last, self.fl_ctx)
         publish_evaluation(record, last)
-        self.say(f"finished\n{final_table(record)}")
-        self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
 
     def _keep_results(self, rounds: Rounds) -> None:
         """Keep the results of a simulation that nobody else keeps, and say what FLARE will do to the workspace."""
-        if not in_simulator(self.fl_ctx) or os.environ.get(STATE_VARIABLE):
+        if not in_simulator(self.fl_ctx) or os.environ.get(STATE_VARIABLE) or isinstance(self.engine, LocalServer):
             return
         workspace = Path(self.engine.get_workspace().get_root_dir()).parent
         try:

@@ -169,9 +169,15 @@ class Rounds:
         return failures
 
     def end(self) -> None:
-        """Write the record of the finished run and remove the state for resuming it."""
-        self.files.save_record()
+        """Write the results of the finished run; its state stays until the sites have taken leave.
+
+        A job that resumes the run after a crash before that has nothing left to compute.
+        """
+        self.files.save()
         self.undo.remove()
+
+    def remove_state(self) -> None:
+        """Remove the state for resuming the run."""
         try:
             self.files.remove_state()
         except DataError as error:  # the run has finished regardless

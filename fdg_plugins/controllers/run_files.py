@@ -22,6 +22,11 @@ STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
 
 
+def selected_file(after_round: int | str) -> str:
+    """Return the name, in the state of a run, of the model after a round that source validation has selected."""
+    return f"selected_after_{after_round}.safetensors"
+
+
 @dataclass
 class RunFiles:
     """Writes a run's files, each atomically.
@@ -43,6 +48,7 @@ class RunFiles:
     def save(self) -> None:
         """Write the last model, the server's state and the record."""
         after_round = len(self.record.rounds)
+        self._measure()
         self.save_last()
         state = {"after_round": after_round, "aggregator": self.aggregator.state()}
         exchange = self.channel.save(self.folder, after_round)
@@ -50,6 +56,7 @@ class RunFiles:
         if self.state is not None:
             checkpoint = self._checkpoint(self.channel.exchange)
             checkpoint.write(self.state / CHECKPOINT_FILE, self._checkpoint_text.of(self.record))
+            self._forget_others(self.state)
         self.save_record()
 
     def save_last(self) -> None:
@@ -58,21 +65,39 @@ class RunFiles:
 
     def save_record(self) -> None:
         """Write ``results.json``."""
-        self.record.seconds = self.seconds_before + time.perf_counter() - self.started
+        self._measure()
         write_bytes(self.folder / RESULTS_FILE, self._results_text.of(self.record).encode() + b"\n")
 
+    def _measure(self) -> None:
+        """Enter the time spent so far into the record."""
+        self.record.seconds = self.seconds_before + time.perf_counter() - self.started
+
     def keep_selected(self, after_round: int) -> None:
-        """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here."""
+        """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here.
+
+        In the state, it is beside the one selected before: until the next checkpoint, the run goes on from that.
+        """
         if after_round == 0:
             self.model.save(self.folder / LAST_FILE, self.description(after_round))
-        for folder in (self.folder, self.state):
-            if folder is not None:
-                keep_file(self.folder / LAST_FILE, folder / SELECTED_FILE, private=folder is self.state)
+        keep_file(self.folder / LAST_FILE, self.folder / SELECTED_FILE)
+        if self.state is not None:
+            keep_file(self.folder / LAST_FILE, self.state / selected_file(after_round), private=True)
 
     def restore_selected(self) -> None:
-        """Copy the selected model of the run that this job goes on from, if there is one, to the job's results."""
-        if self.state is not None and (self.state / SELECTED_FILE).exists():
-            keep_file(self.state / SELECTED_FILE, self.folder / SELECTED_FILE)
+        """Copy the model that the run's record says was selected, if there is one, to the results of this job."""
+        name = self._name_of_selected()
+        if self.state is not None and name is not None and (self.state / name).exists():
+            keep_file(self.state / name, self.folder / SELECTED_FILE)
+
+    def _forget_others(self, state: Path) -> None:
+        """Remove the models from the state that the checkpoint does not call selected."""
+        for path in state.glob(selected_file("*")):
+            if path.name != self._name_of_selected():
+                path.unlink()
+
+    def _name_of_selected(self) -> str | None:
+        rounds = (one.after_round for one in self.record.choices if one.rule == "source_validation")
+        return next(map(selected_file, rounds), None)
 
     def remove_state(self) -> None:
         """Remove the state for resuming; raise ``DataError`` if the disk does not allow it."""

@@ -56,7 +56,8 @@ def _followed(follower: "_Follower", order: StopOrder) -> Ending:
     finally:
         execution.end()
     follower.look()
-    ending = Ending(follower.record, seconds, execution.failure())
+    finished = follower.record is not None and follower.record.status == "finished"  # however its process ended
+    ending = Ending(follower.record, seconds, None if finished else execution.failure())
     was_stopped = ending.reason is not None and order.signal is not None
     return ending._replace(reason=STOPPED, stopped=True) if was_stopped else ending
 

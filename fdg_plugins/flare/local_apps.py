@@ -91,6 +91,8 @@ def _name(text: Any, job: Path) -> str:
 
 def _make_workspace(workspace: Path, name: str, job_id: str, app: Path, meta: dict[str, Any]) -> None:
     own = workspace / name
+    if (own / job_id).exists():
+        raise DataError(f"workspace {workspace} holds the files of another run, expected a new folder.")
     try:
         for folder in (LOCAL, STARTUP):
             (own / folder).mkdir(parents=True)

@@ -14,6 +14,7 @@ from nvflare.app_opt.tracking.tb.tb_event_writer import TensorBoardEventWriter
 from nvflare.app_opt.tracking.tb.tb_receiver import TBAnalyticsReceiver
 
 from fdg_plugins.flare.internals import TENSORBOARD, problems_of
+from fdg_plugins.flare.local_parties import LocalServer
 
 Plain = bool | int | float | str
 
@@ -33,7 +34,10 @@ def name_run(name: str, settings: Mapping[str, Plain], fl_ctx: FLContext) -> boo
 
 
 def _components(fl_ctx: FLContext) -> Iterable[Any]:
-    manager = getattr(fl_ctx.get_engine(), "run_manager", None)
+    engine = fl_ctx.get_engine()
+    if isinstance(engine, LocalServer):
+        return engine.get_all_components().values()
+    manager = getattr(engine, "run_manager", None)
     return list(getattr(manager, "components", {}).values())
 
 

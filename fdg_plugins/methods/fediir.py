@@ -155,7 +155,7 @@ METHOD = Method(
                 point="optimiser",
                 paper="SGD",
                 code="SGD, momentum 0.9, fresh every round",
-                ours="as the protocol says, fresh every round",
+                ours="as the protocol says, fresh every round unless keep_momentum",
             ),
             Difference(
                 point="when",

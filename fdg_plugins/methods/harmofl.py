@@ -151,7 +151,7 @@ METHOD = Method(
                 point="optimiser's momentum",
                 paper="not established",
                 code="kept from round to round",
-                ours="starts anew each round",
+                ours="starts anew each round, unless keep_momentum",
             ),
             Difference(
                 point="v",

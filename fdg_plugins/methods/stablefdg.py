@@ -9,8 +9,8 @@ are not passed on; a new site receives some at once. With one site nothing is sh
 
 Buffers: averaged as under FedAvg; BatchNorm sees changed and appended maps.
 
-Cost: the later stages see up to twice as many samples, and each site reports on its images in one more pass. Per round
-and site ``4 C`` numbers each way, C channels of the first stage.
+Cost: the later stages see up to twice as many samples, and each site reports on its images in two more passes. Per
+round and site ``4 C`` numbers each way, C channels of the first stage.
 
 Equation: a style s is mean and deviation of each channel over the positions of a map. Batches get styles
 ``s ~ N(m, d^2)`` of another site, styles ``s + l (s - mean s)`` of appended samples, and mixtures of their own; then

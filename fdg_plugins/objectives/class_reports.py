@@ -9,7 +9,7 @@ CLASS_COUNTS = "class_counts"
 
 
 def check_counts(validator: PayloadValidator, counts: torch.Tensor, facts: SiteFacts) -> None:
-    """Refuse counts ``[Y]`` of the training split that contradict the census, which covers all images of the site."""
+    """Refuse counts ``[Y]`` of the training split that contradict the census, which also counts validation images."""
     if int(counts.sum()) != facts.num_train:
         validator.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
     if bool((counts > torch.tensor(facts.class_counts)).any()):

@@ -37,12 +37,23 @@ def take_census(
     _check_parts(replies)
     sources, held_out = _roles(replies, sites, target)
     for site in sites:
-        _check_own(site, replies[site], "held_out" if site in held_out else "source")
-        _check_classes(site, replies[site], task)
+        role = "held_out" if site in held_out else "source"
+        _check_own(site, replies[site], role)
+        _check_classes(site, replies[site], role, task)
         if task.report is not None:  # every site evaluates, the held-out ones too
             _check_allowed(site, replies[site].allowed_reports, {task.report: f"task {task.name!r}"})
     first = replies[sites[0]]
     return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
+
+
+def check_connected(named: Collection[str], connected: Collection[str]) -> None:
+    """Raise ``CensusError`` if a site that the job names was not there when FLARE started the job."""
+    missing = sorted({*named} - {*connected})
+    if missing:
+        raise CensusError(
+            f"site {missing[0]} of the job's deploy_map was not connected when the job started ({len(missing)} in "
+            "all), expected every site: submit the job again when they are connected, or leave them out of it."
+        )
 
 
 def _check_answers(replies: Mapping[str, CensusReply], failures: Mapping[str, str]) -> None:
@@ -153,15 +164,14 @@ def _check_parts(replies: Mapping[str, CensusReply]) -> None:
             )
 
 
-def _check_classes(site: str, reply: CensusReply, task: Task) -> None:
+def _check_classes(site: str, reply: CensusReply, role: str, task: Task) -> None:
     if len(reply.class_counts) != len(reply.classes):
         raise CensusError(f"site {site} counts {len(reply.class_counts)} classes but names {len(reply.classes)}.")
-    if task.one_class_per_image and sum(reply.class_counts) != reply.num_test:
-        raise CensusError(f"site {site} counts {sum(reply.class_counts)} images by class, but {reply.num_test} in all.")
-    if max(reply.class_counts, default=0) > reply.num_test:
-        raise CensusError(
-            f"site {site} counts {max(reply.class_counts)} images of one class, but {reply.num_test} in all."
-        )
+    used = reply.num_test if role == "held_out" else reply.num_train + reply.num_validation
+    if task.one_class_per_image and sum(reply.class_counts) != used:
+        raise CensusError(f"site {site} counts {sum(reply.class_counts)} images by class, but {used} in all.")
+    if max(reply.class_counts, default=0) > used:
+        raise CensusError(f"site {site} counts {max(reply.class_counts)} images of one class, but {used} in all.")
 
 
 def _check_own(site: str, reply: CensusReply, role: str) -> None:

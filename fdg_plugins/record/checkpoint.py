@@ -120,7 +120,12 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
 
 
 def _check_sites_state(record: RunRecord, fresh: RunRecord) -> None:
-    """Raise ``DataError`` naming a site that has lost what it said it kept when it last trained."""
+    """Raise ``DataError`` naming a site that has lost what it said it kept when it last trained.
+
+    Sites that have learnt that the run has finished have removed it.
+    """
+    if record.status == "finished":
+        return
     trained = {site: local for finished in record.rounds for site, local in finished.local.items()}
     for site in sorted((trained.keys() & fresh.census.keys()) - record.left_out.keys()):
         if trained[site].keeps_state and not fresh.census[site].keeps_state:

@@ -322,21 +322,24 @@ class RunRecord(Recorded):
         ]
 
     def _selected(self) -> EvaluationRecord | None:
-        """Return the model with the best central score, the earliest of equal ones."""
-        best: tuple[float, EvaluationRecord | None] = (-math.inf, None)
-        for evaluation, score in self._central_scores():
-            if (value := self.score.goodness(score)) > best[0]:
+        """Return the model with the best central score, the earliest of equal ones.
+
+        A score over fewer domains, of a round before the others were first drawn, is none to compare with.
+        """
+        best: tuple[tuple[int, float], EvaluationRecord | None] = ((0, -math.inf), None)
+        for evaluation, known, score in self._central_scores():
+            if (value := (known, self.score.goodness(score))) > best[0]:
                 best = (value, evaluation)
         return best[1]
 
     def source_score(self, after_round: int) -> float | None:
         """Return the central score by which the model after a round was compared with others; None if it was not."""
-        found = (score for evaluation, score in self._central_scores() if evaluation.after_round == after_round)
+        found = (score for evaluation, _, score in self._central_scores() if evaluation.after_round == after_round)
         return next(found, None)
 
-    def _central_scores(self) -> Iterator[tuple[EvaluationRecord, float]]:
-        """Yield each model that a source evaluated with its central score: the mean over source domains or the low
-        median over source sites.
+    def _central_scores(self) -> Iterator[tuple[EvaluationRecord, int, float]]:
+        """Yield each model that a source evaluated, over how many scores its central score is, and that score: the
+        mean over source domains or the low median over source sites.
 
         For a domain or site that did not evaluate a model, its last known score counts. A site that misses a round
         therefore does not decide the selection, and a site that left for good does not end it.
@@ -347,7 +350,7 @@ class RunRecord(Recorded):
             sources = self._source_scores(evaluation)
             known.update(sources)
             if sources:
-                yield evaluation, centre(list(known.values()))
+                yield evaluation, len(known), centre(list(known.values()))
 
     def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
         """Return the scores for model selection: by domain for the mean, by site for the median."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord, mean
 
+Summary = tuple[float | None, float | None]
+
 TITLES = {
     "last": "last",
     "source_validation": "selected by source validation",
@@ -132,23 +134,23 @@ def _remarks_of_task(record: RunRecord) -> list[str]:
 
 def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:
     """Yield the row of the chosen model's score, one for each score that the task derives, and the personal models'."""
-    text = record.score.text
+    text, judged = record.score.text, evaluation.domains.keys() >= {*sources}  # else mean and worst are of other things
     yield [
         f"{TITLES[choice.rule]} (round {choice.after_round})",
         *(text(evaluation.domains.get(domain)) for domain in sources),
-        text(evaluation.source_mean),
-        text(evaluation.source_worst),
+        *((text(evaluation.source_mean), text(evaluation.source_worst)) if judged else (text(None), text(None))),
         text(evaluation.target),
     ]
     for kind in record.task.derived_kinds:
         values = evaluation.derived.get(kind.name, {})
         known = [values[domain] for domain in sources if domain in values]
-        complete = bool(known) and evaluation.source_mean is not None
-        summary = (mean(known), kind.worst(known)) if complete else (None, None)
+        complete = len(known) == len(sources) and evaluation.source_mean is not None
+        summary: Summary = (mean(known), kind.worst(known)) if complete else (None, None)
         shown = (*(values.get(domain) for domain in sources), *summary, values.get(record.protocol.target))
         yield [f"  {kind.title}", *map(kind.text, shown)]
     if (own := evaluation.personal) is not None:
-        shown = (*(own.domains.get(domain) for domain in sources), own.source_mean, own.source_worst, None)
+        summary = (own.source_mean, own.source_worst) if own.domains.keys() >= {*sources} else (None, None)
+        shown = (*(own.domains.get(domain) for domain in sources), *summary, None)
         yield [f"personal (round {choice.after_round})", *map(text, shown)]
 
 

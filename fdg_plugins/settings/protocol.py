@@ -293,7 +293,7 @@ class Protocol(pydantic.BaseModel):
 
     def learning_rate_at(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 0."""
-        decayed = round_number >= max(1, int(self.lr_decay_at * self.rounds))
+        decayed = round_number >= max(1, int(self.lr_decay_at * self.rounds + 1e-9))  # 0.7 * 90 is 63
         return self.learning_rate * (self.lr_decay_factor if decayed else 1.0)
 
 

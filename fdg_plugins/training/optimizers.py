@@ -25,14 +25,29 @@ def make_optimizer(
     # The fused kernel makes one pass over the parameters and halves the time on a CPU. On a GPU, torch chooses.
     fused = True if device is not None and device.type == "cpu" else None
     if protocol.optimizer == SGD:
-        return torch.optim.SGD(
+        sgd = torch.optim.SGD(
             parameters,
             lr=learning_rate,
             momentum=protocol.momentum,
             weight_decay=protocol.weight_decay,
             fused=fused,
         )
+        if fused and protocol.momentum:
+            sgd.register_step_pre_hook(lambda optimizer, *_: _begin_momentum(optimizer))
+        return sgd
     return ADAPTIVE[protocol.optimizer](parameters, lr=learning_rate, weight_decay=protocol.weight_decay, fused=fused)
+
+
+def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Let the momentum of parameters begin at zero whose first gradient comes after others have stepped.
+
+    torch's fused kernel takes the buffers of all parameters that have a gradient, or of none; at the first step, the
+    momentum is the gradient either way.
+    """
+    moved = [one for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
+    new = [one for one in moved if optimizer.state[one].get(BUFFER) is None]
+    for parameter in new if len(new) < len(moved) else ():
+        optimizer.state[parameter][BUFFER] = torch.zeros_like(parameter, requires_grad=False)
 
 
 def restore_momentum(

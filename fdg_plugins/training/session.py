@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -106,7 +106,7 @@ class SiteSession:
             dataset=data.dataset,
             stand_in=self.images.stand_in,
             classes=data.classes,
-            class_counts=self.task.class_counts(data.test, len(data.classes)),
+            class_counts=self.task.class_counts(self._used(), len(data.classes)),
             num_train=len(data.train),
             num_validation=len(data.validation),
             num_test=len(data.test),
@@ -122,6 +122,14 @@ class SiteSession:
             compiled=self.config.compile,
             versions=installed_versions(OF_SITE),
         )
+
+    def _used(self) -> tuple[Any, ...]:
+        """Return the site's images in the run: those it trains and validates on, or on which the target is judged.
+
+        A list of the site's own, and the share of a domain, may leave a source others to be judged on.
+        """
+        data = self.data
+        return data.test if self.images.domain == self.protocol.target else (*data.train, *data.validation)
 
     def load(
         self, state: Mapping[str, torch.Tensor], personal: Mapping[str, torch.Tensor] | None = None
@@ -186,6 +194,7 @@ class SiteSession:
                     should_stop,
                     len(self.data.train),
                 )
+            self._reestimate(model, should_stop)
         return self.evaluate(own.network, "validation", should_stop)
 
     def statistics(
@@ -256,8 +265,7 @@ class SiteSession:
         epochs = self.images.epochs(self.protocol.local_epochs + objective.more_epochs, round_number)
         with seeded(self.protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
             training = train_locally(model, local_objective, epochs, optimizer, self.policy, should_stop, on_epoch)
-        if layers := reestimated_layers(model, self.protocol):  # as for the model received
-            reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
+        self._reestimate(model, should_stop)
         after, more = self._judge(model, should_stop, objective.report_trained)
         local_objective.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
         report = self._report(before, after, training, learning_rate, own_score)
@@ -267,6 +275,11 @@ class SiteSession:
         own = personal_part(model, kept_names(model, self.protocol))
         momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
         return TrainResult(update, report, tensors, Kept(local_objective.memory(done), own, momentum))
+
+    def _reestimate(self, model: ExtractorClassifier, should_stop: ShouldStop) -> None:
+        """Replace the statistics of a trained model before it is judged, if those of the model received are."""
+        if layers := reestimated_layers(model, self.protocol):
+            reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
 
     def _check_batches(self, model: ExtractorClassifier) -> None:
         """Raise ``SettingsError`` if batches have one image, of which a BatchNorm layer would see a single position."""

@@ -66,6 +66,7 @@ class FakeFlare:
         self.timeouts: list[float] = []
         self.submitted: list[dict[str, Any]] = []
         self.tokens: list[str] = []
+        self.rounds: dict[str, int] = {}  # complete rounds that a running job tells
         self.sessions = self.closed = 0
         self._seen: dict[str, Step] = {}
         self._current = Step("none", False)
@@ -115,6 +116,12 @@ class FakeFlare:
             client_info=[SimpleNamespace(name=site) for site in sites],
             job_info=jobs,
         )
+
+    def show_stats(self, job: str, target_type: str) -> dict[str, Any]:
+        if job not in self.rounds:
+            raise RuntimeError("no answer")
+        assert target_type == "server"
+        return {"server": {"FederationController": {"phase": "running", "current_round": self.rounds[job]}}}
 
     def download_job_result(self, job: str, destination: str) -> str:
         if job not in self.records:

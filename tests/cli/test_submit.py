@@ -210,6 +210,25 @@ def test_the_run_of_the_first_job_goes_on_however_often(kit: Path, monkeypatch: 
     assert [flare.controller(number)["resume"] for number in range(1, 6)] == [job_id(0)] * 5
 
 
+@pytest.mark.parametrize(("told", "jobs"), [((1, 2, 3, 4, 5), 6), ((2, 2, 2, 2, 2), 4), ((), 4)])
+def test_restarts_between_complete_rounds_that_the_jobs_have_told_do_not_count(
+    kit: Path, monkeypatch: pytest.MonkeyPatch, told: tuple[int, ...], jobs: int
+) -> None:
+    """A lost job leaves no record that could be read, so what it told while it ran counts."""
+    flare = FakeFlare([*(list(RESTARTED) for _ in range(5)), list(COMPLETED)])
+    flare.rounds = {job_id(number): rounds for number, rounds in enumerate(told)}
+    result = submit(flare, monkeypatch, kit, "--resume-on-failure")
+    assert (result.exit_code, len(flare.submitted)) == (0 if jobs == 6 else 1, jobs)
+
+
+def test_a_site_that_is_not_connected_is_named_before_anything_runs(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flare = FakeFlare([list(COMPLETED)])
+    flare.sites = [("photo", "sketch")]
+    result = submit(flare, monkeypatch, kit)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: art_painting, cartoon not connected to the server; a run starts, and")
+
+
 @pytest.mark.parametrize("rounds", [[2, 2, 2, 2], [4, 2, 3, 4]])
 def test_it_gives_up_when_no_round_is_completed_any_more(
     kit: Path, monkeypatch: pytest.MonkeyPatch, rounds: list[int]

@@ -14,7 +14,7 @@ import torch
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
@@ -62,10 +62,12 @@ class Job:
         self.engine = Engine(folder, tuple(reversed(PACS.domains)), components)
         self.controller = FederationController(**{"protocol": PROTOCOL, "poll": 0.0001, **arguments})
         self.signal = Signal()
+        self.deploy_map = {"app": ["@ALL"]}
 
     def run(self) -> None:
         self.controller.set_communicator(Line(self._answer))
         context = context_of(self.engine)
+        context.set_prop(FLContextKey.JOB_META, {"deploy_map": self.deploy_map}, private=True, sticky=True)
         self.controller.start_controller(context)
         self.controller.control_flow(self.signal, context)
 
@@ -309,6 +311,29 @@ def test_sites_that_do_not_fit_stop_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("real_data")
+@pytest.mark.parametrize("named", [["ward_1", *PACS.domains, "ward_2"], [*PACS.domains]])
+def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_path: Path, named: list[str]) -> None:
+    """FLARE starts a job without it as soon as min_clients others are there."""
+    job = Job(tmp_path)
+    job.deploy_map = {"app_server": ["server"], "app_site": named}
+    job.run()
+    if named == [*PACS.domains]:
+        assert job.panics == []
+        return
+    assert job.asked == []
+    (told,) = job.panics
+    assert told.startswith("site ward_1 of the job's deploy_map was not connected when the job started (2 in all)")
+
+
+@pytest.mark.parametrize("poll", [-1, "fast", None])
+def test_a_poll_that_is_no_time_stops_the_job_before_any_site_is_asked(tmp_path: Path, poll: Any) -> None:
+    job = Job(tmp_path, poll=poll)
+    job.run()
+    assert job.asked == []
+    assert job.panics[0].startswith("poll is ")
+
+
 def test_a_census_reply_that_cannot_be_read_stops_the_job_with_site_and_field(tmp_path: Path) -> None:
     def meddle(site: str, task: str, count: int) -> Shareable | None:
         if (site, task) != ("photo", TASK_CENSUS):

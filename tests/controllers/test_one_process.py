@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.controllers.tracking import describe as run_name
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.work import SiteWork
@@ -60,7 +62,12 @@ def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(method
     assert record.status == "finished"
     assert record.evaluations == elsewhere.record.evaluations
     assert [one.aggregation for one in record.rounds] == [one.aggregation for one in elsewhere.record.rounds]
-    assert list((tmp_path / "here" / "workspace" / SIMULATOR_FOLDER / "tb_events").rglob("events*"))
+    folder = tmp_path / "here" / "workspace" / SIMULATOR_FOLDER / "tb_events"
+    events = EventAccumulator(str(folder / run_name(record).name))
+    events.Reload()
+    assert "settings" in events.Tags()["tensors"]
+    assert len(events.Tags()["scalars"]) > 5
+    assert "_hparams_/session_start_info" in events.summary_metadata
 
 
 def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
@@ -154,3 +161,12 @@ def test_components_that_flare_does_not_allow_are_refused_as_in_the_simulator(tm
         shutil.rmtree(folder)
     with pytest.raises(Exception, match="not in allow_list"):
         made(path)
+
+
+def test_a_workspace_that_another_run_has_used_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    job = job_of("fedavg", tmp_path, rounds=1)
+    made(job)
+    with pytest.raises(
+        DataError, match=r"^workspace .*workspace holds the files of another run, expected a new folder"
+    ):
+        made(job)

@@ -95,6 +95,26 @@ def test_a_source_that_misses_a_round_counts_with_its_last_known_accuracy() -> N
     assert choices(record) == {"last": 3, "source_validation": 2}
 
 
+def test_a_mean_over_fewer_domains_selects_no_model_once_the_others_have_judged_one() -> None:
+    """In the first rounds, only sites of the domain with the higher scores were drawn."""
+    record = run_record()
+    drawn = (
+        (0, (None, 0.8)),
+        (1, (None, 0.9)),
+        (2, (0.4, None)),
+        (3, (None, 0.93)),
+        (4, (0.75, None)),
+        (5, (0.7, 0.9)),
+    )
+    for after, (cartoon, photo) in drawn:
+        of_sites = {"cartoon": cartoon, "photo-1": photo, "photo-2": photo}
+        judged = {site: evaluation(score) for site, score in of_sites.items() if score is not None}
+        record.add_evaluation(after, judged, expected=judged)
+        expected = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 4}[after]
+        assert choices(record)["source_validation"] == expected
+    assert record.source_score(4) == pytest.approx((0.75 + 0.93) / 2)
+
+
 def test_a_source_that_is_gone_for_good_does_not_end_the_selection() -> None:
     record = run_record()
     record.add_evaluation(0, scores(0.1, 0.1, 0.1))

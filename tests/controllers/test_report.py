@@ -145,6 +145,23 @@ def test_the_table_says_what_was_trained_of_a_network_that_was_not_trained_whole
     assert title.endswith(": PACS, convnet, head and adapters of rank 4 trained, 224 px, seed 0")
 
 
+def test_the_table_has_no_mean_of_a_model_that_only_some_domains_judged() -> None:
+    """All sites that were drawn answered, but those of one domain were not drawn."""
+    record = run_record()
+    judged = {"cartoon": evaluation(0.5), "sketch": evaluation(0.25)}
+    assert record.add_evaluation(0, judged, expected=("cartoon",)).source_mean == pytest.approx(0.5)
+    record.choices = record.choose({})
+    row = next(line for line in final_table(record).splitlines() if line.startswith("last"))
+    assert [cell.strip() for cell in cells(row)] == [
+        "last (round 0)",
+        "50.0 %",
+        "missing",
+        "missing",
+        "missing",
+        "25.0 %",
+    ]
+
+
 def test_the_table_calls_what_is_missing_missing() -> None:
     record = run_record()
     record.add_evaluation(0, {"cartoon": evaluation(0.5)})

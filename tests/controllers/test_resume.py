@@ -13,13 +13,14 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
+from safetensors import safe_open
 
 from fdg_plugins.controllers import federation
 from fdg_plugins.controllers.leave import take_leave
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_TRAIN
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, check_continues
+from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, check_continues, has_checkpoint, read_checkpoint
 from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.state import hold
 from fdg_plugins.state.folders import FOLDER
@@ -73,13 +74,14 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> MethodJob:
 
 
 # Four sites train in each round: the server dies in the first round's training, in the middle of the second's and of
-# the last one's, and while the last model is judged.
+# the last one's, while the last model is judged, and while the sites are told that the run has finished.
 @pytest.mark.parametrize(
     ("task", "count", "complete"),
     [
         pytest.param(TASK_TRAIN, 7, 1, marks=pytest.mark.slow),
         (TASK_TRAIN, 16, 3),
         pytest.param(TASK_EVALUATE, 6, 4, marks=pytest.mark.slow),
+        (TASK_EVALUATE, 11, 4),
     ],
 )
 def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
@@ -94,6 +96,36 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
     assert job.record.evaluations == unbroken.record.evaluations
     for mine, theirs in zip(job.record.rounds, unbroken.record.rounds, strict=True):
         assert (mine.round, mine.drawn, mine.aggregation) == (theirs.round, theirs.drawn, theirs.aggregation)
+
+
+def test_a_run_that_broke_off_once_it_had_finished_only_hands_out_its_results(
+    tmp_path: Path, unbroken: MethodJob
+) -> None:
+    """The first site has been told so, and keeps nothing any more."""
+    killed(tmp_path, TASK_EVALUATE, 11)
+    job = resumed(tmp_path).finished()
+    assert {task for task, _ in job.asked} == {TASK_CENSUS, TASK_EVALUATE}, "the sites are told again"
+    assert job.record.choices == unbroken.record.choices
+    assert not has_checkpoint(tmp_path / FOLDER / "job")
+
+
+def test_the_selected_model_is_the_one_in_the_record_whatever_a_crash_left_beside_it(tmp_path: Path) -> None:
+    """The server dies after it has kept the model that the unfinished round selects."""
+    killed(tmp_path, TASK_TRAIN, 16)
+    job = resumed(tmp_path)
+    state = tmp_path / FOLDER / "job"
+    (kept,) = state.glob("selected_after_*")
+    (state / "selected_after_77.safetensors").write_bytes(kept.read_bytes())
+    job.finished()
+    with safe_open(job.folder / SELECTED_FILE, "pt") as file:
+        after = file.metadata()["after_round"]
+    assert {one.rule: str(one.after_round) for one in job.record.choices}["source_validation"] == after
+
+
+def test_a_resumed_run_has_the_seconds_of_all_of_its_rounds(tmp_path: Path) -> None:
+    killed(tmp_path, TASK_TRAIN, 16)
+    kept = read_checkpoint(tmp_path / FOLDER / "job" / CHECKPOINT_FILE, "job").record
+    assert kept.seconds >= sum(finished.seconds for finished in kept.rounds)
 
 
 def test_a_run_can_be_resumed_more_than_once(tmp_path: Path, unbroken: MethodJob) -> None:
@@ -202,7 +234,7 @@ def test_sites_keep_what_they_know_until_they_have_answered_the_last_question_of
     assert {task for task, last in job.last if last} == {TASK_EVALUATE}
     assert [last for _, last in job.last] == [False] * (len(job.last) - 6) + [True] * 6
     assert known[-12:-6] == [7] * 6, "while any site judges, all keep theirs"
-    assert known[-6:] == [6, 5, 4, 3, 2, 1], "the server's is gone, then one after the other of the sites'"
+    assert known[-6:] == [7, 6, 5, 4, 3, 2], "one after the other of the sites' is gone, then the server's"
     assert job.states == []
 
 

@@ -42,8 +42,11 @@ def spoil(root: Path) -> None:
 
 def test_the_census_counts_pairs(root: Path) -> None:
     reply = session(root, {"part": "1/2"}).census()
-    assert (reply.num_train, reply.num_validation, reply.num_test, reply.class_counts) == (9, 1, 20, (20,) * 3)
+    assert (reply.num_train, reply.num_validation, reply.num_test, reply.class_counts) == (9, 1, 20, (10,) * 3)
     assert reply.split == "eyes/90-10@0/part1of2"
+    assert session(root, {"part": "1/2"}, target="left").census().class_counts == (20,) * 3, (
+        "judged on the whole domain"
+    )
     reply = session(root, max_samples_per_domain=14).census()
     assert (reply.num_train, reply.num_validation, reply.num_test) == (13, 1, 14)
 

@@ -86,8 +86,8 @@ class FakeEngine(SimulatorEngine):
 
 
 def fake(folder: Path, end: str = "finishes") -> FakeEngine:
-    """Return an engine for a run of two rounds, which only ``finishes`` brings to its end."""
+    """Return an engine for a run of two rounds, which only ``finishes`` and ``dies late`` bring to its end."""
     told = [record_after(1), record_after(2)]
-    if end == "finishes":
+    if end in ("finishes", "dies late"):
         told.append(record_after(2, "finished"))
     return FakeEngine(folder, end, *told)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for FLARE's simulator in the tests of a run: writes prepared records one after the other, trains nothing.
 
-``fake_run.py RECORDS END``: ``finishes`` leaves what a run leaves; ``dies`` ends without a word; ``hangs`` never ends,
-and has a process in a session of its own, as FLARE's sites have.
+``fake_run.py RECORDS END``: ``finishes`` leaves what a run leaves; ``dies late`` does too, and then ends badly;
+``dies`` ends without a word; ``hangs`` never ends, and has a process in a session of its own, as FLARE's sites have.
 """
 
 import shutil
@@ -36,6 +36,8 @@ def main() -> None:
     for name in ("local_models", "tb_events"):
         (folder / name).mkdir()
         (folder / name / "file").write_bytes(b"content")
+    if end == "dies late":
+        sys.exit(3)
 
 
 if __name__ == "__main__":

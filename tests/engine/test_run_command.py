@@ -159,6 +159,14 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
     )
 
 
+def test_a_run_whose_process_ends_badly_after_the_last_record_has_finished(use_fake: UseFake) -> None:
+    use_fake("dies late")
+    result = run("fedavg", *DIGITS, "--to", "mine")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(Path("mine", "results.json").read_text())["status"] == "finished"
+    assert Path("mine", "global_model.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "shell", "expected"),
     [((), {}, (2, "5")), (("--threads", "1"), {}, (1, "5")), ((), {"FDG_THREADS": "3"}, (2, "3"))],

@@ -74,3 +74,23 @@ def test_a_protocol_of_an_earlier_version_trains_by_sgd() -> None:
     earlier = {name: value for name, value in Protocol().model_dump().items() if name not in ("optimizer", "task")}
     assert Protocol.model_validate(earlier) == Protocol()
     assert Protocol().optimizer == "sgd"
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_parameters_may_get_their_first_gradient_after_others_have_stepped(name: str) -> None:
+    """As under an objective with phases, or a network that leaves out layers at random."""
+
+    def steps(make: Any) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(3)
+        parameters = [torch.nn.Parameter(torch.randn(4, generator=generator)) for _ in range(3)]
+        made: list[torch.Tensor] = [*parameters]
+        optimizer = make(parameters)
+        for having in ((), (1,), (1, 2), (0,), (0, 1, 2), (2,)):
+            optimizer.zero_grad(set_to_none=True)
+            for index in having:
+                parameters[index].grad = torch.randn(4, generator=generator)
+            optimizer.step()
+        return made
+
+    for one, other in zip(steps(ours(name)), steps(PLAIN[name]), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)

@@ -2,6 +2,7 @@
 """A site's work under one protocol, on a small data set: what it counts, trains, judges and refuses."""
 
 import math
+import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -19,9 +20,11 @@ from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.objectives import build_network, see
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training import statistics
 from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
@@ -463,3 +466,55 @@ def test_a_site_holds_its_part_of_the_domain() -> None:
 def test_a_part_that_is_none_is_refused(part: str) -> None:
     with pytest.raises(ValidationError):
         SiteConfig(part=part)
+
+
+def test_a_source_counts_the_classes_of_what_it_trains_and_validates_on(tmp_path: Path, data_root: Path) -> None:
+    """A list of the images on which a domain would be judged holds fewer; the counts bound a method's reports."""
+    shutil.copytree(data_root / "pacs" / "photo", tmp_path / "pacs" / "photo")
+    samples = session(tmp_path).data.test
+    for name, some in (("train", samples[::2]), ("crossval", samples[1::4]), ("test", samples[3::4])):
+        lines = "".join(f"{sample.file} {sample.label + 1}\n" for sample in some)
+        (tmp_path / "pacs" / f"photo_{name}_kfold.txt").write_text(lines)
+    source = session(tmp_path, objective="dim")
+    reply = source.census()
+    assert (reply.num_train, reply.num_validation, reply.num_test) == (14, 7, 7)
+    assert sum(reply.class_counts) == 21
+    report = source.train(initial_state(), 0, lambda: False, lambda epoch, loss: None).tensors
+    assert (report["class_counts"] <= torch.tensor(reply.class_counts)).all()
+    judged = session(tmp_path, target="photo").census()
+    assert sum(judged.class_counts) == judged.num_test == 7
+
+
+def test_sites_that_share_a_domain_equally_count_their_own_classes() -> None:
+    protocol = Protocol(**{**SETTINGS, **DIGITS})
+    counts = [
+        SiteSession(f"site-{number}", SiteConfig(domain="angle_30", part=f"{number}/3", device="cpu"), protocol)
+        .census()
+        .class_counts
+        for number in (1, 2, 3)
+    ]
+    whole = digits(max_samples_per_domain=None).census().class_counts
+    assert [sum(of_class) for of_class in zip(*counts, strict=True)] == list(whole)
+    assert len({*counts}) > 1
+
+
+@pytest.mark.parametrize("objective", ["babu", "peravg"])
+def test_a_fine_tuned_model_is_judged_with_statistics_measured_anew(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, objective: str
+) -> None:
+    judged: list[tuple[ExtractorClassifier, State]] = []
+
+    def keep(self: SiteSession, model: ExtractorClassifier, split: str, should_stop: Any) -> Any:
+        judged.append((model, {name: value.clone() for name, value in model.state_dict().items()}))
+        return evaluate(self, model, split, should_stop)
+
+    evaluate: Any = SiteSession.evaluate
+    monkeypatch.setattr(SiteSession, "evaluate", keep)
+    site = session(data_root, objective=objective, batch_norm="reestimate")
+    site.evaluate_own(initial_state(), 0, lambda: False)
+    (model, state) = judged[-1]
+    images = site._training_images(lambda: False, shuffled=True)
+    statistics.reestimate(model, batch_norm_layers(model), images, site.policy)
+    names = [name for name in state if "running" in name]
+    assert names
+    assert all(torch.allclose(state[name], model.state_dict()[name], rtol=1e-5, atol=1e-6) for name in names)
