@@ -23,6 +23,7 @@ from fdg_plugins.aggregators.fedcsa import FedCSAAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator
 from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
+from fdg_plugins.aggregators.flat_settings import flat_names, plain_number, weighting_names
 from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
 from fdg_plugins.aggregators.step import take_step
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
@@ -44,7 +45,10 @@ __all__ = [
     "RunFacts",
     "UpdateAggregator",
     "Weighting",
+    "flat_names",
     "make_aggregator",
     "make_weighting",
+    "plain_number",
     "take_step",
+    "weighting_names",
 ]

@@ -36,6 +36,7 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.aggregators.admission import check_weighting
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
+from fdg_plugins.aggregators.flat_settings import folded
 from fdg_plugins.aggregators.metrics import mean_metrics
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import is_brought, make_weighting
@@ -99,8 +100,7 @@ class UpdateAggregator(ModelAggregator):
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
-    """Settings that give FedAvg, bit for bit, if all sites have equal steps and classes; None: no such settings exist.
-    """
+    """Settings that give FedAvg, bit for bit, if all sites have equal steps and classes; None: none do."""
     whole_updates: ClassVar[bool] = True
     """Whether the step is one combination of whole updates; false if ``step_of`` treats rows separately."""
     scales_with_updates: ClassVar[bool] = True
@@ -161,11 +161,11 @@ class UpdateAggregator(ModelAggregator):
         return {name: getattr(self, name) for name in self.setting_names()}
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Replace settings by name before the first round; text, as from the environment, is converted to their type.
+        """Replace settings, or the weighting's, by name before the first round; text is converted to their type.
 
         Raises ``SettingsError`` for an unknown name or a value out of range, and then changes nothing.
         """
-        in_force = self.settings()
+        settings = folded(settings, in_force := self.settings())
         check_settings_known(type(self).__name__, settings, list(in_force))
         wanted = {
             name: read_like(name, value, in_force[name], self.named_values.get(name, ()))

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.own_data import DataOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
+from fdg_plugins.cli.run_options import SeedOption, SettingsOption, TargetOption
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ def export_job(
     without_gpu: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Sites that need no GPU.", show_default=False)
     ] = None,
+    target: TargetOption = None,
+    seed: SeedOption = None,
+    settings: SettingsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Write a config-only copy of a job, without custom/ folders; or, with --method, the job of a method by name.
@@ -64,6 +69,8 @@ def export_job(
       fdg export-job jobs/pacs_fedomg --to /tmp/jobs
 
       nvflare job submit -j /tmp/jobs/pacs_fedomg --startup-kit /srv/flare/lead@example.org
+
+      fdg export-job --method fedomg --target sketch --set rounds=100 --set kappa=0.25 --to /tmp/jobs
 
       fdg export-job --method fedomg --data photos --to /tmp/jobs
 
@@ -81,12 +88,24 @@ def export_job(
         load_plugins(plugin)
         named: dict[str, Any] = {"gpus": gpus, "gpu_memory": gpu_memory, "without_gpu": _names(without_gpu)}
         named |= {} if sites is None else {"sites": _names(sites)}
+        named |= {key: value for key, value in (("target", target), ("seed", seed)) if value is not None}
+        named |= _settings(settings or [])
         with chosen_model(model) as own:
-            files, settings = [*(plugin or []), *own.files], own.added_to(named)
-            say(_made(str(method), choose_data(data, dataset, None).dataset, to, name, files, settings))
+            files, chosen = [*(plugin or []), *own.files], own.added_to(named)
+            say(_made(str(method), choose_data(data, dataset, None).dataset, to, name, files, chosen))
     else:
-        made = dataset or data or model or sites or gpu_memory or without_gpu or gpus
+        own_settings = target is not None or seed is not None or bool(settings)
+        made = dataset or data or model or sites or gpu_memory or without_gpu or gpus or own_settings
         say(_copied(job, bool(made), to, name, plugin))
+
+
+def _settings(texts: list[str]) -> dict[str, Any]:
+    """Return what ``--set`` gives; raise ``SettingsError`` for what a run would not take from there either."""
+    from fdg_plugins.engine.sources import check_names
+
+    values = read_values(texts)
+    check_names(values)
+    return values
 
 
 def _names(text: str | None) -> list[str]:
@@ -116,7 +135,7 @@ def _copied(job: Path, made: bool, to: Path, name: str | None, plugins: list[Pat
 
     if plugins or made:
         raise SettingsError(
-            "--plugin, --dataset, --data, --model, --sites and those of GPUs are for a job that is made, expected "
-            "--method with them."
+            "--plugin, --dataset, --data, --model, --sites, --target, --seed, --set and those of GPUs are for a job "
+            "that is made, expected --method with them."
         )
     return f"{export(job, to, name)}: written; it brings no code"

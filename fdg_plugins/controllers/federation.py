@@ -13,7 +13,7 @@ from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
-from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.controllers.kept_results import keep_results
 from fdg_plugins.controllers.leave import remove_sites_state, take_leave
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
@@ -177,7 +177,7 @@ class FederationController(Messenger):
             {} if self.protocol is None else self.protocol,
             {} if self.stand_in_protocol is None else self.stand_in_protocol,
             os.environ,
-            aggregator.setting_names(),
+            flat_names(aggregator.settings()),
         )
         check_settings(aggregator, plans)
         check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))

@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators import UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.engine.workflow import arguments_of, find_workflow, sites_of
@@ -20,6 +20,7 @@ from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.recipes import FDGRecipe
+from fdg_plugins.recipes.job import add_note
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
 from fdg_plugins.settings.participation import drawn_sites, source_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
@@ -82,7 +83,7 @@ def find_source(asked: Asked, environment: Mapping[str, str], shell: Mapping[str
     job folder. Raises ``SettingsError`` or ``DataError`` for what names neither a method nor a job, and for settings
     that the job in a folder does not take.
     """
-    _check_names(asked.settings)
+    check_names(asked.settings)
     if not FederatedRuns().knows(asked.what) and ("/" in asked.what or Path(asked.what).is_dir()):
         job = FolderJob(asked, environment, shell)
         job.check_shares()
@@ -137,10 +138,12 @@ class FolderJob(JobSource):
         self.run = PlannedRun(name, dataset, asked.protocol or PAPER, job, target, seed, settings)
 
     def write_job(self, data: DataFound, working: Path) -> Written:
-        """Copy the job, with what it brings in ``custom/``."""
+        """Copy the job, with what it brings in ``custom/``; an app without such a folder gets one with a note."""
         described = self.described(data)
         try:
             shutil.copytree(self._folder, working / JOB, ignore=shutil.ignore_patterns("__pycache__"))
+            for config in (working / JOB).glob("*/config"):
+                add_note(config.with_name("custom"))
         except (OSError, shutil.Error) as error:
             raise DataError(f"job {self._folder} cannot be copied to {working / JOB}: {error}.") from error
         return described
@@ -154,7 +157,7 @@ class FolderJob(JobSource):
         own = {"dataset": asked.dataset, "target": asked.target, "seed": asked.seed}
         given = {name: value for name, value in own.items() if value is not None}
         dataset = asked.dataset or self._protocol(stand_in=False).dataset
-        known = {*Protocol.model_fields, *self._aggregator.setting_names()}
+        known = {*Protocol.model_fields, *flat_names(self._aggregator.settings())}
         of_protocol = _known(protocol_settings(asked.protocol or PAPER, dataset), known)
         of_protocol.pop(PER_DOMAIN, None)  # the job has its sites
         return {**of_protocol, **given, **asked.settings}
@@ -205,7 +208,7 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else as_json(value)
 
 
-def _check_names(settings: Mapping[str, Any]) -> None:
+def check_names(settings: Mapping[str, Any]) -> None:
     """Raise ``SettingsError`` for a setting that has an option of its own, or belongs to a machine or to a recipe."""
     for name in settings:
         if name in OWN_OPTIONS:

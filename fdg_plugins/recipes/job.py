@@ -136,15 +136,21 @@ class _JobConfig(FedJobConfig):
         """Give an app its ``custom/`` folder, if it needs one: with the plug-in files, or only with the note."""
         if self._owner.plugin_files:
             _copy_files(self._owner.plugin_files, folder)
-        elif self._owner.with_note and not folder.exists():
-            folder.mkdir()
-            (folder / "README.md").write_text(NOTE, encoding="utf-8")
+        elif self._owner.with_note:
+            add_note(folder)
 
     def _get_class_path(self, obj: Any, custom_dir: str) -> str:
         """Return the public path of a class of this package: the one that sites allow (``fdg allow-list``)."""
         path: str = super()._get_class_path(obj, custom_dir)
         package, *inner, name = path.split(".")
         return f"{package}.{inner[0]}.{name}" if package == PACKAGE else path
+
+
+def add_note(folder: Path) -> None:
+    """Make the ``custom/`` folder of an app, with only a note, if it has none: FLARE's simulator builds it then."""
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "README.md").write_text(NOTE, encoding="utf-8")
 
 
 def _copy_files(files: Sequence[Path], folder: Path) -> None:

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a method, a data set and flat settings to the contents of a job's config, with every name and value checked."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators import (
+    AGGREGATORS,
+    WEIGHTINGS,
+    UpdateAggregator,
+    flat_names,
+    make_aggregator,
+    plain_number,
+    weighting_names,
+)
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import REPORT_GAP
@@ -16,7 +23,7 @@ from fdg_plugins.plugins.composition import Composition, weighting_parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.families import Settings, dataset_protocol
 from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
-from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, part_settings
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, check_unshared, part_settings
 from fdg_plugins.values import check_depth, check_settings_known, shorten
 
 METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for methods that need gaps
@@ -53,8 +60,8 @@ def setting_names(method: Composition) -> tuple[str, ...]:
 def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, Any]) -> JobSettings:
     """Return the contents of a job: the values in ``given`` that are not None, else the defaults of the data set.
 
-    ``given`` uses the flat names of the protocol, the aggregator, its weighting and the objective; a name that several
-    share belongs to the first in this order. ``weighting`` and ``objective`` are names or objects
+    ``given`` uses the flat names of the protocol, the aggregator, its weighting and the objective; a name that
+    weighting and objective share is refused. ``weighting`` and ``objective`` are names or objects
     ``{"name": ..., <settings>}``; one whose place in the method is free becomes a part of the method. Given values also
     apply to the stand-in. Raises ``SettingsError``, in one sentence, for an invalid name or value.
     """
@@ -71,9 +78,9 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     base = dataset_protocol(dataset)
     own = {**base.protocol, **defaults.protocol, **parted.protocol, **local_spec}
     protocol = {"dataset": plain_dataset(dataset), "target": domains[0], **own}
-    open_names = {*Protocol.model_fields, *aggregator.setting_names()} - chosen.keys()
+    open_names = {*Protocol.model_fields, *flat_names(aggregator.settings())} - chosen.keys()
     stand_in = {name: value for name, value in base.stand_in.items() if name in open_names}
-    plans = make_plans(protocol, stand_in, {}, aggregator.setting_names())
+    plans = make_plans(protocol, stand_in, {}, flat_names(aggregator.settings()))
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
     return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, metric)
@@ -106,7 +113,7 @@ def _with_weighting(method: Composition, weighting: _Named) -> Composition:
 def _check_weighting(method: Composition, name: str, settings: Mapping[str, Any]) -> None:
     if name not in WEIGHTINGS:
         raise SettingsError(f"weighting is {shorten(name)}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
-    check_settings_known(f"weighting {name!r}", sorted(map(str, settings)), _weighting_names(name))
+    check_settings_known(f"weighting {name!r}", sorted(map(str, settings)), weighting_names(name))
     if method.weighting not in (None, name):
         raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
 
@@ -127,7 +134,9 @@ def _part(method: Composition, chosen: Mapping[str, Any]) -> Overrides:
             raise SettingsError(
                 f"{origin}: {name} is a setting of a machine and of no job, expected in its environment as {variable}."
             )
-    return part_settings(chosen, _server_names(method), objective_settings(method.objective), origin)
+    server, local = _server_names(method), objective_settings(method.objective)
+    check_unshared(chosen, server, local, origin)
+    return part_settings(chosen, server, local, origin)
 
 
 def _server_names(method: Composition) -> list[str]:
@@ -135,11 +144,7 @@ def _server_names(method: Composition) -> list[str]:
     names = AGGREGATORS[method.aggregator].setting_names()
     if method.weighting is None:
         return names
-    return list(dict.fromkeys([*(name for name in names if name != "weighting"), *_weighting_names(method.weighting)]))
-
-
-def _weighting_names(weighting: str) -> list[str]:
-    return list(inspect.signature(WEIGHTINGS[weighting]).parameters)
+    return list(dict.fromkeys([*(name for name in names if name != "weighting"), *weighting_names(method.weighting)]))
 
 
 def _server_settings(method: Composition, defaults: MethodDefaults, weighting: _Named) -> Settings:
@@ -156,20 +161,12 @@ def _server_settings(method: Composition, defaults: MethodDefaults, weighting: _
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
     """Return the aggregator with ``settings``, and its object in the job, which contains only those settings."""
     if method.weighting is not None and method.aggregator == method.direction:  # the weighting itself is a setting
-        rule = {name: settings.pop(name) for name in _weighting_names(method.weighting) if name in settings}
-        settings["weighting"] = {"name": method.weighting, **{name: _number(value) for name, value in rule.items()}}
+        own = [name for name in weighting_names(method.weighting) if name in settings]
+        settings["weighting"] = {"name": method.weighting, **{name: plain_number(settings.pop(name)) for name in own}}
     aggregator = make_aggregator(method.aggregator)
     aggregator.configure(settings)
     checked = aggregator.settings()
     return aggregator, {"name": method.aggregator, **{name: checked[name] for name in settings}}
-
-
-def _number(value: Any) -> Any:
-    """Return the number in a text, such as one from a command line; any other value unchanged."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
 
 
 def _objective(method: Composition, settings: Settings) -> tuple[Objective, dict[str, dict[str, Any]]]:

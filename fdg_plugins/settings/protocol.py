@@ -6,7 +6,7 @@ environment, where ``FDG_<FIELD IN CAPITALS>`` sets a field.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
@@ -340,6 +340,19 @@ def part_settings(
             raise SettingsError(f"{origin}: there is no setting {shorten(name)}; {_hint(name, set().union(*known))}")
         owners[0][name] = value
     return parted
+
+
+def check_unshared(names: Iterable[str], server: Collection[str], objective: Collection[str], origin: str) -> None:
+    """Raise ``SettingsError`` for a setting that the server's rule and the objective of a method both have.
+
+    Whichever it was given to would be a guess.
+    """
+    for name in names:
+        if name in server and name in objective and name not in Protocol.model_fields:
+            raise SettingsError(
+                f"{origin}: {name} is a setting of the weighting and of the objective, expected it in one of them: "
+                f'weighting or objective as {{"name": ..., "{name}": ...}}.'
+            )
 
 
 def _hint(name: str, settings: Iterable[str]) -> str:

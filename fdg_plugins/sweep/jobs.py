@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators import UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
@@ -99,6 +99,6 @@ def protocol_of(
     Raises ``SettingsError`` for settings that the run would refuse, for real data or for the stand-in.
     """
     objects = (arguments.get("protocol") or {}, arguments.get("stand_in_protocol") or {})
-    plans = make_plans(*objects, environment, aggregator.setting_names())
+    plans = make_plans(*objects, environment, flat_names(aggregator.settings()))
     check_settings(aggregator, plans)
     return (plans.stand_in if stand_in else plans.real).protocol

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.engine.workflow import SERVER_CONFIG
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -82,6 +83,23 @@ def test_a_job_says_which_gpus_it_needs_and_its_copy_says_the_same(tmp_path: Pat
     result = run(tmp_path / "made", "--to", tmp_path, "--name", "copy")
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "copy" / "meta.json").read_text(encoding="utf-8")) == {**meta, "name": "copy"}
+
+
+def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: Path, tmp_path: Path) -> None:
+    options = ("--target", "sketch", "--seed", 3, "--set", "rounds=7", "--set", "kappa=0.25")
+    result = run("--method", "fedomg", *options, "--to", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    config = json.loads((tmp_path / "out" / "pacs_fedomg" / "app_server" / SERVER_CONFIG).read_text(encoding="utf-8"))
+    arguments = config["workflows"][0]["args"]
+    protocol = {name: arguments["protocol"][name] for name in ("target", "seed", "rounds")}
+    assert protocol == {"target": "sketch", "seed": 3, "rounds": 7}
+    assert arguments["aggregator"]["kappa"] == 0.25
+    for option in (("--target", "sketch"), ("--seed", 0), ("--set", "rounds=7")):
+        check_refusal(run(job, *option, "--to", tmp_path / "copy"), "expected --method with them")
+    made = ("--method", "fedomg", "--to", tmp_path / "other")
+    check_refusal(run(*made, "--set", "target=sketch"), "--set names 'target', which a run takes from --target")
+    check_refusal(run(*made, "--set", "rounds=2,3"), "with one value")
+    assert not (tmp_path / "other").exists()
 
 
 def test_gpus_are_for_a_job_that_is_made(job: Path, tmp_path: Path) -> None:

@@ -222,3 +222,37 @@ def test_the_user_may_choose_the_sites_at_a_time_and_the_threads_of_each(
     made = find_source(Asked("fedavg"), {"FDG_THREADS": "3"}, {})
     launch, _ = make_launch(SimulatorEngine(), made, FOUND, tmp_path, 2)
     assert (launch.at_once, launch.environment["FDG_THREADS"]) == (2, "3")
+
+
+def test_the_settings_of_a_weighting_act_on_a_job_folder(tmp_path: Path) -> None:
+    job = source(str(ROOT / "jobs" / "pacs_fedomg_ga"), settings={"step_size": 0.1})
+    job.write_job(FOUND, tmp_path / "given")
+    assert job.environment["FDG_STEP_SIZE"] == "0.1"
+    source(str(ROOT / "jobs" / "pacs_arfl"), {"FDG_STRENGTH": "2"}).write_job(FOUND, tmp_path / "shell")
+    with pytest.raises(FDGError, match=r"there is no setting 'step_size'"):
+        source(JOB, settings={"step_size": 0.1}).write_job(FOUND, tmp_path / "none")
+
+
+def test_a_name_that_weighting_and_objective_share_is_refused_wherever_it_is_given(tmp_path: Path) -> None:
+    sentence = r"strength is a setting of the weighting and of the objective, expected it in one of them"
+    with pytest.raises(FDGError, match=sentence):
+        source("fedprox+arfl", settings={"strength": 0.3}).write_job(FOUND, tmp_path / "name")
+    own = {"objective": {"name": "prox", "strength": 0.3}, "weighting": {"name": "arfl", "strength": 2.0}}
+    source("fedprox+arfl", settings=own).write_job(FOUND, tmp_path)
+    config = read_json(tmp_path / "job" / "app_server" / "config" / "config_fed_server.json")
+    arguments = config["workflows"][0]["args"]
+    assert arguments["protocol"]["objective"] == own["objective"]
+    assert arguments["aggregator"]["weighting"] == own["weighting"]
+    with pytest.raises(FDGError, match=sentence):
+        source(str(tmp_path / "job"), {"FDG_STRENGTH": "0.3"})
+
+
+def test_a_job_without_custom_folders_gets_them_in_the_copy_that_runs(tmp_path: Path) -> None:
+    """FLARE's simulator builds our components only in an app that could bring code."""
+    shutil.copytree(JOB, tmp_path / "mine", ignore=shutil.ignore_patterns("custom"))
+    source(str(tmp_path / "mine")).write_job(FOUND, tmp_path / "run")
+    assert sorted(path.parent.name for path in (tmp_path / "run" / "job").glob("*/custom")) == [
+        "app_server",
+        "app_site",
+    ]
+    assert not list((tmp_path / "mine").rglob("custom"))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of an aggregator as one flat list of names, those of its weighting included."""
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fdg_plugins.aggregators.weightings import WEIGHTINGS
+
+WEIGHTING = "weighting"
+
+
+def weighting_names(weighting: Any) -> list[str]:
+    """Return the names of the settings of a weighting, given by name or as an object with a name; none if unknown."""
+    name = weighting.get("name") if isinstance(weighting, Mapping) else weighting
+    if not isinstance(name, str) or name not in WEIGHTINGS:
+        return []
+    return list(inspect.signature(WEIGHTINGS[name]).parameters)
+
+
+def flat_names(settings: Mapping[str, Any]) -> list[str]:
+    """Return the names by which the ``settings`` in force of an aggregator can be changed.
+
+    A name that the aggregator and its weighting share is the aggregator's.
+    """
+    return list(dict.fromkeys([*settings, *weighting_names(settings.get(WEIGHTING))]))
+
+
+def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with those of the weighting entered into its object.
+
+    A weighting as text, such as from the environment, may be a JSON object. Names that neither has are returned as they
+    are.
+    """
+    if WEIGHTING not in in_force:
+        return dict(settings)
+    weighting = _parsed(settings.get(WEIGHTING, in_force[WEIGHTING]))
+    own = [name for name in weighting_names(weighting) if name in settings and name not in in_force]
+    entered = {name: plain_number(settings[name]) for name in own}
+    left = {name: value for name, value in settings.items() if name not in own}
+    if entered:
+        left[WEIGHTING] = {**(weighting if isinstance(weighting, Mapping) else {"name": weighting}), **entered}
+    elif WEIGHTING in left:
+        left[WEIGHTING] = weighting
+    return left
+
+
+def _parsed(weighting: Any) -> Any:
+    """Return the object in a text that is one in JSON; anything else as it is."""
+    if isinstance(weighting, str) and weighting.strip().startswith("{"):
+        try:
+            return json.loads(weighting)
+        except (ValueError, RecursionError):
+            return weighting
+    return weighting
+
+
+def plain_number(value: Any) -> Any:
+    """Return the number in a text, such as one from a command line; any other value unchanged."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
