@@ -86,7 +86,7 @@ def _equations(record: Method) -> str:
     line = record.line[:1].upper() + record.line[1:]
     letters = [f"*Letters:* {_text(record.letters)}.", ""] if record.letters else []
     return "\n".join(
-        [f"**In short.** {_text(line)}.", "", *letters, *(f"- {line}" for line in _equation_lines(record))]
+        [f"**In short.** {_text(line)}.", "", *letters, *_equation_lines(record)]
     )
 
 

@@ -31,9 +31,10 @@ SETTINGS = """# Settings
 Defaults are the FedOMG paper's for PACS, or the authors' code's where the paper is silent. A job's config may set any
 field under `protocol` (and under `stand_in_protocol` what replaces it on the stand-in); the variable in the environment
 of the server wins over both. Settings of the job's aggregator answer to variables in the same way: `FDG_KAPPA`,
-`FDG_SERVER_LR`, `FDG_RESCALE`, `FDG_WEIGHTING`; and so do those of its objective: `FDG_STRENGTH`, `FDG_EMA`,
-`FDG_INSIGHT_MOMENTUM`, `FDG_PROBE` (not FedDIM's `target`: `FDG_TARGET` is the held-out domain; `FDG_OBJECTIVE` takes
-JSON, such as `{{"name": "dim", "target": "feature"}}`). A `FDG_` variable that names no setting stops the job, so that
+`FDG_SERVER_LR`, `FDG_RESCALE`, `FDG_WEIGHTING` (a name, or JSON); so do those of its weighting: `FDG_STEP_SIZE`; and
+those of its objective: `FDG_STRENGTH`, `FDG_EMA`, `FDG_INSIGHT_MOMENTUM`, `FDG_PROBE` (not FedDIM's `target`:
+`FDG_TARGET` is the held-out domain; `FDG_OBJECTIVE` takes JSON, such as `{{"name": "dim", "target": "feature"}}`). A
+name that weighting and objective share is refused. A `FDG_` variable that names no setting stops the job, so that
 a misspelt one cannot pass unnoticed.
 
 {protocol}

@@ -64,8 +64,8 @@ def centralised(
     splits, augmentation, selection and evaluation are those of the federated runs with the same data set, held-out
     domain, seed and protocol, so fdg report shows them in one table, in a block below the methods.
 
-    Settings: steps, checkpoint_every, optimizer (adam, sgd), batch_size (per domain), learning_rate, momentum (of
-    sgd), weight_decay, model, head, normalization, trainable, adapter_rank, pretrained, image_size, preset,
+    Settings: steps, checkpoint_every, optimizer (adam, adamw, sgd), batch_size (per domain), learning_rate, momentum
+    (of sgd), weight_decay, model, head, normalization, trainable, adapter_rank, pretrained, image_size, preset,
     max_samples_per_domain, precision, channels_last; and strength (irm, vrex, iga, fishr), warm_up (irm, vrex, fishr),
     ema (fishr), step_size (groupdro), meta_step (fish).
     FDG_DEVICE, FDG_WORKERS, FDG_THREADS and FDG_PRETRAINED_FILE determine where and how the machine computes.

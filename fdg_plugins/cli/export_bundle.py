@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg export-bundle``: the network of a finished segmentation run as a MONAI bundle for inference."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,15 +9,23 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
-from fdg_plugins.cli.plot_options import Selection, SelectionOption
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
+
+
+class BundleSelection(StrEnum):
+    """The model of a run that is kept with it."""
+
+    LAST = "last"
+    SOURCE_VALIDATION = "source_validation"
 
 
 def export_bundle(
     run: Annotated[Path, typer.Argument(help="The folder of one finished run, or its results.json.")],
     to: Annotated[Path, typer.Option(help="The new folder of the bundle.")],
-    selection: SelectionOption = Selection.SOURCE_VALIDATION,
+    selection: Annotated[
+        BundleSelection, typer.Option(metavar="RULE", help="Whose weights are written: last, source_validation.")
+    ] = BundleSelection.SOURCE_VALIDATION,
     plugin: PluginFiles = None,
 ) -> None:
     """Write a MONAI bundle for inference: metadata.json, inference.json and the weights.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # FLARE and torch are loaded by what needs them: stopping and looking must not take their seconds, nor fail with them.
 
-Folder = Annotated[Path, typer.Option(help="Folder of the federation; made if it is not there.")]
+Folder = Annotated[Path, typer.Option(help="Folder of the federation; fdg poc start makes it.")]
 WORKSPACE = Path("poc", "workspace")
 
 poc_app = typer.Typer(

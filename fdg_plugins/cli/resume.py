@@ -20,9 +20,7 @@ SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
 
 _KIT = typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")
 Kit = Annotated[Path, _KIT]
-ServerTimeout = Annotated[
-    float, typer.Option(min=1.0, metavar="S", help="Seconds that a server which is away is waited for.")
-]
+ServerTimeout = Annotated[float, typer.Option(min=1.0, metavar="S", help="Seconds to wait for an unreachable server.")]
 
 
 def resume(

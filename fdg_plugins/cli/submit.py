@@ -27,7 +27,7 @@ def submit(
     ] = False,
     max_resumes: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="How often in a row the run may go on without completing another round."),
+        typer.Option(min=0, metavar="N", help="Most resumptions in a row that complete no further round."),
     ] = 3,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job's end.")] = False,
     server_timeout: ServerTimeout = SERVER_TIMEOUT_S,

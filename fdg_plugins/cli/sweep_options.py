@@ -57,8 +57,8 @@ ProtocolOption = Annotated[
     ProtocolName | None,
     typer.Option(
         metavar="NAME",
-        help="paper: as recipes and references have it; quick: minutes per run on a CPU; fedomg, fediir, feddim, "
-        "feddg-ga: that of the paper's comparisons. --set beats them.",
+        help="paper: as recipes and references have it; quick: minutes per run on a CPU; fedomg, fedomg-fl, fediir, "
+        "feddim, feddg-ga: that of the paper's comparisons. --set beats them.",
         show_default="paper",
     ),
 ]
@@ -71,7 +71,8 @@ ParallelOption = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Runs at a time; default: one per GPU, or as many as leave each site a core, at least 1.",
+        help="Runs at a time; default: one per GPU, else one per core, with --engine simulator as many as leave each "
+        "site a core.",
     ),
 ]
 EngineOption = Annotated[

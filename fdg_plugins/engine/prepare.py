@@ -7,6 +7,7 @@ from pathlib import Path
 from fdg_plugins.engine.engine import Engine, Launch
 from fdg_plugins.engine.sources import JobSource
 from fdg_plugins.engine.threads import sites_at_once
+from fdg_plugins.objectives import check_any_network
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.sweep.machine import Machine, available_cores, run_environment
 from fdg_plugins.sweep.prepare import look_at_data
@@ -25,6 +26,7 @@ def check_run(source: JobSource) -> DataFound:
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         protocol = source.write_job(_UNSEEN, Path(folder)).protocol
     TASKS.get(protocol.task).check_packages()
+    check_any_network(protocol)
     return look_at_data(source.run.dataset, source.environment)
 
 

@@ -45,6 +45,7 @@ from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
 from fdg_plugins.objectives.network import (
     adapt_model,
     build_network,
+    check_any_network,
     check_network,
     fixed_names,
     image_shape,
@@ -83,6 +84,7 @@ __all__ = [
     "WeightReports",
     "adapt_model",
     "build_network",
+    "check_any_network",
     "check_network",
     "fixed_names",
     "image_shape",

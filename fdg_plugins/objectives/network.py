@@ -8,10 +8,12 @@ import torch
 
 from fdg_plugins.core.travel import ALL, Rule, Rules, rules_of, with_fixed
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.models.adapters import adapter_names, add_adapters
 from fdg_plugins.models.batch_norm import MEAN, batch_norm_buffers, batch_norm_layers
 from fdg_plugins.objectives.catalogue import make_objective
+from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.settings.protocol import ADAPTERS, Protocol
 
 
@@ -37,7 +39,19 @@ def plain_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
 
 def check_network(model: ExtractorClassifier, protocol: Protocol) -> None:
     """Raise ``SettingsError`` if the protocol's objective cannot train its ``model``, which is not adapted yet."""
-    make_objective(protocol.objective).check_network(model, image_shape(protocol))
+    objective = make_objective(protocol.objective)
+    try:
+        objective.check_network(model, image_shape(protocol))
+    except SettingsError as error:
+        raise SettingsError(
+            f"objective {objective.name!r} does not go with model {protocol.model!r}: {error}"
+        ) from error
+
+
+def check_any_network(protocol: Protocol) -> None:
+    """Raise ``SettingsError`` as :func:`check_network`; the network is built only for a method that not all suit."""
+    if type(make_objective(protocol.objective)).check_network is not Objective.check_network:
+        check_network(plain_network(protocol, num_classes=2), protocol)
 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:

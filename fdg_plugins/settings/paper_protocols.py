@@ -73,7 +73,7 @@ PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
         },
     }
 )
-"""The settings by paper and data set. FedDG-GA's DomainNet is missing, whose AlexNet is none of the networks."""
+"""The settings by paper and data set. FedDG-GA's DomainNet is missing, because AlexNet is not available."""
 
 
 def paper_protocol(paper: str, dataset: str) -> Settings:

@@ -83,8 +83,8 @@ class Protocol(pydantic.BaseModel):
     )
     normalization: Literal["default", "batch", "instance", "group"] = Field(
         "default",
-        description="layers of the ResNets (`batch`, `group`) and the MONAI networks (`batch`, `instance`, `group`); "
-        "`default`: the network's own",
+        description="layers of the ResNets and `convnet` (`batch`, `group`) and the MONAI networks (`batch`, "
+        "`instance`, `group`); `default`: the network's own",
     )
     batch_norm: Literal["average", "frozen", "local", "reestimate"] = Field(
         "average",
@@ -94,11 +94,12 @@ class Protocol(pydantic.BaseModel):
     pretrained: Literal["auto", "imagenet", "none"] = Field(
         "auto",
         description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and "
-        "without published weights any file that is named there",
+        "without published weights any file that is named there, `none` trains from scratch",
     )
     objective: dict[str, Any] = Field(
         default_factory=lambda: {"name": "erm"},
-        description="what a site minimises: `erm`, `dim`, `iir`, or an object with a name and settings",
+        description="what a site minimises: a method's name as a part (`erm`, `dim`, `iir`, `prox` ...), or an object "
+        "with a name and settings",
     )
     plugins: tuple[PluginName, ...] = Field(
         (),
@@ -116,8 +117,8 @@ class Protocol(pydantic.BaseModel):
         0.9,
         ge=0,
         lt=1,
-        description="momentum of the sites' SGD (authors' code; the paper is silent); 0 for another optimizer, which "
-        "it is there unless set",
+        description="momentum of the sites' SGD (authors' code; the paper is silent); other optimizers have none, 0 "
+        "by default",
     )
     keep_momentum: bool = Field(
         False,

@@ -10,6 +10,7 @@ from typing import Any
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import perhaps
+from fdg_plugins.objectives import check_any_network
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.named_protocols import PAPER
 from fdg_plugins.settings.protocol import Protocol
@@ -168,6 +169,7 @@ def _check_run(run: PlannedRun, kind: RunKind, store: Store, data: DataFound) ->
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         written = kind.write_job(run, data, Path(folder))
         TASKS.get(written.protocol.task).check_packages()
+        check_any_network(written.protocol)
         if store.is_finished(run.name) and (found := kind.difference(store.runs / run.name / JOB, Path(folder, JOB))):
             raise SettingsError(
                 f"run {run.name} in {store.runs} was made with other settings ({found}): expected the same, or another "
