@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fdg_plugins.aggregators import AGGREGATORS
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, make_weighting, plain_number, weighting_names
 from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
@@ -59,6 +59,7 @@ def _use_variable(name: str, value: str, environment: Mapping[str, str]) -> None
         return
     server = {setting for make in AGGREGATORS.values() for setting in make.setting_names()}
     own = {setting for objective in OBJECTIVES for setting in objective_settings(objective)}
+    own |= {setting for weighting in WEIGHTINGS for setting in weighting_names(weighting)}
     parted = part_settings(environment_settings(alone), server, own, "environment")
     protocol = make_protocol([parted.protocol])
     make_objective(protocol.objective)
@@ -67,7 +68,13 @@ def _use_variable(name: str, value: str, environment: Mapping[str, str]) -> None
     makers = [make for make in AGGREGATORS.values() if {*parted.aggregator} & {*make.setting_names()}]
     _check_taken([partial(make().configure, parted.aggregator) for make in makers])
     names = [objective for objective in OBJECTIVES if {*parted.objective} & {*objective_settings(objective)}]
-    _check_taken([partial(_make, objective, parted.objective) for objective in names])
+    weightings = [weighting for weighting in WEIGHTINGS if {*parted.objective} & {*weighting_names(weighting)}]
+    uses = [partial(_make, objective, parted.objective) for objective in names]
+    _check_taken([*uses, *(partial(_make_weighting, weighting, parted.objective) for weighting in weightings)])
+
+
+def _make_weighting(weighting: str, settings: Mapping[str, str]) -> None:
+    make_weighting({"name": weighting, **{name: plain_number(value) for name, value in settings.items()}})
 
 
 def _make(objective: str, settings: Mapping[str, str]) -> None:
