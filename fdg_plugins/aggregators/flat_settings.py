@@ -4,9 +4,12 @@
 import inspect
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fdg_plugins.aggregators.weightings import WEIGHTINGS
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.values import read_like
 
 WEIGHTING = "weighting"
 
@@ -19,12 +22,15 @@ def weighting_names(weighting: Any) -> list[str]:
     return list(inspect.signature(WEIGHTINGS[name]).parameters)
 
 
-def flat_names(settings: Mapping[str, Any]) -> list[str]:
+def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
     """Return the names by which the ``settings`` in force of an aggregator can be changed.
 
-    A name that the aggregator and its weighting share is the aggregator's.
+    Those of the weighting are of the one in ``given``, what is to be changed, if it names one. A name that the
+    aggregator and its weighting share is the aggregator's.
     """
-    return list(dict.fromkeys([*settings, *weighting_names(settings.get(WEIGHTING))]))
+    if WEIGHTING not in settings:
+        return list(settings)
+    return list(dict.fromkeys([*settings, *weighting_names(_parsed(given.get(WEIGHTING, settings[WEIGHTING])))]))
 
 
 def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,13 +43,31 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
         return dict(settings)
     weighting = _parsed(settings.get(WEIGHTING, in_force[WEIGHTING]))
     own = [name for name in weighting_names(weighting) if name in settings and name not in in_force]
-    entered = {name: plain_number(settings[name]) for name in own}
+    entered = read_weighting(weighting, {name: settings[name] for name in own})
     left = {name: value for name, value in settings.items() if name not in own}
     if entered:
         left[WEIGHTING] = {**(weighting if isinstance(weighting, Mapping) else {"name": weighting}), **entered}
     elif WEIGHTING in left:
         left[WEIGHTING] = weighting
     return left
+
+
+def read_weighting(weighting: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a weighting with text, such as from the environment, converted to the type of its default.
+
+    Text that is not of that type stays as it is, for the weighting to refuse.
+    """
+    name = weighting.get("name") if isinstance(weighting, Mapping) else weighting
+    parameters = inspect.signature(WEIGHTINGS[str(name)]).parameters if settings else {}
+    return {key: _read(key, value, parameters[key].default) for key, value in settings.items()}
+
+
+def _read(name: str, value: Any, default: Any) -> Any:
+    like = 0.0 if default in (inspect.Parameter.empty, None) else default
+    try:
+        return read_like(name, value, like)
+    except SettingsError:
+        return value
 
 
 def _parsed(weighting: Any) -> Any:
@@ -54,11 +78,3 @@ def _parsed(weighting: Any) -> Any:
         except (ValueError, RecursionError):
             return weighting
     return weighting
-
-
-def plain_number(value: Any) -> Any:
-    """Return the number in a text, such as one from a command line; any other value unchanged."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value

@@ -34,6 +34,7 @@ Answer = TypeVar("Answer")
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STOPPED = re.compile(r"FederationController - ERROR - .*?(?:- |\| )stopped: (.+)")
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
+ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
 POLL_S = 1.5
 ROUNDS_S = 60.0  # how often a job that may be resumed is asked for its complete rounds
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
@@ -267,7 +268,8 @@ def _judge_record(record: dict[str, Any] | None, is_first: bool) -> Verdict:
     complete = len(rounds) if isinstance(rounds, list) else 0
     if record.get("status") == "finished":
         return Verdict(False, "its run has finished", complete, finished=True)
-    if (because := _own_reason(record)) is not None:
+    because = _own_reason(record)
+    if because is not None and (is_first or ABSENT not in because):  # who is away may be back for the next job
         return Verdict(False, f"its run stopped for a reason of its own: {because}", complete)
     return _judge_rounds(complete, is_known=rounds is not None or is_first)
 

@@ -49,7 +49,7 @@ from fdg_plugins.record.first import new_record
 from fdg_plugins.record.names import name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, precision_line, round_line, stats
-from fdg_plugins.settings.protocol import AUTO, SGD, Protocol
+from fdg_plugins.settings.protocol import AUTO, SGD, Protocol, environment_settings
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.hold import Submitter, held_run
@@ -154,13 +154,15 @@ class FederationController(Messenger):
         record = rounds.go_on() if goes_on else rounds.record
         self._mark = marks(record)
         self._announce(record)
-        if record.rounds:
+        if record.rounds and record.status != "finished":
             self.say(f"run {record.run} goes on after round {len(record.rounds)}")
         with tensors_in_files(self.engine, offloads, self._run_id) as files:
             if files is not None:
                 self.say(f"updates are written to {files} as they arrive")
-            with Tracker(self, record, tracking, self.fl_ctx) as tracker:
-                if record.status != "finished":
+            if record.status == "finished":
+                self.say(f"run {record.run} had finished; events for trackers are those of the job that computed it")
+            else:
+                with Tracker(self, record, tracking, self.fl_ctx) as tracker:
                     self._train(rounds, record, tracker)
         self.say(f"finished\n{final_table(record)}")
         self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
@@ -177,7 +179,7 @@ class FederationController(Messenger):
             {} if self.protocol is None else self.protocol,
             {} if self.stand_in_protocol is None else self.stand_in_protocol,
             os.environ,
-            flat_names(aggregator.settings()),
+            flat_names(aggregator.settings(), environment_settings(os.environ)),
         )
         check_settings(aggregator, plans)
         check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))

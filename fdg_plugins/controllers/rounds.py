@@ -198,6 +198,7 @@ class Rounds:
         if stepped and not stepped[-1].undone:
             self.undo.find(self.record.run, stepped[-1].round, initial if len(stepped) == 1 else None)
         self.files.restore_selected()
+        self.files.restore_local_models()
         self.files.seconds_before = self.record.seconds
         self.files.save()
         return self.record
@@ -362,6 +363,7 @@ class Rounds:
             self.messenger.warning(f"The model stays as it was: {error}")
             return None, str(error)
         save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
+        self.files.keep_local_models()
         self.undo.snapshot = before
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
 

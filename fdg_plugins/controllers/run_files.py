@@ -12,7 +12,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
 from fdg_plugins.record.record_text import RecordText
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.folders import remove_state
 from fdg_plugins.storage import keep_file, write_bytes, write_json
@@ -20,6 +20,12 @@ from fdg_plugins.training.global_model import GlobalModel
 
 STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
+
+
+def _keep_all(source: Path, target: Path, *, private: bool) -> None:
+    """Link or copy all models in a folder, if there is one, to another."""
+    for path in sorted(source.glob("*.safetensors")):
+        keep_file(path, target / path.name, private=private)
 
 
 def selected_file(after_round: int | str) -> str:
@@ -88,6 +94,16 @@ class RunFiles:
         name = self._name_of_selected()
         if self.state is not None and name is not None and (self.state / name).exists():
             keep_file(self.state / name, self.folder / SELECTED_FILE)
+
+    def keep_local_models(self) -> None:
+        """Keep the sites' models of the last round in the state too, for a job that hands out the results."""
+        if self.state is not None:
+            _keep_all(self.folder / LOCAL_FOLDER, self.state / LOCAL_FOLDER, private=True)
+
+    def restore_local_models(self) -> None:
+        """Copy the sites' models that the state holds to the results of this job."""
+        if self.state is not None:
+            _keep_all(self.state / LOCAL_FOLDER, self.folder / LOCAL_FOLDER, private=False)
 
     def _forget_others(self, state: Path) -> None:
         """Remove the models from the state that the checkpoint does not call selected."""

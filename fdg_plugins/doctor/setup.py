@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, make_weighting, plain_number, weighting_names
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, make_weighting, read_weighting, weighting_names
 from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
@@ -74,7 +74,7 @@ def _use_variable(name: str, value: str, environment: Mapping[str, str]) -> None
 
 
 def _make_weighting(weighting: str, settings: Mapping[str, str]) -> None:
-    make_weighting({"name": weighting, **{name: plain_number(value) for name, value in settings.items()}})
+    make_weighting({"name": weighting, **read_weighting(weighting, settings)})
 
 
 def _make(objective: str, settings: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.recipes.job import add_note
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
 from fdg_plugins.settings.participation import drawn_sites, source_sites
-from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
 from fdg_plugins.sweep.jobs import FederatedRuns, protocol_of
 from fdg_plugins.sweep.plan import PlannedRun, run_name
 from fdg_plugins.sweep.references import ReferenceRuns
@@ -157,7 +157,8 @@ class FolderJob(JobSource):
         own = {"dataset": asked.dataset, "target": asked.target, "seed": asked.seed}
         given = {name: value for name, value in own.items() if value is not None}
         dataset = asked.dataset or self._protocol(stand_in=False).dataset
-        known = {*Protocol.model_fields, *flat_names(self._aggregator.settings())}
+        changed = {**environment_settings(self.environment), **asked.settings}
+        known = {*Protocol.model_fields, *flat_names(self._aggregator.settings(), changed)}
         of_protocol = _known(protocol_settings(asked.protocol or PAPER, dataset), known)
         of_protocol.pop(PER_DOMAIN, None)  # the job has its sites
         return {**of_protocol, **given, **asked.settings}

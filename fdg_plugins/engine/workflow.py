@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workflow of this package in the config of an existing job folder."""
 
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.local_apps import ALL, META, SERVER, apps_of, check_is_job
+from fdg_plugins.flare.deploy_map import sites_in
+from fdg_plugins.flare.local_apps import META, apps_of, check_is_job
 from fdg_plugins.storage import read_json
 
 SERVER_CONFIG = "config/config_fed_server.json"
@@ -41,8 +41,7 @@ def sites_of(job: Path) -> list[str]:
     Raises ``DataError`` if the folder is no job.
     """
     check_is_job(job)
-    lists = [sites for sites in apps_of(job, read_json(job / META)).values() if isinstance(sites, list)]
-    return sorted({site for site in chain(*lists) if isinstance(site, str)} - {SERVER, ALL})
+    return sorted(sites_in(apps_of(job, read_json(job / META))))
 
 
 def _workflows(config: Any) -> list[dict[str, Any]]:

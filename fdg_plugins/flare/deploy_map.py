@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sites that a running job's ``deploy_map`` names."""
+"""The sites that a job's ``deploy_map`` names."""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
@@ -15,5 +19,23 @@ def named_sites(fl_ctx: FLContext) -> frozenset[str]:
     """
     meta = fl_ctx.get_prop(FLContextKey.JOB_META)
     apps = meta.get("deploy_map") if isinstance(meta, dict) and not in_simulator(fl_ctx) else None
-    lists = [sites for sites in apps.values() if isinstance(sites, list)] if isinstance(apps, dict) else []
-    return frozenset(site for sites in lists for site in sites if isinstance(site, str)) - {SERVER_SITE_NAME, ALL_SITES}
+    return sites_in(apps) if isinstance(apps, dict) else frozenset()
+
+
+def sites_in(apps: Mapping[str, Any]) -> frozenset[str]:
+    """Return the sites in a ``deploy_map``, whose participants have one of the forms that FLARE takes.
+
+    Neither the server nor FLARE's name for all participants counts.
+    """
+    names = chain.from_iterable(map(_names_in, apps.values()))
+    return frozenset(name for name in names if name != SERVER_SITE_NAME and name.casefold() != ALL_SITES.casefold())
+
+
+def _names_in(participants: Any) -> Iterator[str]:
+    """Yield the names in a name, a list of names, or an object with such a list; nothing for what FLARE refuses."""
+    if isinstance(participants, str):
+        yield participants
+    elif isinstance(participants, Mapping):
+        yield from _names_in(participants.get("targets", participants.get("sites", ())))
+    elif isinstance(participants, list | tuple):
+        yield from chain.from_iterable(map(_names_in, participants))

@@ -9,7 +9,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import shorten
 from fdg_plugins.models import NETWORKS, Network, check_model_name
 from fdg_plugins.naming import perhaps
-from fdg_plugins.objectives import OBJECTIVES, ERMObjective, make_objective, objective_settings, read_settings
+from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import (
     Overrides,
     Protocol,
@@ -53,14 +53,15 @@ def make_plans(
     objective = sorted({setting for name in OBJECTIVES for setting in objective_settings(name)})
     base = part_settings(job, [], [], "config of the job, protocol")
     drawn = part_settings(stand_in, aggregator_settings, objective, "config of the job, stand_in_protocol")
-    in_force = make_objective(job.get("objective", ERMObjective.name)).name
-    check_unshared(environment_settings(environment), aggregator_settings, objective_settings(in_force), "environment")
     operator = part_settings(environment_settings(environment), aggregator_settings, objective, "environment, FDG_*")
     return Plans(*(_plan(base, layer, operator) for layer in (Overrides({}, {}, {}), drawn)))
 
 
 def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
+    own = objective_settings(make_objective(protocol.objective).name)
+    for part in (layer, operator):
+        check_unshared(part.aggregator, part.aggregator, own, "config of the job, or environment")
     protocol = _with_objective(protocol, {**layer.objective, **operator.objective})
     check_model_name(protocol.model)
     spec = dataset_spec(protocol.dataset)

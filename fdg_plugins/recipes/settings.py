@@ -10,7 +10,7 @@ from fdg_plugins.aggregators import (
     UpdateAggregator,
     flat_names,
     make_aggregator,
-    plain_number,
+    read_weighting,
     weighting_names,
 )
 from fdg_plugins.data import dataset_spec
@@ -161,8 +161,8 @@ def _server_settings(method: Composition, defaults: MethodDefaults, weighting: _
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
     """Return the aggregator with ``settings``, and its object in the job, which contains only those settings."""
     if method.weighting is not None and method.aggregator == method.direction:  # the weighting itself is a setting
-        own = [name for name in weighting_names(method.weighting) if name in settings]
-        settings["weighting"] = {"name": method.weighting, **{name: plain_number(settings.pop(name)) for name in own}}
+        own = {name: settings.pop(name) for name in weighting_names(method.weighting) if name in settings}
+        settings["weighting"] = {"name": method.weighting, **read_weighting(method.weighting, own)}
     aggregator = make_aggregator(method.aggregator)
     aggregator.configure(settings)
     checked = aggregator.settings()

@@ -51,8 +51,8 @@ def check_connected(named: Collection[str], connected: Collection[str]) -> None:
     missing = sorted({*named} - {*connected})
     if missing:
         raise CensusError(
-            f"site {missing[0]} of the job's deploy_map was not connected when the job started ({len(missing)} in "
-            "all), expected every site: submit the job again when they are connected, or leave them out of it."
+            f"site {missing[0]} of the job's deploy_map does not take part ({len(missing)} in all): it was not "
+            "connected when the job started, or FLARE could not start it there, expected every site of the job."
         )
 
 

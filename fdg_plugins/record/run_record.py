@@ -6,7 +6,6 @@ Scores are those of the run's task (accuracies are fractions in [0, 1]), losses 
 of tensors, times are seconds. A loss that is not finite is null.
 """
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -322,35 +321,39 @@ class RunRecord(Recorded):
         ]
 
     def _selected(self) -> EvaluationRecord | None:
-        """Return the model with the best central score, the earliest of equal ones.
+        """Return the model that no later one beats, the earliest of equal ones.
 
-        A score over fewer domains, of a round before the others were first drawn, is none to compare with.
+        A model beats the best before it by its central score over the domains or sites of which both have one: before
+        all have been drawn for a round, means would be over different domains. A single answer decides nothing.
         """
-        best: tuple[tuple[int, float], EvaluationRecord | None] = ((0, -math.inf), None)
-        for evaluation, known, score in self._central_scores():
-            if (value := (known, self.score.goodness(score))) > best[0]:
-                best = (value, evaluation)
-        return best[1]
+        best, of_best = None, dict[str, float]()
+        for evaluation, known in self._known_scores():
+            both = {name: known[name] for name in of_best}  # nothing that is known is forgotten
+            if best is None or self._goodness(both) > self._goodness(of_best):
+                best, of_best = evaluation, dict(known)
+        return best
+
+    def _goodness(self, scores: Mapping[str, float]) -> float:
+        return self.score.goodness(_CENTRES[self.protocol.selection](list(scores.values())))
 
     def source_score(self, after_round: int) -> float | None:
-        """Return the central score by which the model after a round was compared with others; None if it was not."""
-        found = (score for evaluation, _, score in self._central_scores() if evaluation.after_round == after_round)
-        return next(found, None)
+        """Return the central score of the model after a round, over all that is known then; None if it has none."""
+        centre = _CENTRES[self.protocol.selection]
+        found = (known for evaluation, known in self._known_scores() if evaluation.after_round == after_round)
+        return next((centre(list(known.values())) for known in found), None)
 
-    def _central_scores(self) -> Iterator[tuple[EvaluationRecord, int, float]]:
-        """Yield each model that a source evaluated, over how many scores its central score is, and that score: the
-        mean over source domains or the low median over source sites.
+    def _known_scores(self) -> Iterator[tuple[EvaluationRecord, Mapping[str, float]]]:
+        """Yield each model that a source evaluated, with its score of each source domain; of each site for the median.
 
         For a domain or site that did not evaluate a model, its last known score counts. A site that misses a round
         therefore does not decide the selection, and a site that left for good does not end it.
         """
         known: dict[str, float] = {}
-        centre = _CENTRES[self.protocol.selection]
         for evaluation in self._standing:
             sources = self._source_scores(evaluation)
             known.update(sources)
             if sources:
-                yield evaluation, len(known), centre(list(known.values()))
+                yield evaluation, known
 
     def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
         """Return the scores for model selection: by domain for the mean, by site for the median."""

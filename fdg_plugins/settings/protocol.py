@@ -98,7 +98,7 @@ class Protocol(pydantic.BaseModel):
     )
     objective: dict[str, Any] = Field(
         default_factory=lambda: {"name": "erm"},
-        description="what a site minimises: a method's name as a part (`erm`, `dim`, `iir`, `prox` ...), or an object "
+        description="what a site minimises: a method's name as a part (`erm`, `dim`, `iir`, `sam` ...), or an object "
         "with a name and settings",
     )
     plugins: tuple[PluginName, ...] = Field(

@@ -19,7 +19,7 @@ from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.named_protocols import protocol_settings
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import Protocol, environment_settings
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import DataFound
@@ -99,6 +99,6 @@ def protocol_of(
     Raises ``SettingsError`` for settings that the run would refuse, for real data or for the stand-in.
     """
     objects = (arguments.get("protocol") or {}, arguments.get("stand_in_protocol") or {})
-    plans = make_plans(*objects, environment, flat_names(aggregator.settings()))
+    plans = make_plans(*objects, environment, flat_names(aggregator.settings(), environment_settings(environment)))
     check_settings(aggregator, plans)
     return (plans.stand_in if stand_in else plans.real).protocol

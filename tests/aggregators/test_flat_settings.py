@@ -5,8 +5,9 @@ import inspect
 from typing import Any
 
 import pytest
+import torch
 
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, flat_names, make_aggregator
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, Weighting, flat_names, make_aggregator
 from fdg_plugins.errors import SettingsError
 
 WITH_A_WEIGHTING = [name for name in AGGREGATORS if "weighting" in AGGREGATORS[name].setting_names()]
@@ -62,3 +63,21 @@ def test_what_neither_has_is_refused_and_changes_nothing(settings: dict[str, Any
         made.configure(settings)
     assert made.settings() == before
     assert vars(made.rule())["step_size"] == 0.3
+
+
+def test_text_becomes_the_type_of_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Windowed(Weighting):
+        def __init__(self, window: int = 3, invert: bool = False, limit: float | None = None) -> None:
+            self.given = (window, invert, limit)
+
+        def __call__(self, contributions: Any, round_of: Any = None) -> torch.Tensor:
+            raise NotImplementedError
+
+    monkeypatch.setitem(WEIGHTINGS._plain, "windowed", Windowed)
+    for text, expected in (
+        ({"window": "5", "invert": "false"}, (5, False, None)),
+        ({"invert": "true", "limit": "2"}, (3, True, 2.0)),
+    ):
+        made = aggregator("windowed")
+        made.configure(text)
+        assert vars(made.rule())["given"] == expected

@@ -17,6 +17,8 @@ from fdg_plugins.cli.resume import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.engine.workflow import CONTROLLERS
+from fdg_plugins.errors import CensusError
+from fdg_plugins.record.census import check_connected
 from fdg_plugins.record.run_files import RESULTS_FILE
 from tests.cli.session_stubs import (
     COMPLETED,
@@ -145,6 +147,8 @@ def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:
     assert watch.ABORTED in inspect.getsource(Messenger)
     assert "stopped: {reason}" in inspect.getsource(FederationController)
     assert vars(watch)["RESULTS_FILE"] == RESULTS_FILE
+    with pytest.raises(CensusError, match=watch.ABSENT):
+        check_connected({"photo"}, set())
     assert SIGNATURE == NVFLARE_SIG_FILE
     assert f"{FederationController.__module__}.{FederationController.__name__}" in CONTROLLERS
 
@@ -208,6 +212,19 @@ def test_the_run_of_the_first_job_goes_on_however_often(kit: Path, monkeypatch: 
     flare, result = resuming(kit, monkeypatch, [*[DIED] * 5, COMPLETED], records)
     assert result.exit_code == 0, "each job completed another round"
     assert [flare.controller(number)["resume"] for number in range(1, 6)] == [job_id(0)] * 5
+
+
+def test_a_site_that_is_away_when_a_run_is_to_go_on_is_waited_for_and_at_its_start_it_is_not(
+    kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = f"FederationController - ERROR - [identity=server] - stopped: site photo {watch.ABSENT} (1 in all): it was"
+    flare = FakeFlare([list(DIED), list(DIED), list(COMPLETED)], {job_id(0): aborted_record(2), job_id(1): log})
+    result = submit(flare, monkeypatch, kit, "--resume-on-failure")
+    assert (result.exit_code, len(flare.submitted)) == (0, 3)
+    flare = FakeFlare([list(DIED)], {job_id(0): log})
+    result = submit(flare, monkeypatch, kit, "--resume-on-failure")
+    assert (result.exit_code, len(flare.submitted)) == (1, 1)
+    assert f"not resumed: its run stopped for a reason of its own: site photo {watch.ABSENT}" in result.stdout
 
 
 @pytest.mark.parametrize(("told", "jobs"), [((1, 2, 3, 4, 5), 6), ((2, 2, 2, 2, 2), 4), ((), 4)])

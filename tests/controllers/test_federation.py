@@ -311,7 +311,6 @@ def test_sites_that_do_not_fit_stop_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("real_data")
-@pytest.mark.usefixtures("real_data")
 @pytest.mark.parametrize("named", [["ward_1", *PACS.domains, "ward_2"], [*PACS.domains]])
 def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_path: Path, named: list[str]) -> None:
     """FLARE starts a job without it as soon as min_clients others are there."""
@@ -323,7 +322,7 @@ def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_p
         return
     assert job.asked == []
     (told,) = job.panics
-    assert told.startswith("site ward_1 of the job's deploy_map was not connected when the job started (2 in all)")
+    assert told.startswith("site ward_1 of the job's deploy_map does not take part (2 in all): it was not connected")
 
 
 @pytest.mark.parametrize("poll", [-1, "fast", None])
@@ -334,6 +333,7 @@ def test_a_poll_that_is_no_time_stops_the_job_before_any_site_is_asked(tmp_path:
     assert job.panics[0].startswith("poll is ")
 
 
+@pytest.mark.usefixtures("real_data")
 def test_a_census_reply_that_cannot_be_read_stops_the_job_with_site_and_field(tmp_path: Path) -> None:
     def meddle(site: str, task: str, count: int) -> Shareable | None:
         if (site, task) != ("photo", TASK_CENSUS):

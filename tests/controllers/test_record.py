@@ -4,6 +4,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -110,9 +111,18 @@ def test_a_mean_over_fewer_domains_selects_no_model_once_the_others_have_judged_
         of_sites = {"cartoon": cartoon, "photo-1": photo, "photo-2": photo}
         judged = {site: evaluation(score) for site, score in of_sites.items() if score is not None}
         record.add_evaluation(after, judged, expected=judged)
-        expected = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 4}[after]
+        expected = {0: 0, 1: 1, 2: 1, 3: 3, 4: 4, 5: 4}[after]  # the cartoons of the second are no reason for it
         assert choices(record)["source_validation"] == expected
     assert record.source_score(4) == pytest.approx((0.75 + 0.93) / 2)
+
+
+@pytest.mark.parametrize("selection", ["mean", "median"])
+def test_a_site_that_answers_late_does_not_decide_the_selection(selection: Literal["mean", "median"]) -> None:
+    record = run_record(selection=selection)
+    for after, score in enumerate((0.5, 0.6, 0.74, 0.7, 0.2)):
+        late = {"photo-1": evaluation(1.0)} if after == 4 else {}
+        record.add_evaluation(after, {"cartoon": evaluation(score), **late})
+        assert choices(record)["source_validation"] == min(after, 2)
 
 
 def test_a_source_that_is_gone_for_good_does_not_end_the_selection() -> None:

@@ -21,7 +21,7 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, check_continues, has_checkpoint, read_checkpoint
-from fdg_plugins.record.run_files import SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.state import hold
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import load_tensors
@@ -102,8 +102,15 @@ def test_a_run_that_broke_off_once_it_had_finished_only_hands_out_its_results(
     tmp_path: Path, unbroken: MethodJob
 ) -> None:
     """The first site has been told so, and keeps nothing any more."""
-    killed(tmp_path, TASK_EVALUATE, 11)
-    job = resumed(tmp_path).finished()
+    kept = {"settings": {**COMPOSED["settings"], "keep_local_models": True}}
+    killed(tmp_path, TASK_EVALUATE, 11, **kept)
+    of_sites = {path.name: path.read_bytes() for path in (tmp_path / LOCAL_FOLDER).iterdir()}
+    assert len(of_sites) == 4
+    for path in (LOCAL_FOLDER, RESULTS_FILE, LAST_FILE, SELECTED_FILE):  # another job has another folder
+        shutil.rmtree(tmp_path / path) if path == LOCAL_FOLDER else (tmp_path / path).unlink()
+    job = resumed(tmp_path, **kept).finished()
+    assert {path.name: path.read_bytes() for path in (tmp_path / LOCAL_FOLDER).iterdir()} == of_sites
+    assert all(torch.equal(value, unbroken.model[name]) for name, value in job.model.items())
     assert {task for task, _ in job.asked} == {TASK_CENSUS, TASK_EVALUATE}, "the sites are told again"
     assert job.record.choices == unbroken.record.choices
     assert not has_checkpoint(tmp_path / FOLDER / "job")

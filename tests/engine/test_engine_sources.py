@@ -26,6 +26,7 @@ from fdg_plugins.sweep.request import DataFound
 
 ROOT = Path(__file__).parents[2]
 JOB = str(ROOT / "jobs" / "pacs_fedomg")
+CONFIG = Path("app_server", "config", "config_fed_server.json")
 FOUND = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 210))
 
 
@@ -263,3 +264,28 @@ def test_a_network_that_the_method_cannot_train_is_refused_before_anything_start
     with pytest.raises(FDGError, match=sentence):
         check_run(source("rsc", settings={"model": "vit_b_16", "image_size": 32}))
     check_run(source("rsc", settings={"model": "vit_b_16", "image_size": 32, "feature_fraction": 0}))
+
+
+def test_who_shares_a_name_is_seen_from_what_is_in_force(tmp_path: Path) -> None:
+    sentence = r"strength is a setting of the weighting and of the objective, expected it in one of them"
+    prox = {"objective": {"name": "prox"}, "strength": 0.3}
+    with pytest.raises(FDGError, match=sentence):
+        source(str(ROOT / "jobs" / "pacs_arfl"), settings=prox)
+    for name, shell in (("pacs_fedprox", {}), ("pacs_fedavg", {"FDG_OBJECTIVE": '{"name": "prox"}'})):
+        with pytest.raises(FDGError, match=sentence):
+            source(str(ROOT / "jobs" / name), {"FDG_WEIGHTING": "arfl", "FDG_STRENGTH": "2", **shell})
+    source("fedprox+arfl").write_job(FOUND, tmp_path)
+    job = str(tmp_path / "job")
+    source(job, {"FDG_OBJECTIVE": '{"name": "erm"}', "FDG_STRENGTH": "2"})
+    stand_in = {**read_json(tmp_path / "job" / CONFIG)["workflows"][0]["args"]["stand_in_protocol"], "strength": 3}
+    config = read_json(tmp_path / "job" / CONFIG)
+    config["workflows"][0]["args"]["stand_in_protocol"] = stand_in
+    (tmp_path / "job" / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(FDGError, match=sentence):
+        source(job)
+
+
+def test_a_weighting_and_a_setting_of_it_may_come_together() -> None:
+    arfl = {"FDG_WEIGHTING": "arfl", "FDG_GAP_SPLIT": "train"}
+    source(str(ROOT / "jobs" / "pacs_fedavg"), {**arfl, "FDG_STRENGTH": "2"})
+    source(JOB, settings={"weighting": "ga", "step_size": 0.1})
