@@ -85,9 +85,7 @@ def parts_of(record: Method) -> dict[str, str]:
 def _equations(record: Method) -> str:
     line = record.line[:1].upper() + record.line[1:]
     letters = [f"*Letters:* {_text(record.letters)}.", ""] if record.letters else []
-    return "\n".join(
-        [f"**In short.** {_text(line)}.", "", *letters, *_equation_lines(record)]
-    )
+    return "\n".join([f"**In short.** {_text(line)}.", "", *letters, *_equation_lines(record)])
 
 
 def _equation_lines(record: Method) -> Iterator[str]:
