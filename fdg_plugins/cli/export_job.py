@@ -94,9 +94,8 @@ def export_job(
             files, chosen = [*(plugin or []), *own.files], own.added_to(named)
             say(_made(str(method), choose_data(data, dataset, None).dataset, to, name, files, chosen))
     else:
-        own_settings = target is not None or seed is not None or bool(settings)
-        made = dataset or data or model or sites or gpu_memory or without_gpu or gpus or own_settings
-        say(_copied(job, bool(made), to, name, plugin))
+        of_made = (dataset, data, model, sites, gpu_memory, without_gpu, target, seed, settings, gpus or None)
+        say(_copied(job, any(one is not None for one in of_made), to, name, plugin))
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
