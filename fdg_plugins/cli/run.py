@@ -66,7 +66,7 @@ def run(
 
     A job folder runs as it is: options and --set then act through FDG_*
     variables, as for nvflare simulator, and those of your shell apply too.
-    The settings of a method come from its recipe and --set alone.
+    The settings of a method come from its recipe, --protocol and --set alone.
 
     Exit codes: 0 the run has finished, 1 it failed, 2 the request cannot be
     carried out, 130 it was stopped.
