@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fdg_plugins.aggregators.weightings import WEIGHTINGS
+from fdg_plugins.aggregators.weightings import WEIGHTINGS, weighting_name
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.values import read_like
 
@@ -16,10 +16,7 @@ WEIGHTING = "weighting"
 
 def weighting_names(weighting: Any) -> list[str]:
     """Return the names of the settings of a weighting, given by name or as an object with a name; none if unknown."""
-    name = weighting.get("name") if isinstance(weighting, Mapping) else weighting
-    if not isinstance(name, str) or name not in WEIGHTINGS:
-        return []
-    return list(inspect.signature(WEIGHTINGS[name]).parameters)
+    return list(_parameters(weighting))
 
 
 def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
@@ -57,9 +54,13 @@ def read_weighting(weighting: Any, settings: Mapping[str, Any]) -> dict[str, Any
 
     Text that is not of that type stays as it is, for the weighting to refuse.
     """
-    name = weighting.get("name") if isinstance(weighting, Mapping) else weighting
-    parameters = inspect.signature(WEIGHTINGS[str(name)]).parameters if settings else {}
+    parameters = _parameters(weighting)
     return {key: _read(key, value, parameters[key].default) for key, value in settings.items()}
+
+
+def _parameters(weighting: Any) -> Mapping[str, inspect.Parameter]:
+    name = weighting_name(weighting)
+    return inspect.signature(WEIGHTINGS[name]).parameters if name is not None and name in WEIGHTINGS else {}
 
 
 def _read(name: str, value: Any, default: Any) -> Any:

@@ -106,7 +106,13 @@ def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
     return WEIGHTINGS.make(spec)
 
 
+def weighting_name(spec: Any) -> str | None:
+    """Return the name of a weighting, given by name or as an object with a name; None if it has none."""
+    name = spec.get("name") if isinstance(spec, Mapping) else spec
+    return name if isinstance(name, str) else None
+
+
 def is_brought(spec: Any) -> bool:
     """Return whether ``spec`` names a weighting that a plug-in brings; loads no plug-in."""
-    name = spec.get("name") if isinstance(spec, Mapping) else spec
-    return isinstance(name, str) and METHODS.origin(name) is not None
+    name = weighting_name(spec)
+    return name is not None and METHODS.origin(name) is not None

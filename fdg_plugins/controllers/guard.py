@@ -27,10 +27,9 @@ HARMLESS = 1e-3  # fraction of the model's length; an update this short cannot r
 HARMLESS_ALONE = 0.1  # the same fraction if neither other sites nor earlier rounds define what is usual
 MANY_STEPS = 100.0  # multiple of the ratio beyond which an update is refused, however many steps its site claims
 SUSPECT = 0.5  # fraction of the ratio beyond which a rough length is recomputed exactly
-LIMIT_SETTING = "outlier_ratio"
 OF_NOISE = (
-    "Some sites withhold their losses, as those with differential privacy do: their noise is that long, and only "
-    f"{LIMIT_SETTING} 0 lets sites with and without it count together."
+    " Some sites withhold their losses, as those with differential privacy do: their noise is that long, and only "
+    "outlier_ratio 0 lets sites with and without it count together."
 )
 MOST_COUNTS_PER_STEP = 1000.0  # limit for a counter buffer; methods may pass a batch through the model several times
 
@@ -46,19 +45,24 @@ class Guard:
         self.model = model
         self.ratio = ratio
 
-    def updates(self, aggregator: UpdateAggregator, expected: Mapping[str, Expected]) -> dict[str, str]:
-        """Return the sites whose accepted updates are outliers, each with the reason."""
+    def updates(
+        self, aggregator: UpdateAggregator, expected: Mapping[str, Expected], *, withheld: bool = False
+    ) -> dict[str, str]:
+        """Return the sites whose accepted updates are outliers, each with the reason.
+
+        ``withheld``: some sites of the round withhold their losses, so that reasons name the noise of privacy.
+        """
         accepted = aggregator.accepted()
         refused = self._counters(accepted, expected)
         if not self.ratio or not accepted:
             return refused
-        steps = {site: expected[site].facts.steps for site in accepted}
+        steps, hint = {site: expected[site].facts.steps for site in accepted}, OF_NOISE if withheld else ""
         refused |= {
-            site: f"its update is {_times(times)} as long as is usual in this round, {self._limit}."
+            site: f"its update is {_times(times)} as long as is usual in this round, {self._limit}.{hint}"
             for site, times in self._too_long(aggregator, accepted, steps).items()
         }
         for site, times in self._buffers(accepted).items():
-            refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.")
+            refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.{hint}")
         return refused
 
     def _too_long(
@@ -116,7 +120,7 @@ class Guard:
 
     @property
     def _limit(self) -> str:
-        return f"expected at most {self.ratio:g} times ({LIMIT_SETTING})"
+        return f"expected at most {self.ratio:g} times (outlier_ratio)"
 
     def _beyond(self, lengths: Mapping[str, float], steps: Mapping[str, float], ratio: float) -> dict[str, float]:
         """Return the sites beyond ``ratio`` in both length and length per step, with their ratio to the usual length.

@@ -12,7 +12,7 @@ from fdg_plugins.aggregators import UpdateAggregator, take_step
 from fdg_plugins.controllers.answers import Answers, Reception
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
-from fdg_plugins.controllers.guard import LIMIT_SETTING, OF_NOISE, Guard, longest_update
+from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.statistics import SiteStatistics
@@ -319,13 +319,12 @@ class Rounds:
 
     def _refuse_updates(self, answers: Answers) -> None:
         """Exclude outlying updates from the round."""
+        withheld = any(one.epoch_losses is None for one in answers.local.values())
         try:
-            refused = self.guard.updates(self.aggregator, self._expected)
+            refused = self.guard.updates(self.aggregator, self._expected, withheld=withheld)
         except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
-        noise = any(one.epoch_losses is None for one in answers.local.values())
         for site, reason in refused.items():
-            reason = f"{reason} {OF_NOISE}" if noise and LIMIT_SETTING in reason else reason
             self.messenger.warning(f"site {site}: {reason}")
             self.aggregator.drop(site)
             self.channel.drop(site)

@@ -61,7 +61,7 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
     own = objective_settings(make_objective(protocol.objective).name)
     for part in (layer, operator):
-        check_unshared(part.aggregator, part.aggregator, own, "config of the job, or environment")
+        check_unshared(part.aggregator, own, "config of the job, or environment")
     protocol = _with_objective(protocol, {**layer.objective, **operator.objective})
     check_model_name(protocol.model)
     spec = dataset_spec(protocol.dataset)

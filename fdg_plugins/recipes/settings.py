@@ -134,9 +134,10 @@ def _part(method: Composition, chosen: Mapping[str, Any]) -> Overrides:
             raise SettingsError(
                 f"{origin}: {name} is a setting of a machine and of no job, expected in its environment as {variable}."
             )
-    server, local = _server_names(method), objective_settings(method.objective)
-    check_unshared(chosen, server, local, origin)
-    return part_settings(chosen, server, local, origin)
+    local = objective_settings(method.objective)
+    parted = part_settings(chosen, _server_names(method), local, origin)
+    check_unshared(parted.aggregator, local, origin)
+    return parted
 
 
 def _server_names(method: Composition) -> list[str]:

@@ -326,15 +326,17 @@ class RunRecord(Recorded):
         A model beats the best before it by its central score over the domains or sites of which both have one: before
         all have been drawn for a round, means would be over different domains. A single answer decides nothing.
         """
-        best, of_best = None, dict[str, float]()
+        best: EvaluationRecord | None = None
+        names: tuple[str, ...] = ()  # of the domains or sites of which the best has a score
+        value = 0.0  # of the best, over these
         for evaluation, known in self._known_scores():
-            both = {name: known[name] for name in of_best}  # nothing that is known is forgotten
-            if best is None or self._goodness(both) > self._goodness(of_best):
-                best, of_best = evaluation, dict(known)
+            # Nothing that is known is forgotten, so the later model has a score of each of them.
+            if best is None or self._goodness([known[name] for name in names]) > value:
+                best, names, value = evaluation, tuple(known), self._goodness(list(known.values()))
         return best
 
-    def _goodness(self, scores: Mapping[str, float]) -> float:
-        return self.score.goodness(_CENTRES[self.protocol.selection](list(scores.values())))
+    def _goodness(self, scores: Sequence[float]) -> float:
+        return self.score.goodness(_CENTRES[self.protocol.selection](scores))
 
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""

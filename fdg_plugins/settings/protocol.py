@@ -343,13 +343,13 @@ def part_settings(
     return parted
 
 
-def check_unshared(names: Iterable[str], server: Collection[str], objective: Collection[str], origin: str) -> None:
-    """Raise ``SettingsError`` for a setting that the server's rule and the objective of a method both have.
+def check_unshared(server: Iterable[str], objective: Collection[str], origin: str) -> None:
+    """Raise ``SettingsError`` if a setting that was given to the ``server`` is one of the method's ``objective`` too.
 
     Whichever it was given to would be a guess.
     """
-    for name in names:
-        if name in server and name in objective and name not in Protocol.model_fields:
+    for name in server:
+        if name in objective:
             raise SettingsError(
                 f"{origin}: {name} is a setting of the weighting and of the objective, expected it in one of them: "
                 f'weighting or objective as {{"name": ..., "{name}": ...}}.'
