@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import select
 import shutil
 import socket
 import statistics
@@ -19,11 +20,18 @@ from typing import Any, NamedTuple
 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from fdg_plugins.sweep.processes import MARK, end_processes
+
 BENCHMARKS = Path(__file__).parents[1]
 LEAD = "lead@fdg.example"
-LONGEST_S = 1800  # of one command
+LONGEST_S = 1800  # of a command without a word, and of a job
+QUIET_S = 300  # far longer than a site trains between two lines of a simulator's log
 WORKSPACE = "workspace"
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) - ")
+
+
+class SilentError(RuntimeError):
+    """A command printed nothing for so long that it hangs."""
 
 
 class Run(NamedTuple):
@@ -36,33 +44,61 @@ class Run(NamedTuple):
 def simulate(job: Path, threads: int, settings: Mapping[str, str] | None = None) -> Run:
     """Run ``nvflare simulator`` on a job, in the job's folder; ``settings`` are ``FDG_*`` variables.
 
-    Raises ``RuntimeError``, with the end of what it printed, if it does not end well: its time would mean nothing.
+    A simulation that falls silent is begun anew, once: FLARE's simulator can lose a site's process while it starts,
+    and waits for it for good. Raises ``RuntimeError``, with the end of what it printed, if it does not end well: its
+    time would mean nothing.
     """
     folder = job.parent / WORKSPACE
-    shutil.rmtree(folder, ignore_errors=True)
-    command = [str(Path(sys.executable).with_name("nvflare")), "simulator", job.name]
-    seconds = run_command([*command, "-w", WORKSPACE, "-t", str(threads)], job.parent, settings)
+    command = [str(Path(sys.executable).with_name("nvflare")), "simulator", job.name, "-w", WORKSPACE]
+    command += ["-t", str(threads)]
+    for may_fail in (True, False):
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            seconds = run_command(command, job.parent, settings, QUIET_S)
+            break
+        except SilentError:
+            if not may_fail:
+                raise
     return Run(seconds, (folder / "server" / "log.txt").read_text(errors="replace"))
 
 
-def run_command(command: list[str], folder: Path, settings: Mapping[str, str] | None = None) -> float:
-    """Return the seconds of a command in ``folder``; raise ``RuntimeError`` if it does not end well."""
+def run_command(
+    command: list[str], folder: Path, settings: Mapping[str, str] | None = None, quiet_s: float = LONGEST_S
+) -> float:
+    """Return the seconds of a command in ``folder``; raise ``RuntimeError`` if it does not end well.
+
+    Raises ``SilentError`` if it prints nothing for ``quiet_s`` seconds; all its processes are ended before.
+    """
     started = time.perf_counter()
-    done = subprocess.run(
+    process = subprocess.Popen(
         command,
         cwd=folder,
-        env=environment(settings),
+        env={**environment(settings), MARK: str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LONGEST_S,
-        check=False,
     )
+    with process:
+        printed = _read_to_end(process, quiet_s)
+        if printed is None:
+            end_processes(folder)
+            raise SilentError(f"{' '.join(command)} printed nothing for {quiet_s:g} s, expected its end.")
     seconds = time.perf_counter() - started
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}, expected 0:\n{done.stdout[-3000:]}")
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}, expected 0:\n{printed[-3000:]}")
     return seconds
+
+
+def _read_to_end(process: subprocess.Popen[bytes], quiet_s: float) -> str | None:
+    """Return all that a process prints; None once it has printed nothing for ``quiet_s`` seconds."""
+    assert process.stdout is not None
+    printed = bytearray()
+    while select.select([process.stdout], [], [], quiet_s)[0]:
+        part = os.read(process.stdout.fileno(), 65_536)
+        if not part:
+            return printed.decode(errors="replace")
+        printed += part
+    return None
 
 
 def environment(settings: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from nvflare.fuel.utils.class_utils import instantiate_class
 from fdg_plugins.cli.jobs import check_job
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.storage import read_json
+from fdg_plugins.sweep.processes import processes_below
 
 LOG = """\
 2026-01-02 03:04:05,500 - FederationController - INFO - [wf=federation] - STAND-IN | round 1/4 | sites 2/2
@@ -88,6 +89,32 @@ def test_a_command_that_fails_is_no_measurement(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)ended with 3, expected 0:\nthe reason"):
         flare.run_command(["sh", "-c", "echo the reason; exit 3"], tmp_path)
     assert flare.run_command(["true"], tmp_path) > 0
+
+
+def test_a_command_that_falls_silent_is_ended_with_the_processes_that_it_started(tmp_path: Path) -> None:
+    hangs = "echo begun; setsid sleep 600 & setsid sleep 600 & wait"
+    with pytest.raises(flare.SilentError, match=r"printed nothing for 0\.5 s, expected its end"):
+        flare.run_command(["sh", "-c", hangs], tmp_path, quiet_s=0.5)
+    assert processes_below(tmp_path) == []
+
+
+def test_a_simulation_that_falls_silent_is_begun_anew_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    silent = [True, False, True, True]
+    log = tmp_path / flare.WORKSPACE / "server" / "log.txt"
+
+    def run(*_: Any) -> float:
+        assert not log.exists(), "the workspace of the attempt before"
+        log.parent.mkdir(parents=True)
+        log.write_text("its log")
+        if silent.pop(0):
+            raise flare.SilentError
+        return 1.5
+
+    monkeypatch.setattr(flare, "run_command", run)
+    assert simulate(tmp_path / "job", 2) == Run(1.5, "its log")
+    with pytest.raises(flare.SilentError):
+        simulate(tmp_path / "job", 2)
+    assert silent == []
 
 
 @pytest.mark.parametrize("mode", ["simulator", "POC"])
