@@ -29,7 +29,7 @@ from fdg_plugins.messages import (
     TaskRequest,
 )
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import check_continues, read_checkpoint
+from fdg_plugins.record.checkpoint import check_continues, other_versions, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
@@ -190,9 +190,11 @@ class Rounds:
         """
         found = read_checkpoint(self.files.checkpoint_file(), self.record.run)
         check_continues(found.record, self.record)
+        changed = other_versions(found.record, self.record)
         initial = Snapshot.of(*self._parts)
         self.record = self.guard.record = self.files.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))
+        self.record.resumed_with.append(changed)
         Snapshot.of_checkpoint(found).put_back(*self._parts)
         stepped = [one for one in self.record.rounds if one.aggregation is not None]
         if stepped and not stepped[-1].undone:
@@ -201,6 +203,9 @@ class Rounds:
         self.files.restore_local_models()
         self.files.seconds_before = self.record.seconds
         self.files.save()
+        for where, versions in changed.items():
+            named = ", ".join(f"{name} {version}" for name, version in versions.items())
+            self.messenger.warning(f"the run goes on at {where} with {named}, by which its results may differ")
         return self.record
 
     @property

@@ -22,6 +22,7 @@ from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_t
 from fdg_plugins.storage import parse_json
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
+SERVER = "server"  # FLARE's name of it, which no site can have
 VERSION, UNCHECKED_VERSION = "2", "1"
 MODEL, EXCHANGE = "model/", "exchange/"
 
@@ -117,6 +118,24 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
         if before != after:
             raise DataError(f"run {record.run} cannot go on: its {what} was {before}, but is now {after}.")
     _check_sites_state(record, fresh)
+
+
+def other_versions(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str, str]]:
+    """Return the packages of a job (``fresh``) whose versions are not those that the run began with.
+
+    By participant, the server's as ``server``; without those that are as they were.
+    """
+    pairs = [(SERVER, record.versions, fresh.versions)]
+    pairs += [
+        (site, record.census[site].versions, reply.versions)
+        for site, reply in fresh.census.items()
+        if site in record.census
+    ]
+    found = {
+        participant: {name: now[name] for name in sorted(then) if now.get(name, then[name]) != then[name]}
+        for participant, then, now in pairs
+    }
+    return {participant: changed for participant, changed in found.items() if changed}
 
 
 def _check_sites_state(record: RunRecord, fresh: RunRecord) -> None:

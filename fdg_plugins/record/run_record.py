@@ -187,12 +187,15 @@ class RunRecord(Recorded):
     """The content of ``results.json``.
 
     ``run`` is the id of the job that started the run; ``resumed_after`` lists the rounds after which another job
-    resumed it; ``left_out`` maps each site that takes no further part to the reason.
+    resumed it, and ``resumed_with``, in the same order, the packages that then had another version than the run began
+    with, by participant (the server is ``server``); ``left_out`` maps each site that takes no further part to the
+    reason.
     """
 
     schema_version: int = SCHEMA_VERSION
     run: str = ""
     resumed_after: list[int] = pydantic.Field(default_factory=list)
+    resumed_with: list[dict[str, dict[str, str]]] = pydantic.Field(default_factory=list)
     left_out: dict[str, str] = pydantic.Field(default_factory=dict)
     status: Literal["running", "finished", "stopped"] = "running"
     stopped_because: str | None = None

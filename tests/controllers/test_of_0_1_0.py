@@ -134,11 +134,15 @@ def test_a_run_that_it_began_is_not_continued_and_the_sentence_says_why(
 
 
 def test_releases_of_one_minor_version_continue_each_other_s_runs_from_states_that_are_those_of_0_1_0(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("fdg_plugins.versions._version", lambda package: "0.1.7")
     resumed = begun(tmp_path, "scaffold", SCAFFOLD).finished()
     assert resumed.record.resumed_after == [2]
+    (other,) = resumed.record.resumed_with
+    assert other.keys() == {"server", *resumed.record.census}
+    assert other["angle_15"]["torch"] == "0.1.7"
+    assert "goes on at angle_15 with fdg-plugins 0.1.7, nvflare 0.1.7, torch 0.1.7, torchvision 0.1.7" in caplog.text
     unbroken = load_tensors(OF_0_1_0 / "scaffold" / "global_model.safetensors")
     for name, value in resumed.model.items():
         torch.testing.assert_close(value, unbroken[name])
