@@ -3,7 +3,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,22 @@ def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     """Return the mean over all domains for each seed that has a value in every one of them."""
     seeds = set.intersection(*(set(by_seed) for by_seed in domains.values())) if domains else set()
     return {seed: statistics.fmean(by_seed[seed] for by_seed in domains.values()) for seed in sorted(seeds)}
+
+
+def over_seeds_in_words(seeds: Iterable[int], counts: Collection[int], *, counted: bool) -> str:
+    """Return what the numbers of a table are over, for its caption.
+
+    Args:
+        seeds: those of all runs of the table.
+        counts: the numbers of runs that its cells have.
+        counted: whether each cell names its number.
+    """
+    listed = ", ".join(map(str, seeds))
+    if counted:
+        return f"mean ± standard deviation over seeds {listed} (their number in brackets)"
+    if set(counts) == {1}:
+        return f"one seed ({listed})"
+    return f"mean ± standard deviation over {', '.join(map(str, sorted(counts))) or 'no'} seeds ({listed})"
 
 
 LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would say nothing

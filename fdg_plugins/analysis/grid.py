@@ -6,7 +6,7 @@ from typing import Any
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
-from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference
+from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words
 from fdg_plugins.analysis.paired_grid import paired_grid, why_none
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
@@ -63,15 +63,8 @@ class _Writer:
         facts, rules = self.table.facts, self.table.rules
         selection = RULES[rules[0]] if len(rules) == 1 else "by several rules"
         parts = [", ".join(_described(facts)), f"selection: {selection}", f"fdg-plugins {', '.join(facts.versions)}"]
-        return f"{facts.score.heading}{facts.score.unit}, {self._over_seeds()}: {'; '.join(parts)}."
-
-    def _over_seeds(self) -> str:
-        seeds = ", ".join(map(str, self.table.facts.seeds))
-        if self.seeds_differ:
-            return f"mean ± standard deviation over seeds {seeds} (their number in brackets)"
-        if self.counts == [1]:
-            return f"one seed ({seeds})"
-        return f"mean ± standard deviation over {', '.join(map(str, self.counts)) or 'no'} seeds ({seeds})"
+        over = over_seeds_in_words(facts.seeds, self.counts, counted=self.seeds_differ)
+        return f"{facts.score.heading}{facts.score.unit}, {over}: {'; '.join(parts)}."
 
     def notes(self) -> list[str]:
         """Return the footnotes; call this after all rows are written."""

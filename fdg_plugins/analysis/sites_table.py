@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
-from fdg_plugins.analysis.estimates import Estimate, estimate
+from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words
 from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.analysis.printed_names import method_of
@@ -86,8 +86,8 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     groups = tuple(tuple(writer.rows(key, found, against is not None)) for key, found in of_methods)
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
-    counts = " (their number in brackets)" if writer.counted else ""
-    return Grid(_caption(kept, counts), header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
+    caption = _caption(kept, counted=writer.counted)
+    return Grid(caption, header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
 
 
 def in_groups(runs: Sequence[Run]) -> list[tuple[RowKey, list[Run]]]:
@@ -278,14 +278,12 @@ def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:
     return found
 
 
-def _caption(runs: Sequence[Run], counts: str) -> str:
-    seeds = ", ".join(map(str, sorted({run.seed for run in runs}))) + counts
+def _caption(runs: Sequence[Run], *, counted: bool) -> str:
+    seeds = sorted({run.seed for run in runs})
+    over = over_seeds_in_words(seeds, {len(seeds)}, counted=counted)
     data = dict.fromkeys(run.record.data for run in runs)
     facts = filter(None, (_by_column(runs, fact) for fact in (_network, _images, _version)))
-    return (
-        f"Accuracy of the last model, percent, mean ± standard deviation over seeds {seeds}: {', '.join(data)}; "
-        f"{', '.join(facts)}."
-    )
+    return f"Accuracy of the last model, percent, {over}: {', '.join(data)}; {', '.join(facts)}."
 
 
 def _by_column(runs: Sequence[Run], fact: Callable[[Run], str]) -> str:

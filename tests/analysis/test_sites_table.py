@@ -82,7 +82,8 @@ def test_cells_name_their_number_of_seeds_where_they_have_others() -> None:
     table = sites_grid(runs)
     assert "over seeds 0, 1 (their number in brackets): " in table.caption
     assert [group[0][-1].text for group in table.groups] == ["60.00 ± 14.14 (2)", "90.00 (1)"]
-    assert "brackets" not in sites_grid(runs[:2]).caption
+    assert "percent, mean ± standard deviation over 2 seeds (0, 1): " in sites_grid(runs[:2]).caption
+    assert "percent, one seed (0): " in sites_grid(runs[:1]).caption
     assert sites_grid(runs[:2]).groups[0][0][-1].text == "60.00 ± 14.14"
 
 
