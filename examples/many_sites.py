@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fdg_plugins.core.domains import allot_sites
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
+from fdg_plugins.errors import FDGError
 from fdg_plugins.storage import read_json, write_json
 
 
@@ -59,7 +60,10 @@ def main() -> None:
     parser.add_argument("--to", type=Path, required=True, help="folder to make")
     arguments = parser.parse_args()
     data_root = os.environ.get("FDG_DATA_ROOT")
-    names = write_federation(arguments.job, arguments.sites, arguments.to, Path(data_root) if data_root else None)
+    try:
+        names = write_federation(arguments.job, arguments.sites, arguments.to, Path(data_root) if data_root else None)
+    except (FDGError, OSError) as error:
+        parser.error(f"{error}")
     print(json.dumps({"sites": len(names), "held_out": names[0]}))  # noqa: T201 - what this script is for
 
 

@@ -4,20 +4,23 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fdg_plugins.analysis.absences import MOST_NAMED
 from fdg_plugins.analysis.papers import PrintedRow
+from fdg_plugins.analysis.printed_names import NETWORKS
 from fdg_plugins.analysis.table import Facts, MethodRows
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
-from fdg_plugins.settings.protocol import SGD
+from fdg_plugins.settings.protocol import SGD, Protocol
 
-RESNET = "resnet"
 IN_WORDS: Mapping[str, str | Mapping[Any, str]] = {
     "rounds": "rounds {}",
     "local_epochs": "local epochs {}",
     "batch_size": "batch size {}",
     "learning_rate": "learning rate {:g}",
     "weight_decay": "weight decay {:g}",
+    "lr_decay_at": "learning rate lowered after {:g} of the rounds",
     "lr_decay_factor": "learning rate times {:g} in the end",
     "head": "head {}",
     "keep_momentum": {True: "momentum kept over rounds", False: "momentum from zero in every round"},
@@ -27,24 +30,33 @@ IN_WORDS: Mapping[str, str | Mapping[Any, str]] = {
 A text has a place for the value; otherwise there is a text for each value.
 """
 
-USUAL: Mapping[str, Any] = {"sites_per_domain": 1, "partition": EQUAL, "optimizer": SGD}
+USUAL: Mapping[str, Any] = {
+    "partition": EQUAL,
+    "optimizer": SGD,
+    **{name: Protocol.model_fields[name].default for name in ("momentum", "batch_norm", "normalization", "travels")},
+    "clip_to_median": None,
+}
 """What the papers' tables by held-out domain have in common, unless a protocol says otherwise."""
+
+SCRATCH = "from scratch"
+OF_IMAGENET = ("resnet18", "resnet50", "alexnet")  # the printed networks that start from ImageNet weights
 
 
 def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, ...]:
     """Return in words how the runs of a method differ from the printed ones; empty if their numbers can be compared.
 
-    Compared are the size of the images and the kind of initial weights with the protocol of the data set; the network
-    with the printed backbone; whether all images were used, those of the held-out domain too; and for federated methods
-    whether there is one site per domain and all took part, the optimizer, and what the paper's own protocol says of
-    training (``settings.paper_protocols``), as far as it says it and it is not the method's own.
+    Compared are the size of the images with the protocol of the data set; network and initial weights with the printed
+    backbone; whether all images were used, those of the held-out domain too; and for federated methods whether there is
+    one site per domain and all took part in all rounds, what all these papers have in common (:data:`USUAL`), and what
+    the paper's own protocol says of training (``settings.paper_protocols``), as far as it says it and it is not the
+    method's own.
     """
     published = dataset_protocol(facts.dataset).protocol
-    has_resnet = row.backbone.startswith(RESNET)  # other backbones have names of the papers' own
+    weights = "imagenet" if row.backbone in OF_IMAGENET else SCRATCH
     found = (
-        (has_resnet and facts.model != row.backbone, facts.model),
+        (facts.model != NETWORKS.get(row.backbone), facts.model),
         (facts.image_size != published.get("image_size", facts.image_size), f"{facts.image_size} px"),
-        (has_resnet and facts.initial_weights != "imagenet", facts.initial_weights),
+        (facts.initial_weights != weights, facts.initial_weights),
         (bool(facts.trained), facts.trained),
         (facts.max_samples is not None, f"at most {facts.max_samples} images per domain"),
     )
@@ -66,5 +78,15 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
         value = getattr(protocol, name)
         if name not in method.own_fields and value != published.get(name, usual):
             yield f"{name} {value}"
+    yield from _of_participation(facts, method, protocol)
+
+
+def _of_participation(facts: Facts, method: MethodRows, protocol: Protocol) -> Iterator[str]:
+    """Yield in words how the federation is not one site per source domain, all of which train in all rounds."""
+    expected = len(dataset_spec(facts.dataset).domains) - 1
+    if facts.sources != (expected,):
+        yield f"{' or '.join(map(str, facts.sources))} source sites"
     if protocol.sites_per_round is not None:
         yield f"{protocol.sites_per_round} sites per round"
+    if method.without:
+        yield f"rounds without {' and '.join(method.without[:MOST_NAMED])}"

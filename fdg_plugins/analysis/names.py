@@ -3,7 +3,9 @@
 
 import inspect
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
@@ -26,8 +28,14 @@ def method_name(method: Method) -> str:
     for name, algorithm in ALGORITHMS.items():
         if method.aggregator == algorithm.__name__:
             return name
-    METHODS.all()  # a record may be of any plug-in, which a user's own commands may load
+    for problem in METHODS.load_usable():  # a record may be of any plug-in, which a user's own commands may load
+        _warn_once(problem)
     return federated_name(method)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    logging.getLogger(__name__).warning(text)
 
 
 def method_title(name: str) -> str:

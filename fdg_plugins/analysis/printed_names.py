@@ -30,6 +30,9 @@ DOMAINS = {
 }
 """From a printed held-out domain to this package's name, by the papers' name of the data set."""
 
+NETWORKS = {"resnet18": "resnet18", "resnet50": "resnet50", "convnet": "groupnorm_convnet"}
+"""From a printed backbone to this package's network. AlexNet has none."""
+
 REMARKS = {
     ("fediir", "rotatedmnist"): "RotatedMNIST of 70,000 images",
     ("feddim", "rotatedmnist"): "RotatedMNIST of 7,000 images",

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fdg_plugins.analysis.absences import notes_on_absences
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words
@@ -87,6 +88,7 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
     caption = _caption(kept, counted=writer.counted)
+    notes += notes_on_absences(kept)
     return Grid(caption, header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
 
 
@@ -164,11 +166,12 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[Run, Run
     """Return the runs, each once, and the copies; raise ``SettingsError`` if those of a column are not comparable."""
     kept: list[Run] = []
     copies: list[tuple[Run, Run]] = []
-    for of_column in grouped(runs, lambda run: (column_of(run), participation_of(run))).values():
-        check_comparable(of_column)
-        own, repeated = without_repeats(of_column)
-        kept += own
-        copies += repeated
+    for of_column in grouped(runs, column_of).values():
+        check_comparable(of_column, apart_from=("sites_per_round",))
+        for alike in grouped(of_column, participation_of).values():
+            own, repeated = without_repeats(alike)
+            kept += own
+            copies += repeated
     return kept, copies
 
 

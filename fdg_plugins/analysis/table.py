@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fdg_plugins.analysis.absences import absences, notes_on_absences
 from fdg_plugins.analysis.choosing import OPTION, Choices, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
@@ -76,6 +77,7 @@ class MethodRows:
 
     ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method. ``by_default``:
     whether it is FedAvg with its defaults on the data set. ``chosen``: as in :class:`Facts`, of its own runs.
+    ``without``: the sites without whose updates some of its runs went on in some rounds.
     """
 
     method: str
@@ -86,6 +88,7 @@ class MethodRows:
     own_fields: tuple[str, ...] = field(default=(), compare=False)
     by_default: bool = field(default=False, compare=False)
     chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
+    without: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -125,7 +128,7 @@ def build_table(
     runs = choices.runs
     facts = _facts(runs, choosing)
     if against is not None:
-        _check_against(facts, choosing)
+        _check_against(runs[0], facts, choosing)
     groups = grouped(runs, lambda run: settings_key(run, choosing))
     firsts = {key: members[0] for key, members in groups.items()}
     chosen = {one.group: one.settings for one in choices.chosen}
@@ -141,13 +144,14 @@ def build_table(
             own_fields=tuple(method_fields(members[0].record)),
             by_default=is_default_fedavg(members[0].record, choosing),
             chosen=_chosen(members, choosing),
+            without=_distinct(site for run in members for site in absences(run.record)),
         )
         for key, members in groups.items()
     ]
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
     notes += notes_on(choices.chosen, _labels(firsts, chosen, named=False), facts.score)
-    notes += _unjudged(runs, rules)
+    notes += _unjudged(runs, rules) + notes_on_absences(runs)
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 
@@ -160,8 +164,10 @@ def _choices(runs: Sequence[Run], choosing: Sequence[str]) -> Choices:
     return Choices(kept, (), copies)
 
 
-def _check_against(facts: Facts, choosing: Sequence[str]) -> None:
+def _check_against(run: Run, facts: Facts, choosing: Sequence[str]) -> None:
     """Raise ``SettingsError`` if the runs cannot stand beside printed numbers, which are those of one protocol."""
+    if not isinstance(run.dataset, str):
+        raise SettingsError(f"the runs used data of their own ({facts.data}), of which no paper prints a number.")
     if facts.stand_in:
         raise SettingsError(f"the runs used {facts.data}, and the papers real data: they cannot stand in one table.")
     if varied := [name for name in choosing if name in Protocol.model_fields]:

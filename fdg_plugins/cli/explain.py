@@ -60,8 +60,10 @@ def explain(
 def _overview() -> Iterator[RenderableType]:
     from fdg_plugins.plugins.methods import METHODS
 
-    rows = ((record.key, ", ".join(record.acts), record.line) for record in METHODS.all())
+    problems = METHODS.load_usable()
+    rows = ((record.key, ", ".join(record.acts), record.line) for record in METHODS.loaded())
     yield make_table(("method", "acts on", "what it does"), rows)
+    yield from (Text(f"\nleft out: {problem}") for problem in problems)
     yield Text(
         "\nMethods that take different places go together: fdg explain fedomg+ga+dim. "
         "FedAvg stands for what is not named."

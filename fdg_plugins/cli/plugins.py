@@ -76,8 +76,9 @@ def chosen_model(text: str | None) -> Iterator[ChosenModel]:
 
 
 def load_plugins(files: Iterable[Path] | None) -> None:
-    """Load the files given by ``--plugin``; raise ``SettingsError`` for one that cannot be loaded."""
-    from fdg_plugins.plugins.files import load_file
+    """Load the files given by ``--plugin``; raise ``SettingsError`` for one that cannot be loaded, or a name twice."""
+    from fdg_plugins.plugins.files import check_names_differ, load_file
 
+    check_names_differ(files or ())
     for file in files or ():
         load_file(file)

@@ -79,6 +79,15 @@ def load_file(path: Path) -> str:
     return name
 
 
+def check_names_differ(paths: Iterable[Path]) -> None:
+    """Raise ``SettingsError`` if two files have one name, of which the later would replace the earlier."""
+    known: dict[str, Path] = {}
+    for path in paths:
+        other = known.setdefault(path.name, path)
+        if other.absolute() != path.absolute():
+            raise SettingsError(f"plug-in files {other} and {path} have the same name, expected different ones.")
+
+
 def _name_of(path: Path) -> str:
     """Return the name of a file without ``.py``; raise ``SettingsError`` for an invalid one."""
     name = path.name.removesuffix(SUFFIX)

@@ -99,6 +99,16 @@ class Registry(Generic[R]):
                 self._load(entry)
         return self.loaded()
 
+    def load_usable(self) -> list[str]:
+        """Load the installed plug-ins that can be loaded; return a sentence about each of the others."""
+        problems = []
+        for name in self.entries():
+            try:
+                self.find(name)
+            except SettingsError as error:
+                problems.append(str(error))
+        return problems
+
     def names(self) -> tuple[str, ...]:
         """Return all names, without loading a plug-in: this package's in their order, then the others', sorted."""
         return (*self.own(), *sorted({*self._brought, *self.entries()}))

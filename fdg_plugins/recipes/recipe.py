@@ -17,7 +17,7 @@ from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method
-from fdg_plugins.plugins.files import files_behind, load_file
+from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
@@ -69,7 +69,9 @@ class FDGRecipe(Recipe):
         **settings: Any,
     ) -> None:
         check_tracker(tracking)
-        files = {load_file(Path(file)): Path(file) for file in _listed(plugins)}
+        given = [Path(file) for file in _listed(plugins)]
+        check_names_differ(given)
+        files = {load_file(file): file for file in given}
         made = job_settings(parse_method(method), dataset, settings)
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
         files = dict(sorted({**files, **files_behind(uses.names)}.items()))

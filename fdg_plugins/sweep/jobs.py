@@ -12,7 +12,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import find_method, parse_method
-from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
@@ -46,8 +46,12 @@ class FederatedRuns(RunKind):
         return METHODS.names()
 
     def knows(self, method: str) -> bool:
-        """Return whether a method, or the first part of a composition, is published, in any spelling."""
-        return find_method(method.split("+")[0]) is not None
+        """Return whether a method, or the first part of a composition, is published, in any spelling.
+
+        The name of a reference is not the spelling of a plug-in's method without its "fed".
+        """
+        first = method.split("+")[0]
+        return first not in REFERENCES and find_method(first) is not None
 
     def canonical_name(self, text: str) -> str:
         """Return the published name, or that of the composition."""

@@ -85,12 +85,18 @@ def _slots(found: tuple[str, ...], parallel: int | None, fitting: int) -> tuple[
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the GPUs that torch finds, as named in ``CUDA_VISIBLE_DEVICES``; none if ``FDG_DEVICE`` is the CPU."""
-    if environment.get("FDG_DEVICE", "").strip() == "cpu" or not torch.cuda.is_available():
+    """Return the GPUs that torch finds, as named in ``CUDA_VISIBLE_DEVICES``.
+
+    None if ``FDG_DEVICE`` is the CPU, and only the one that it names if it names one.
+    """
+    device = environment.get("FDG_DEVICE", "").strip()
+    if device == "cpu" or not torch.cuda.is_available():
         return ()
     count = torch.cuda.device_count()
     named = list(filter(None, map(str.strip, environment.get("CUDA_VISIBLE_DEVICES", "").split(","))))
-    return tuple(named[:count] or map(str, range(count)))
+    found = tuple(named[:count] or map(str, range(count)))
+    _, _, index = device.partition(":")
+    return found[int(index) : int(index) + 1] if index.isdecimal() else found
 
 
 def available_cores() -> int:

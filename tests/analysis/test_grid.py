@@ -250,9 +250,11 @@ def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     written = grid(of_fedomg, against="fedomg")
     assert texts(written.groups[0])[-1][1] == "not comparable: rounds 40, local epochs 1 [1]"
     assert written.notes[0] == "[1] not comparable: rounds 40, local epochs 1, 2 sites per round."
-    other = {"sites_per_domain": 10, "partition": "iid", "optimizer": "adam"}
-    written = grid([run("a", FEDOMG, protocol=other)], against="fedomg")
-    assert written.notes[0].endswith("sites_per_domain 10, partition iid, optimizer adam.")
+    other = {"partition": "iid", "optimizer": "adam"}
+    made = run("a", FEDOMG, protocol=other)
+    made.record.sources = tuple(f"{domain}-{number}" for domain in DOMAINS[1:] for number in range(10))
+    written = grid([made], against="fedomg")
+    assert written.notes[0].endswith("partition iid, optimizer adam, 30 source sites.")
 
 
 def test_a_momentum_from_zero_is_another_protocol_except_for_methods_to_which_it_belongs() -> None:

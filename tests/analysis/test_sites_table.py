@@ -57,6 +57,21 @@ def test_the_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_s
     assert [cell.text for cell in (other[0], *other[3:])] == ["FedOMG", "missing", "90.0 (1)"]
 
 
+def test_in_one_column_training_differs_in_participation_alone() -> None:
+    one, other = skewed(drawn=2), skewed(drawn=3)
+    assert len(sites_grid([one, other]).groups) == 2
+    other.record.protocol = other.record.protocol.model_copy(update={"learning_rate": 1.0})
+    with pytest.raises(SettingsError, match="learning_rate of the protocol is 0"):
+        sites_grid([one, other])
+
+
+def test_a_run_without_some_updates_has_a_note() -> None:
+    made = skewed()
+    made.record.left_out["train-2of5"] = "takes no further part: it left."
+    (note,) = [text for text in sites_grid([made]).notes if "went on" in text]
+    assert note.endswith("went on without the updates of train-2of5 in 0 of 0 rounds (it took no further part).")
+
+
 def lines_of(runs: list[Run], against: str | None = None) -> list[dict[str, str]]:
     return list(csv.DictReader(render_sites_csv(runs, against).splitlines()))
 

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS
-from fdg_plugins.plugins.files import files_behind, load_file, load_files
+from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file, load_files
+from fdg_plugins.plugins.methods import METHODS, REFERENCES
+from fdg_plugins.recipes import make_recipe
+from fdg_plugins.sweep.kinds import kind_of
 
 NETWORK = """
 from torch import nn
@@ -95,3 +99,58 @@ def test_a_file_that_brings_nothing_or_fails_is_refused(custom: Path, code: str,
     assert public in error.value.public
     assert str(custom) not in error.value.public
     assert "fdg_custom_bad" not in sys.modules
+
+
+def test_two_files_of_one_name_are_refused_because_one_would_replace_the_other(tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
+    check_names_differ([one, tmp_path / "b" / "other.py", one])
+    with pytest.raises(SettingsError, match=r"a/mine\.py and .*b/mine\.py have the same name, expected different ones"):
+        check_names_differ([one, other])
+    with pytest.raises(SettingsError, match="have the same name"):
+        make_recipe("fedavg", plugins=[one, other])
+
+
+# --- methods ---
+
+METHOD = """
+from fdg_plugins.aggregators import FedAvgAggregator
+from fdg_plugins.plugins.method import Method, Reference
+
+class {name}(FedAvgAggregator):
+    "FedAvg by another name."
+
+MINE = Method(
+    key="{key}", title="Mine", line="FedAvg", acts=("direction",), aggregator={name},
+    reference=Reference(authors="nobody", title="none", venue="none", year=2026),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "reason"),
+    [
+        ("fish", "MineAggregator", "method 'fish' of a file at hand has the name of a centralised reference"),
+        ("mine", "FedOMGAggregator", "aggregator FedOMGAggregator of method 'mine' .* as that of method 'fedomg'"),
+    ],
+)
+def test_a_method_cannot_pass_for_another_in_records_and_tables(
+    tmp_path: Path, key: str, name: str, reason: str
+) -> None:
+    path = tmp_path / "fishing.py"
+    path.write_text(METHOD.format(key=key, name=name), encoding="utf-8")
+    with pytest.raises(SettingsError, match=reason):
+        load_file(path)
+    assert METHODS.find("mine") is None
+    path.write_text(METHOD.format(key="mine", name="MineAggregator"), encoding="utf-8")
+    load_file(path)
+    assert METHODS.get("mine").title == "Mine"
+
+
+def test_a_method_does_not_take_the_name_of_a_reference_by_being_named_without_its_fed(tmp_path: Path) -> None:
+    path = tmp_path / "ours.py"
+    path.write_text(METHOD.format(key="fedirm", name="FedIRMAggregator"), encoding="utf-8")
+    load_file(path)
+    assert kind_of("irm").canonical_name("irm") == "irm"
+    assert kind_of("fedirm").canonical_name("FedIRM") == "fedirm"
+    assert {kind_of(name).program for name in REFERENCES} == {"fdg centralised"}
+    assert tuple(ALGORITHMS) == REFERENCES

@@ -78,6 +78,13 @@ def test_only_the_entry_that_is_asked_for_is_loaded(registry: Registry[Record], 
     assert "RuntimeError" not in error.value.public
 
 
+def test_what_can_be_loaded_is_loaded_beside_a_broken_plugin(registry: Registry[Record], install: Install) -> None:
+    install("one-plugin", RECORD.format("one", ""), one="THING")
+    install("other-plugin", "raise RuntimeError('loaded')", other="THING")
+    assert registry.load_usable() == ["thing 'other' of plug-in other-plugin cannot be loaded: RuntimeError: loaded."]
+    assert [record.name for record in registry.loaded()] == ["own", "one"]
+
+
 @pytest.mark.parametrize(
     ("code", "name", "message"),
     [

@@ -52,6 +52,14 @@ def test_each_gpu_carries_one_run_and_others_share_them_on_request(monkeypatch: 
     assert find_machine(4, None, "GPU-8a-b,MIG-1", None, {}).gpus == ("GPU-8a-b", "MIG-1")
 
 
+def test_who_names_a_gpu_computes_there_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cores(monkeypatch, 8, gpus=2)
+    assert find_machine(4, None, None, None, {"FDG_DEVICE": "cuda:1"}).gpus == ("1",)
+    assert find_machine(4, 2, None, None, {"FDG_DEVICE": "cuda:1", "CUDA_VISIBLE_DEVICES": "5,3"}).gpus == ("3", "3")
+    assert find_machine(4, None, None, None, {"FDG_DEVICE": "cuda"}).gpus == ("0", "1")
+    assert find_machine(4, None, "0", None, {"FDG_DEVICE": "cuda:1"}).gpus == ("0",), "the option"
+
+
 def test_who_computes_on_the_cpu_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with_cores(monkeypatch, 8, gpus=2)
     assert find_machine(4, None, None, None, {"FDG_DEVICE": "cpu"}).gpus == (None, None)

@@ -2,7 +2,7 @@
 """The runs of one figure, grouped by method and settings; the figure's caption; means over seeds."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,12 +119,21 @@ def caption_of(runs: Sequence[Run], lines: Iterable[Line] = ()) -> str:
         f"{mark}{record.data}",
         *weights,
         record.protocol.model,
+        *sorted({protocol.trained for protocol in protocols} - {""}),
         f"{_span(protocol.image_size for protocol in protocols)} px",
         f"{_span(protocol.rounds for protocol in protocols)} rounds",
+        *_thinned({protocol.max_samples_per_domain for protocol in protocols}),
         f"{_span(len(run.record.sources) for run in runs)} source sites",
     ]
     counts = [point.count for line in lines for point in line.points.values()]
     return f"{', '.join(parts)}; {_seeds(runs, counts)}"
+
+
+def _thinned(most: Collection[int | None]) -> list[str]:
+    """Return in words to how many images the domains were thinned; nothing if none was."""
+    found = [value for value in most if value is not None]
+    some = " in some runs" if None in most else ""
+    return [f"at most {_span(found)} images per domain{some}"] if found else []
 
 
 def _span(values: Iterable[int]) -> str:

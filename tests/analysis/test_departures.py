@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes a number of ours not comparable with a printed one, and which sites' updates are missing in a run."""
+
+from typing import Any
+
+import pytest
+
+from fdg_plugins.analysis import Run
+from fdg_plugins.analysis.absences import absences, notes_on_absences
+from fdg_plugins.analysis.departures import departures
+from fdg_plugins.analysis.table import build_table
+from fdg_plugins.controllers import RunRecord
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.own_dataset import read_own_dataset
+from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
+
+SCRATCH: dict[str, Any] = {"initial_weights": InitialWeights(label="from scratch")}
+
+
+def reasons(
+    method: Method, paper: str, protocol: dict[str, Any], per_domain: int = 1, **changes: Any
+) -> tuple[str, ...]:
+    """Return why a run under a paper's protocol, with changes, is not compared with its numbers."""
+    dataset = protocol.get("dataset", "pacs")
+    domains = dataset_spec(dataset).domains
+    census = {domain: census_reply(domain, dataset=dataset) for domain in domains}
+    published = PAPER_PROTOCOLS.get(paper, {}).get(dataset, {})
+    made = run(
+        "a", method, domains[0], domains=domains, protocol={**published, **protocol}, **{"census": census, **changes}
+    )
+    made.record.sources = tuple(f"{domain}-{number}" for domain in domains[1:] for number in range(per_domain))
+    table = build_table([made], against=paper)
+    (rows,) = table.methods
+    (printed,) = rows.printed
+    return departures(table.facts, printed, rows)
+
+
+def test_the_protocol_of_a_paper_is_compared_with_its_numbers() -> None:
+    assert reasons(FEDOMG, "fedomg", {}) == ()
+    assert reasons(FEDAVG, "fediir", {"dataset": "rotatedmnist"}, **SCRATCH) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"momentum": 0.0}, "momentum 0.0"),
+        ({"travels": "head"}, "travels head"),
+        ({"batch_norm": "frozen"}, "batch_norm frozen"),
+        ({"normalization": "group"}, "normalization group"),
+        ({"clip_to_median": 2.0}, "clip_to_median 2.0"),
+        ({"lr_decay_at": 0.1}, "learning rate lowered after 0.1 of the rounds"),
+    ],
+)
+def test_what_all_papers_have_in_common_is_compared(changes: dict[str, Any], words: str) -> None:
+    assert reasons(FEDOMG, "fedomg", changes) == (words,)
+
+
+def test_a_setting_that_belongs_to_the_method_is_no_departure() -> None:
+    assert reasons(FEDGA, "feddg-ga", {"batch_norm": "reestimate"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("method", "paper", "protocol", "words"),
+    [
+        (FEDAVG, "fediir", {"dataset": "rotatedmnist", "model": "convnet"}, ("convnet",)),
+        (FEDGA, "feddg-ga", {"dataset": "domainnet"}, ("resnet18", "from scratch")),  # printed with AlexNet
+        (FEDAVG, "feddg-ga", {"dataset": "domainnet"}, ("resnet18", "from scratch")),
+    ],
+)
+def test_networks_that_are_no_resnets_are_compared_too(
+    method: Method, paper: str, protocol: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    assert reasons(method, paper, protocol, **SCRATCH) == words
+
+
+def test_one_site_per_domain_is_a_fact_of_the_federation() -> None:
+    assert reasons(FEDOMG, "fedomg", {}, per_domain=10) == ("30 source sites",)
+
+
+def test_data_of_one_s_own_with_a_known_name_stand_beside_no_paper() -> None:
+    own = read_own_dataset({"name": "pacs", "domains": ["art_painting", "cartoon"], "classes": ["a", "b"]})
+    made = finished(FEDOMG, "art_painting")
+    made.protocol = made.protocol.model_copy(update={"dataset": own})
+    with pytest.raises(SettingsError, match="data of their own"):
+        build_table([Run(run("a").folder, made)], against="fedomg")
+
+
+# --- sites that are absent ---
+
+
+def with_rounds(*used: tuple[str, ...], drawn: tuple[str, ...] | None = None, **changes: Any) -> RunRecord:
+    record = finished(FEDOMG, "photo", **changes)
+    record.rounds = [
+        RoundRecord(
+            round=number,
+            drawn=drawn or record.sources,
+            sites=sites,
+            failures={},
+            local={},
+            seconds=1.0,
+            aggregation_seconds=0.0,
+            bytes_down=0,
+            bytes_up=0,
+        )
+        for number, sites in enumerate(used, 1)
+    ]
+    return record
+
+
+ALL = ("art_painting", "cartoon", "sketch")
+
+
+def test_a_site_whose_update_is_missing_is_named_with_its_rounds() -> None:
+    made = Run(run("a").folder, with_rounds(ALL, ALL[:2], ALL[:2]))
+    assert absences(made.record) == {"sketch": 2}
+    made.record.left_out["sketch"] = "takes no further part: its privacy budget is spent."
+    text = "runs/a went on without the updates of sketch in 2 of 3 rounds (it took no further part)."
+    assert notes_on_absences([made]) == [text]
+    table = build_table([made], against="fedomg")
+    assert text in table.notes
+    assert departures(table.facts, table.methods[0].printed[0], table.methods[0]) == ("rounds without sketch",)
+
+
+def test_a_site_that_is_not_drawn_is_not_absent() -> None:
+    drawn = with_rounds(ALL[:2], ALL[:1], drawn=ALL[:2], protocol={"sites_per_round": 2})
+    assert absences(drawn) == {"cartoon": 1}
+    assert absences(with_rounds(ALL, ALL)) == {}
