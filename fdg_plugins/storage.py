@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.values import depth_exceeds
 
 # The errors that safetensors and torch raise for invalid content.
@@ -34,6 +34,14 @@ def user_path(text: str, environment: Mapping[str, str]) -> Path:
     """
     path = Path(text).expanduser()
     return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
+
+
+def check_outside(job: Path, target: Path, what: str) -> None:
+    """Raise ``SettingsError`` if ``target`` is ``job`` or below it: a copy of the job there would have no end."""
+    if target.resolve().is_relative_to(job.resolve()):
+        raise SettingsError(
+            f"{what} is {target}, inside the job {job}, of which it gets a copy, expected another place."
+        )
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:

@@ -75,13 +75,10 @@ def run_centralised(
     If training had begun by then, the record says that the run was stopped, and why.
     """
     check_new(folder)
+    config = config.model_copy(update={"compile": False})  # the algorithms train with a network of their own
     sessions = _open_domains(plan, config, cache, should_stop)
-    federation = take_census(
-        {name: session.census() for name, session in sessions.items()},
-        {},
-        plan.protocol.target,
-        TASKS.get(plan.protocol.task),
-    )
+    replies = {name: session.census(should_stop) for name, session in sessions.items()}
+    federation = take_census(replies, {}, plan.protocol.target, TASKS.get(plan.protocol.task))
     _check_sizes(federation)
     start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())

@@ -198,7 +198,7 @@ def check(
     load_plugins(plugin)
     spec, root, rules = _files_of(place, data_root)
     if isinstance(spec, SegmentationSpec):
-        check_masks(spec, root, sheets)
+        check_masks(spec, root, rules, sheets)
     else:
         check_images(spec, root, rules, sheets)
 
@@ -243,6 +243,7 @@ def stand_in(
     if dataset == faces.DATASET and images_per_class is not None:
         raise SettingsError(f"the drawings of {dataset} have a fixed number; expected no --images-per-class.")
     if is_stand_in(to):
+        _check_drawn(to, dataset, images_per_class)
         say(f"{to}: the STAND-IN is there already; nothing was drawn")
         return
     with waiting("drawing"):
@@ -257,6 +258,20 @@ def stand_in(
     layout = f"{spec.folder}/{layouts.get(dataset, '')}"
     say(f"{to}: STAND-IN for {spec.title}, drawings in {layout}; {MARKER} marks them as such")
     say(f"every run with FDG_DATA_ROOT={to} calls itself STAND-IN")
+
+
+def _check_drawn(to: Path, dataset: str, asked: int | None) -> None:
+    """Raise DataError unless the drawings in ``to`` are those of the data set, in the number that is asked for."""
+    from fdg_plugins.data.stand_in_files import MARKER
+    from fdg_plugins.storage import read_json
+
+    place = to / _on_disk(dataset).folder / MARKER
+    if not place.is_file():
+        raise DataError(f"{to} holds the STAND-IN for another data set than {dataset}, expected a new folder.")
+    facts = read_json(place)
+    drawn = facts.get("images_per_class", facts.get("images_per_domain"))
+    if asked is not None and asked != drawn:
+        raise DataError(f"{to} holds the STAND-IN with {drawn} drawings each, expected a new folder for {asked}.")
 
 
 def _opened(name: str, source: str) -> "Source":

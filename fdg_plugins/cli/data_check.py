@@ -15,12 +15,13 @@ from fdg_plugins.storage import write_bytes
 
 if TYPE_CHECKING:
     from fdg_plugins.data.mask_facts import MaskFacts
+    from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.specs import PairSample, SegmentationSpec
 
 ON_A_SHEET = 6
 
 
-def check_masks(spec: "SegmentationSpec", root: Path, sheets: Path | None) -> None:
+def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
     """Print the facts of every domain below the resolved data root, and write a sheet of each into ``sheets``.
 
     Raises DataError, after all domains, if some pairs cannot be used.
@@ -30,8 +31,8 @@ def check_masks(spec: "SegmentationSpec", root: Path, sheets: Path | None) -> No
     from fdg_plugins.data.preparation import count_images
 
     facts: dict[str, MaskFacts] = {}
-    for domain in count_images(root, spec):
-        pairs = list_pairs(root, spec, domain)[1].all
+    for domain in count_images(root, spec, rules):
+        pairs = list_pairs(root, spec, domain, rules)[0].all
         facts[domain] = mask_facts(root, spec, track(pairs, f"decoding {domain}", len(pairs)))
         if sheets is not None:
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]

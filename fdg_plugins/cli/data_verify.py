@@ -71,7 +71,7 @@ def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool)
     if decoded is not None:
         check_images(decoded, root, rules, None)
     elif images and isinstance(spec, SegmentationSpec):
-        check_masks(spec, root, None)
+        check_masks(spec, root, rules, None)
 
 
 def _check_is_there(spec: "KnownSpec", root: Path) -> None:

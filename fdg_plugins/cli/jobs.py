@@ -16,7 +16,7 @@ from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import check_outside, read_json, write_json
 
 META = "meta.json"
 CUSTOM = "custom"
@@ -47,6 +47,7 @@ def export(job: Path, to: Path, name: str | None = None) -> Path:
     if not SAFE_NAME.fullmatch(name):
         raise SettingsError(f"name is {name!r}, expected letters, digits, '_', '-' and '.' only.")
     target = _free_target(to, name)
+    check_outside(job, target, "target")
     try:
         to.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to, prefix=f".{name}.") as folder:

@@ -108,6 +108,7 @@ def run(
         values = with_alpha(values, alpha, participation)
         asked = Asked(what, chosen.dataset, target, seed, protocol.value, values, participation)
         source = _source(asked, chosen, [*files, *own.files])
+        source.check_place(to or RUNS)
         _check_brings_no_code(engine, [*files, *own.files])
         if tracking is not None:
             source.environment |= tracked(tracking, source.environment)

@@ -29,7 +29,7 @@ from fdg_plugins.messages import (
     TaskRequest,
 )
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import check_continues, other_versions, read_checkpoint
+from fdg_plugins.record.checkpoint import check_continues, other_arithmetic, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
@@ -190,7 +190,7 @@ class Rounds:
         """
         found = read_checkpoint(self.files.checkpoint_file(), self.record.run)
         check_continues(found.record, self.record)
-        changed = other_versions(found.record, self.record)
+        changed = other_arithmetic(found.record, self.record)
         initial = Snapshot.of(*self._parts)
         self.record = self.guard.record = self.files.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))

@@ -15,7 +15,7 @@ from fdg_plugins.data.attribute_files import AttributeFiles
 from fdg_plugins.data.attribute_lists import list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS
-from fdg_plugins.data.folders import FolderSpec, existing_folders, list_domain
+from fdg_plugins.data.folders import FolderSpec, existing_folders, existing_root, list_domain
 from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.own_files import NO_RULES, FileRules, rules_of
 from fdg_plugins.data.own_splits import own_split
@@ -252,11 +252,9 @@ def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
 def _in_pairs(asked: _Asked, spec: SegmentationSpec, preset: str) -> _Opened:
     """Open images with masks."""
     transforms = preset_of(preset, spec)
-    root, listed = list_pairs(asked.root_of(spec), spec, asked.domain)
-    rules = asked.rules_of(spec, root)
-    skipped = tuple(pair.file for pair in listed.all if rules.excludes(pair.file))
-    left_out = {*asked.left_out, *skipped}
-    split = split_pairs(listed, left_out, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
+    root = existing_root(asked.root_of(spec), spec, asked.domain)
+    listed, skipped = list_pairs(root, spec, asked.domain, asked.rules_of(spec, root))
+    split = split_pairs(listed, asked.left_out, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
     images = PairFiles(root / spec.folder, spec, transforms, asked.image_memory, asked.max_pixels)
     return _Opened(images, split, _named(listed.all, asked.left_out), skipped)
 

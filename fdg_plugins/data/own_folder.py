@@ -6,6 +6,7 @@ Only names are read, no image. A ``dataset.toml`` in the folder, or beside it, s
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,12 @@ def _hint(root: Path) -> str:
     """Return where domains seem to be, seen from a folder that does not hold them; empty if nothing is seen."""
     if has_image(root):
         return f"; {root} holds images itself, as the folder of a class does: use {root.parent.parent}"
+    with suppress(DataError):  # an odd name somewhere around is not what is wrong here
+        return _hint_of_folders(root)
+    return ""
+
+
+def _hint_of_folders(root: Path) -> str:
     inner = folder_names(root)
     for hint in (_deeper_hint(root, inner), _parts_hint(root, inner)):
         if hint:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The images and masks of a domain: listed from two folders or from a data list, and divided as the list says."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.data.data_lists import find_data_list, read_data_list
 from fdg_plugins.data.folders import check_domain_folder, existing_root, image_names, is_folder, refuse_outside
+from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.data.pair_names import PAIR_SUFFIXES, refuse_mixed, stem_of
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import Split, given_split, seeded_split
@@ -35,17 +36,23 @@ class Pairs:
         return Pairs(*(tuple(pair for pair in part if pair.file not in files) for part in parts))
 
 
-def list_pairs(data_root: Path, spec: SegmentationSpec, domain: str) -> tuple[Path, Pairs]:
-    """Return the resolved data root and the pairs of a domain, without opening an image.
+def list_pairs(
+    data_root: Path, spec: SegmentationSpec, domain: str, rules: FileRules = NO_RULES
+) -> tuple[Pairs, tuple[str, ...]]:
+    """Return the pairs of a domain, without opening an image, and the images that ``rules`` leave out.
 
-    Raises DataError for missing folders, an unusable data list, images without a mask and masks without an image, two
-    images or masks of one stem, links that leave the data root, and unusable names.
+    A pair is left out if its image or its mask is; neither need have the other then. Raises DataError for missing
+    folders, an unusable data list, images without a mask and masks without an image, two images or masks of one stem,
+    links that leave the data root, and unusable names.
     """
     root = existing_root(data_root, spec, domain)
     if (path := find_data_list(root, spec, domain)) is not None:
-        return root, Pairs(*read_data_list(root, path, spec, domain))
+        pairs = Pairs(*read_data_list(root, path, spec, domain))
+        skipped = tuple(pair.file for pair in pairs.all if rules.excludes(pair.file) or rules.excludes(pair.mask))
+        return pairs.without(skipped), skipped
     check_domain_folder(root, spec, domain)
-    return root, Pairs(_pairs_in_folders(root, spec, domain))
+    listed, skipped = _pairs_in_folders(root, spec, domain, rules)
+    return Pairs(listed), skipped
 
 
 def split_pairs(
@@ -86,8 +93,28 @@ def _check_enough(listed: Pairs, kept: Pairs, domain: str) -> None:
             )
 
 
-def _pairs_in_folders(root: Path, spec: SegmentationSpec, domain: str) -> tuple[PairSample, ...]:
-    images, masks = (_by_stem(root, spec, domain, part) for part in PARTS)
+def _pairs_in_folders(
+    root: Path, spec: SegmentationSpec, domain: str, rules: FileRules
+) -> tuple[tuple[PairSample, ...], tuple[str, ...]]:
+    """Return the pairs, and the images left out."""
+    (images, no_images), (masks, no_masks) = (_by_stem(root, spec, domain, part, rules) for part in PARTS)
+    alone = {stem: images.pop(stem) for stem in no_masks.keys() & images.keys() - masks.keys()}
+    for stem in no_images.keys() & masks.keys() - images.keys():
+        del masks[stem]
+    skipped = sorted(f"{domain}/images/{name}" for name in (*no_images.values(), *alone.values()))
+    _check_paired(root, spec, domain, images, masks)
+    pairs = [
+        PairSample(f"{domain}/images/{images[stem]}", 0, f"{domain}/masks/{masks[stem]}") for stem in sorted(images)
+    ]
+    for pair in pairs:
+        refuse_mixed(pair.file, pair.mask, f"folder {root / spec.folder / domain}", f"domain {domain!r}")
+    return tuple(sorted(pairs, key=lambda pair: pair.file)), tuple(skipped)
+
+
+def _check_paired(
+    root: Path, spec: SegmentationSpec, domain: str, images: Mapping[str, str], masks: Mapping[str, str]
+) -> None:
+    """Raise DataError for images without a mask, and for masks without an image; both are names by stem."""
     folder = root / spec.folder / domain
     for what, other, alone in (
         ("image", "mask", {stem: images[stem] for stem in images.keys() - masks.keys()}),
@@ -99,16 +126,12 @@ def _pairs_in_folders(root: Path, spec: SegmentationSpec, domain: str) -> tuple[
                 "expected images and masks of equal names.",
                 public=f"domain {domain!r} has {len(alone):,} {what}s without {other}.",
             )
-    pairs = [
-        PairSample(f"{domain}/images/{images[stem]}", 0, f"{domain}/masks/{masks[stem]}") for stem in sorted(images)
-    ]
-    for pair in pairs:
-        refuse_mixed(pair.file, pair.mask, f"folder {folder}", f"domain {domain!r}")
-    return tuple(sorted(pairs, key=lambda pair: pair.file))
 
 
-def _by_stem(root: Path, spec: SegmentationSpec, domain: str, part: str) -> dict[str, str]:
-    """Return the names of the files in one of the two folders of a domain, by stem."""
+def _by_stem(
+    root: Path, spec: SegmentationSpec, domain: str, part: str, rules: FileRules
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of the files in one of the two folders of a domain, and of those left out, by stem."""
     folder, where = root / spec.folder / domain / part, f"folder {part!r} of domain {domain!r}"
     if not is_folder(folder):
         raise DataError(
@@ -118,7 +141,11 @@ def _by_stem(root: Path, spec: SegmentationSpec, domain: str, part: str) -> dict
         )
     refuse_outside(root, folder)
     names: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     for name in sorted(image_names(root, folder, where, PAIR_SUFFIXES)):
+        if rules.excludes(f"{domain}/{part}/{name}"):
+            left_out[stem_of(name)] = name
+            continue
         if (stem := stem_of(name)) in names:
             raise DataError(
                 f"folder {folder} has {visible(names[stem])} and {visible(name)}; expected one file of each name.",
@@ -131,4 +158,4 @@ def _by_stem(root: Path, spec: SegmentationSpec, domain: str, part: str) -> dict
             f"folder {folder} holds no image; expected files ending in {suffixes}.",
             public=f"{where} has no image; expected files ending in {suffixes}.",
         )
-    return names
+    return names, left_out

@@ -2,8 +2,8 @@
 """Data sets that are published as files of many images, a training and a test file: MNIST, EMNIST, CIFAR-10, CIFAR-100.
 
 The files are those of the publishers, uncompressed, in the folders that torchvision gives them; nothing is downloaded.
-CIFAR's Python batches are pickles, which this package never reads: the *binary* version is read instead, or, for
-CIFAR-10, folders of images ``cifar10/{train,test}/<class>/*``.
+CIFAR's Python batches are pickles, which this package never reads: the *binary* version is read instead. Folders of
+images, ``<data set>/{train,test}/<class>/*``, are read in place of either.
 
 References: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition", 1998; Cohen,
 Afshar, Tapson, van Schaik, "EMNIST: an extension of MNIST to handwritten letters", 2017; Krizhevsky, "Learning Multiple
@@ -13,21 +13,18 @@ Layers of Features from Tiny Images", 2009.
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.decoding import read_image
-from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_outside
+from fdg_plugins.data.folders import image_names, is_folder, refuse_outside
 from fdg_plugins.data.image_array import ImageArray
+from fdg_plugins.data.published_files import Arrays, check_labels, read_file, read_idx, unfit_file
 from fdg_plugins.data.specs import FILES_OF, PublishedSpec, Sample
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
-
-Arrays = tuple[torch.Tensor, torch.Tensor]
-Read = TypeVar("Read")
 
 STAND_IN_TEST = 297  # of the 1,797 digits of the stand-in
 
@@ -55,39 +52,27 @@ def _read(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
     if is_folder(root / spec.folder / domain):
         return _in_folders(root, spec, domain)
     parts = [_READERS[spec.source](root, spec, names) for names in FILES_OF[spec.source][domain]]
-    images, labels = torch.cat([one for one, _ in parts]), torch.cat([one for _, one in parts])
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(spec.classes):
-        raise DataError(
-            f"the {domain} files of {spec.title} below {root} have the label {int(labels.max())}; expected labels from "
-            f"0 to {len(spec.classes) - 1}.",
-            public=f"a file of {spec.title} has a label that is not from 0 to {len(spec.classes) - 1}.",
-        )
-    return images, labels
+    return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
 def _idx(root: Path, spec: PublishedSpec, names: tuple[str, ...]) -> Arrays:
     """Read a file of images and its file of labels, in MNIST's idx format."""
-    from torchvision.datasets.mnist import read_image_file, read_label_file
-
-    images = _parsed(root, names[0], spec, lambda path: read_image_file(str(path)))
-    labels = _parsed(root, names[1], spec, lambda path: read_label_file(str(path)))
-    if images.shape[1:] != (spec.size, spec.size):
-        raise _unfit(names[0], spec, f"holds images of {list(images.shape[1:])}", f"{[spec.size, spec.size]} pixels")
-    if len(labels) != len(images):
-        raise _unfit(names[1], spec, f"holds {len(labels)} labels", f"{len(images)}, one per image")
-    return images, labels
+    return read_idx(root, spec.title, names, spec.size, len(spec.classes))
 
 
 def _binary(root: Path, spec: PublishedSpec, names: tuple[str, ...]) -> Arrays:
     """Read one file of records: labels of a byte each, of which the last counts, then red, green and blue planes."""
     of_labels = 2 if spec.source == "cifar100" else 1
     length = of_labels + 3 * spec.size**2
-    content = _parsed(root, names[0], spec, lambda path: np.fromfile(path, dtype=np.uint8))
+    content = read_file(root, spec.title, names[0], lambda path: np.fromfile(path, dtype=np.uint8))
     if len(content) == 0 or len(content) % length:
-        raise _unfit(names[0], spec, f"has {len(content):,} bytes", f"a multiple of {length:,}, records of one image")
+        found, expected = f"has {len(content):,} bytes", f"a multiple of {length:,}, records of one image"
+        raise unfit_file(root / names[0], spec.title, found, expected)
     records = torch.from_numpy(content).view(-1, length)
     images = records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous()
-    return images, records[:, of_labels - 1].long()
+    labels = records[:, of_labels - 1].long()
+    check_labels(root / names[0], spec.title, labels, len(spec.classes))
+    return images, labels
 
 
 _READERS: dict[str, Callable[[Path, PublishedSpec, tuple[str, ...]], Arrays]] = {
@@ -118,31 +103,12 @@ def _in_folders(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
 
 
 def _pixels(path: Path, spec: PublishedSpec) -> torch.Tensor:
-    image = torch.from_numpy(np.asarray(read_image(path)).copy()).permute(2, 0, 1)
-    if image.shape[1:] != (spec.size, spec.size):
-        raise _unfit(str(path), spec, f"has {list(image.shape[1:])} pixels", f"{[spec.size, spec.size]}")
-    return image.contiguous()
-
-
-def _parsed(root: Path, name: str, spec: PublishedSpec, reader: Callable[[Path], Read]) -> Read:
-    path = root / name
-    if not is_file(path):
-        raise DataError(
-            f"file {path} of {spec.title} is missing; expected it uncompressed.",
-            public=f"its data root lacks {name} of {spec.title}; expected it uncompressed.",
-        )
-    refuse_outside(root, path)
-    try:
-        return reader(path)
-    except (AssertionError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise _unfit(name, spec, f"cannot be read ({type(error).__name__})", "the undamaged file") from error
-
-
-def _unfit(name: str, spec: PublishedSpec, found: str, expected: str) -> DataError:
-    return DataError(
-        f"file {name} of {spec.title} {found}; expected {expected}.",
-        public=f"a file of {spec.title} {found}; expected {expected}.",
-    )
+    """Return the pixels of an image file, uint8 ``[3, S, S]``; of a data set in grey ``[S, S]``."""
+    picture = read_image(path)
+    pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
+    if pixels.shape[:2] != (spec.size, spec.size):
+        raise unfit_file(path, spec.title, f"has {list(pixels.shape[:2])} pixels", f"{[spec.size, spec.size]}")
+    return pixels if spec.channels == 1 else pixels.permute(2, 0, 1).contiguous()
 
 
 @lru_cache(maxsize=8)

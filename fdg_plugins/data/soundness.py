@@ -15,6 +15,8 @@ from fdg_plugins.data.pair_reading import MaskError
 from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 
+Poll = Callable[[], None]
+
 SHOWN = 10
 """The number of files that a sentence names; it counts the others."""
 
@@ -48,8 +50,15 @@ class Damaged:
         )
 
 
-def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
-    """Decode all images of ``data`` except those known to be ``sound``; return those that cannot be used."""
+def unpolled() -> None:
+    """Do nothing: who decodes cannot be stopped."""
+
+
+def find_damaged(data: DomainData, sound: Collection[str] = (), poll: Poll = unpolled) -> Damaged:
+    """Decode all images of ``data`` except those known to be ``sound``; return those that cannot be used.
+
+    ``poll`` is called before each image; what it raises ends the search.
+    """
     unreadable: list[str] = []
     too_large: list[str] = []
     masks: dict[str, str] = {}
@@ -57,6 +66,7 @@ def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
     for file, sample in _samples(data).items():
         if file in sound:
             continue
+        poll()
         try:
             data.images.check(sample)
         except TooLargeError:
@@ -70,28 +80,33 @@ def find_damaged(data: DomainData, sound: Collection[str] = ()) -> Damaged:
     return Damaged(tuple(unreadable), tuple(too_large), masks, unfit)
 
 
-def check_images(data: DomainData, sound: set[str] | None = None) -> None:
+def check_images(data: DomainData, sound: set[str] | None = None, poll: Poll = unpolled) -> None:
     """Decode every image file of ``data`` once; raise DataError if any cannot be used, with their number and names.
 
-    Images known to be ``sound`` are left out; the others join them if all can be used.
+    Images known to be ``sound`` are left out; the others join them if all can be used. ``poll``: as in
+    :func:`find_damaged`.
     """
-    if (damaged := find_damaged(data, sound or ())).files:
+    if (damaged := find_damaged(data, sound or (), poll)).files:
         raise _refusal(data, damaged)
     if sound is not None:
         sound.update(_samples(data))
 
 
 def without_damaged(
-    data: DomainData, reopen: Callable[[frozenset[str]], DomainData], sound: set[str] | None = None
+    data: DomainData,
+    reopen: Callable[[frozenset[str]], DomainData],
+    sound: set[str] | None = None,
+    poll: Poll = unpolled,
 ) -> tuple[DomainData, Damaged]:
     """Return the domain without the images that cannot be used, and those images; each image is decoded once.
 
     ``reopen`` returns the domain without the given files. A subsampled domain may then contain other images, which
-    are checked in turn. ``sound``: files that are known to be, to which those found are added.
+    are checked in turn. ``sound``: files that are known to be, to which those found are added. ``poll``: as in
+    :func:`find_damaged`.
     """
     sound = set() if sound is None else sound
     found = Damaged()
-    while (more := find_damaged(data, sound)).files:
+    while (more := find_damaged(data, sound, poll)).files:
         sound.update(set(_samples(data)) - more.files)
         found = found.and_also(more)
         data = reopen(found.files)

@@ -44,10 +44,13 @@ class Split:
     def digest(self) -> str:
         """Return the first 16 hex digits of the split's SHA-256.
 
-        The hash covers the sorted lines ``train|validation <file> <label>``, each terminated by a newline.
+        The hash covers the sorted lines ``train|validation|test <file> <label>``, each terminated by a newline. Test
+        images that are in one of the other two have no line of their own.
         """
+        others = {sample.file for sample in (*self.train, *self.validation)}
         lines = [f"train {sample.file} {sample.label}\n" for sample in self.train]
         lines += [f"validation {sample.file} {sample.label}\n" for sample in self.validation]
+        lines += [f"test {sample.file} {sample.label}\n" for sample in self.test if sample.file not in others]
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()[:16]
 
 

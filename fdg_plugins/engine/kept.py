@@ -24,6 +24,9 @@ from fdg_plugins.sweep.store import JOB, RUN_FILE
 # Variables of the machine that the user has given with the run, by --data and --tracking.
 GIVEN = ("FDG_DATASET_FILE", "FDG_TRACKING")
 
+# Variables on which the bits of a run depend, or the images that it uses.
+OF_MACHINE = ("FDG_DEVICE", "FDG_COMPILE", "FDG_DAMAGED_IMAGES", "FDG_MAX_IMAGE_PIXELS")
+
 
 class KeptRun(pydantic.BaseModel):
     """The content of ``run.json``.
@@ -31,7 +34,8 @@ class KeptRun(pydantic.BaseModel):
     The first fields are those of the :class:`~fdg_plugins.sweep.plan.PlannedRun`. ``variables`` are the ``FDG_*``
     variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins`` are
     the plug-in files of the command line; ``seconds`` is the time spent so far. ``at_once`` sites computed at a time,
-    each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend.
+    each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend. ``machine``: the user's
+    other variables of that kind (:data:`OF_MACHINE`).
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +54,7 @@ class KeptRun(pydantic.BaseModel):
     seconds: float = 0.0
     at_once: int | None = None
     threads: str | None = None
+    machine: dict[str, str] = {}
 
     @property
     def run(self) -> PlannedRun:
@@ -72,8 +77,9 @@ def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = (
         for name, value in source.environment.items()
         if name.startswith(PREFIX) and (name not in OTHER_VARIABLES or name in GIVEN)
     }
+    machine = {name: source.environment[name] for name in OF_MACHINE if source.environment.get(name, "").strip()}
     planned = source.run._asdict()
-    return KeptRun(**planned, title=source.title, engine=engine, variables=variables, plugins=plugins)
+    return KeptRun(**planned, title=source.title, engine=engine, variables=variables, plugins=plugins, machine=machine)
 
 
 def read_kept(folder: Path) -> KeptRun:
@@ -89,11 +95,11 @@ def read_kept(folder: Path) -> KeptRun:
 class KeptJob(FolderJob):
     """The job in the folder of a run, which is not written again; ``kept`` says what it was asked for as.
 
-    Sites compute with as many threads as before, unless ``environment`` has another number.
+    Sites compute on the device and with as many threads as before, unless ``environment`` has others.
     """
 
     def __init__(self, folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> None:
-        before = {} if kept.threads is None else {THREADS: kept.threads}
+        before = {**kept.machine, **({} if kept.threads is None else {THREADS: kept.threads})}
         super().__init__(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
         self.run, self.title = kept.run, kept.title
 

@@ -24,6 +24,7 @@ from fdg_plugins.recipes.job import add_note
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
 from fdg_plugins.settings.participation import drawn_sites, source_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
+from fdg_plugins.storage import check_outside
 from fdg_plugins.sweep.jobs import FederatedRuns, protocol_of
 from fdg_plugins.sweep.plan import PlannedRun, run_name
 from fdg_plugins.sweep.references import ReferenceRuns
@@ -67,6 +68,9 @@ class JobSource(ABC):
     title: str
     run: PlannedRun
     environment: dict[str, str]
+
+    def check_place(self, folder: Path) -> None:  # noqa: B027 - most jobs can be written anywhere
+        """Raise ``SettingsError`` if the job cannot be written to ``folder``, which need not exist."""
 
     @abstractmethod
     def write_job(self, data: DataFound, working: Path) -> Written:
@@ -136,6 +140,10 @@ class FolderJob(JobSource):
         self.title = f"job {job}"
         name = _name(job, dataset, target, seed)
         self.run = PlannedRun(name, dataset, asked.protocol or PAPER, job, target, seed, settings)
+
+    def check_place(self, folder: Path) -> None:
+        """Raise ``SettingsError`` for a folder in the job itself, which is copied."""
+        check_outside(self._folder, folder, "the folder for the run (--to)")
 
     def write_job(self, data: DataFound, working: Path) -> Written:
         """Copy the job, with what it brings in ``custom/``; an app without such a folder gets one with a note."""

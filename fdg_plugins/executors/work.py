@@ -118,6 +118,7 @@ class SiteWork:
         self._sessions: dict[str, SiteSession] = {}  # by site
         self._session: SiteSession | None = None  # that of the current task
         self._networks: SharedNetworks | None = None
+        self._threads = torch.get_num_threads()  # of a site that has no number of its own
 
     def do_work(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
@@ -141,14 +142,16 @@ class SiteWork:
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
     ) -> tuple[Any, dict[str, Tensors]]:
         if order.task == TASK_CENSUS:
-            return self._census(order, config, folder, say), {}
+            return self._census(order, config, folder, should_stop, say), {}
         session = self._resume(order, config, folder)
         check_role(config, order.task, held_out=session.images.domain == session.protocol.target)
         if order.task not in _WORK:
             raise RequestError(f"unknown task {order.task!r}.")
         return _WORK[order.task](session, order, folder, should_stop, say)
 
-    def _census(self, order: SiteTask, config: SiteConfig, folder: Path, say: Say) -> dict[str, Any]:
+    def _census(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> dict[str, Any]:
         request = CensusRequest.read(order.request, "census request", RequestError)
         admit_plugins(order, request.protocol, config)
         session = self._open(order.site, config, request.protocol)
@@ -157,7 +160,7 @@ class SiteWork:
             session = self._open(order.site, config, request.stand_in_protocol)
         if not request.goes_on:
             clear_memory(folder)
-        reply = session.census().model_copy(update={"keeps_state": has_memory(folder)})
+        reply = session.census(should_stop).model_copy(update={"keeps_state": has_memory(folder)})
         write_left_out(folder, session.images.left_out)
         kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
         write_json(folder / CENSUS_FILE, kept, private=True)
@@ -212,10 +215,11 @@ class SiteWork:
         from fdg_plugins.training.networks import SharedNetworks
         from fdg_plugins.training.session import SiteSession
 
+        threads = self._threads if config.threads is None else config.threads
+        if torch.get_num_threads() != threads:  # those of another site of this process
+            torch.set_num_threads(threads)
         opened = self._sessions.pop(site, None)
         if opened is None or (opened.config, opened.protocol, opened.images.left_out) != (config, protocol, left_out):
-            if config.threads is not None:
-                torch.set_num_threads(config.threads)
             self._session = opened
             if self._shared is not None:
                 self._networks = self._networks or SharedNetworks()

@@ -16,7 +16,7 @@ import pydantic
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import first_problem
+from fdg_plugins.messages import CensusReply, first_problem
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_tensors
 from fdg_plugins.storage import parse_json
@@ -120,14 +120,14 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
     _check_sites_state(record, fresh)
 
 
-def other_versions(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str, str]]:
-    """Return the packages of a job (``fresh``) whose versions are not those that the run began with.
+def other_arithmetic(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str, str]]:
+    """Return what a job (``fresh``) computes with other than the run did that it resumes: packages, devices.
 
     By participant, the server's as ``server``; without those that are as they were.
     """
     pairs = [(SERVER, record.versions, fresh.versions)]
     pairs += [
-        (site, record.census[site].versions, reply.versions)
+        (site, _arithmetic(record.census[site]), _arithmetic(reply))
         for site, reply in fresh.census.items()
         if site in record.census
     ]
@@ -136,6 +136,11 @@ def other_versions(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str, s
         for participant, then, now in pairs
     }
     return {participant: changed for participant, changed in found.items() if changed}
+
+
+def _arithmetic(reply: CensusReply) -> dict[str, str]:
+    """Return on what the bits of a site's arithmetic depend, by name."""
+    return {**reply.versions, "device": reply.device, "compiled": "yes" if reply.compiled else "no"}
 
 
 def _check_sites_state(record: RunRecord, fresh: RunRecord) -> None:

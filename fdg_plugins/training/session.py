@@ -92,14 +92,15 @@ class SiteSession:
         """The site's images and classes; a census may replace them."""
         return self.images.data
 
-    def census(self) -> CensusReply:
+    def census(self, should_stop: ShouldStop = lambda: False) -> CensusReply:
         """Decode every image once and return the site's counts, without information on any single image.
 
-        Damaged images raise ``DataError`` or are left out from now on, as the site's config says.
+        Damaged images raise ``DataError`` or are left out from now on, as the site's config says. Raises
+        :class:`Stopped` within one image once ``should_stop()`` is true.
         """
         if self.config.compile:
             check_compiler(self.policy.device)
-        self.images.look()
+        self.images.look(should_stop)
         data = self.data
         return CensusReply(
             domain=self.images.domain,

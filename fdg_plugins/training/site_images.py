@@ -25,9 +25,14 @@ from fdg_plugins.data import (
 from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.training.loop import Batches
+from fdg_plugins.training.loop import Batches, ShouldStop, Stopped
 
 EVALUATION_BATCH = 64
+
+
+def _raise_if(should_stop: ShouldStop) -> None:
+    if should_stop():
+        raise Stopped
 
 
 class SiteImages:
@@ -62,20 +67,25 @@ class SiteImages:
         self._shared = shared
         self.data: DomainData = self._open(left_out)
 
-    def look(self) -> None:
-        """Decode every image once; damaged ones raise ``DataError`` or are left out from now on, as the site chose."""
+    def look(self, should_stop: ShouldStop) -> None:
+        """Decode every image once; damaged ones raise ``DataError`` or are left out from now on, as the site chose.
+
+        Raises :class:`Stopped` within one image once ``should_stop()`` is true.
+        """
+        poll = partial(_raise_if, should_stop)
         if self.left_out:
             self.data, self.left_out = self._open(frozenset()), frozenset()
         if self.config.damaged_images == "stop":
-            check_images(self.data, None if self._shared is None else self._shared.sound_images(self.data.images))
+            known = None if self._shared is None else self._shared.sound_images(self.data.images)
+            check_images(self.data, known, poll)
         elif self._part is None or self.protocol.partition == EQUAL:
-            self.data, damaged = without_damaged(self.data, self._open)
+            self.data, damaged = without_damaged(self.data, self._open, poll=poll)
             self.left_out = damaged.files
         else:
             # By classes, one image less divides the domain anew, so all its sites must leave out the same.
             whole = self._open(frozenset(), whole=True)
             known = None if self._shared is None else self._shared.sound_images(whole.images)
-            _, damaged = without_damaged(whole, partial(self._open, whole=True), known)
+            _, damaged = without_damaged(whole, partial(self._open, whole=True), known, poll)
             self.data, self.left_out = self._open(damaged.files), damaged.files
 
     def unchanged(self, samples: Sequence[Sample]) -> Batches:

@@ -239,6 +239,25 @@ def test_an_order_to_stop_before_anything_leaves_nothing(tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
+def test_an_order_to_stop_during_the_census_is_followed_within_one_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[object] = []
+    source = type(open_domain(None, "rotateddigits", TARGET, seed=0).images)
+    monkeypatch.setattr(source, "check", lambda self, sample: checked.append(sample))
+    plan = make_plan("erm", "rotateddigits", TARGET, 0, TINY)
+    with pytest.raises(Stopped):
+        run_centralised(plan, SiteConfig(device="cpu"), None, tmp_path / "run", Watch(), lambda: len(checked) >= 3)
+    assert len(checked) == 3
+
+
+def test_its_record_does_not_say_that_a_site_compiled(tmp_path: Path) -> None:
+    plan = make_plan("erm", "rotateddigits", TARGET, 0, {**TINY, "steps": 1, "checkpoint_every": 1})
+    watch = Watch()
+    run_centralised(plan, SiteConfig(device="cpu", compile=True), None, tmp_path / "run", watch, watch.should_stop)
+    assert not any(reply.compiled for reply in read(tmp_path / "run").census.values())
+
+
 def test_a_folder_with_something_in_it_is_refused_and_left_alone(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "erm", tmp_path / "taken")
     before = (tmp_path / "taken" / RESULTS_FILE).read_bytes()

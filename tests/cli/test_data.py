@@ -261,8 +261,11 @@ def test_the_stand_in_is_drawn_and_runs_on_it_know_it(tmp_path: Path) -> None:
     assert "STAND-IN" in result.stdout
     assert find_data_root("pacs", tmp_path / "si", None).stand_in
     assert len(open_domain(tmp_path / "si", "pacs", "sketch", seed=0).test) == 2 * len(PACS.classes)
-    again = run("stand-in", "--to", tmp_path / "si")
-    assert "is there already; nothing was drawn" in again.stdout
+    for same in ((), ("--images-per-class", 2)):
+        assert "is there already; nothing was drawn" in run("stand-in", "--to", tmp_path / "si", *same).stdout
+    more = run("stand-in", "--to", tmp_path / "si", "--images-per-class", 3)
+    check_refusal(more, "holds the STAND-IN with 2 drawings each, expected a new folder for 3")
+    check_refusal(run("stand-in", "--to", tmp_path / "si", "--dataset", "vessels"), "for another data set than vessels")
     assert "STAND-IN" in run("list", data_root=tmp_path / "si").stdout
 
 

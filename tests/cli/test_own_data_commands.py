@@ -2,6 +2,7 @@
 """A user's own folder in the commands: checked, verified, described in a job, and what is refused."""
 
 import json
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -78,6 +79,10 @@ def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:
     assert "expected" not in counted, "nobody knows how many images a user's own data set should have"
     assert fdg("data", "verify", photos, "--write").exit_code == 0
     assert "all 60 files are as the manifest says" in fdg("data", "verify", photos).stdout
+    (photos / "dataset.toml").write_text('title = "Photos"\n')
+    result = fdg("data", "verify", photos)
+    assert (result.exit_code, "extra   dataset.toml" in result.stdout) == (2, True), result.stdout
+    (photos / "dataset.toml").unlink()
     (photos / "photo" / "Hund" / "bild 0.png").unlink()
     result = fdg("data", "verify", photos)
     assert result.exit_code == 2
@@ -99,6 +104,12 @@ def test_verify_decodes_masks_too_and_follows_a_file_elsewhere(tmp_path: Path) -
     refused = fdg("data", "verify", tmp_path / "pairs", "--images")
     assert refused.exit_code == 2
     assert "cannot be used" in refused.stderr + refused.stdout
+    described = tmp_path / "pairs" / "dataset.toml"
+    described.write_text(described.read_text() + 'exclude = ["a/images/1.*"]\n')
+    for command in (("verify", "--images"), ("check",)):
+        done = fdg("data", command[0], tmp_path / "pairs", *command[1:])
+        assert (done.exit_code, done.stderr) == (0, ""), "what is excluded is not looked at"
+        assert re.search(r"^a +│ +2 ", done.stdout, re.MULTILINE)
 
     for number in range(4):
         file = tmp_path / "own" / "a" / "train" / "x" / f"{number}.png"

@@ -10,7 +10,7 @@ import pytest
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError
-from fdg_plugins.record.checkpoint import check_continues, other_versions
+from fdg_plugins.record.checkpoint import check_continues, other_arithmetic
 from fdg_plugins.record.run_record import AggregationRecord, domain_sums
 from tests.controllers.federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
 
@@ -222,12 +222,17 @@ def test_a_run_does_not_go_on_with_a_site_that_chooses_another_precision_by_now(
     check_continues(record, fresh)  # a record of an earlier version does not say
 
 
-def test_the_versions_with_which_a_run_goes_on_are_compared_with_those_that_it_began_with() -> None:
+def test_what_a_run_goes_on_with_is_compared_with_what_it_began_with() -> None:
     record, fresh = run_record(), run_record()
-    assert other_versions(record, fresh) == {}
+    assert other_arithmetic(record, fresh) == {}
     fresh.versions["torch"] = "99.0"
-    fresh.census["photo-2"].versions["torch"] = "98.0"
-    fresh.census["photo-2"].versions["new-package"] = "1.0"  # of which the earlier record says nothing
-    assert other_versions(record, fresh) == {"server": {"torch": "99.0"}, "photo-2": {"torch": "98.0"}}
+    fresh.census["photo-2"] = fresh.census["photo-2"].model_copy(update={"device": "cuda:1", "compiled": True})
+    fresh.census["cartoon"].versions["torch"] = "98.0"
+    fresh.census["cartoon"].versions["new-package"] = "1.0"  # of which the earlier record says nothing
+    assert other_arithmetic(record, fresh) == {
+        "server": {"torch": "99.0"},
+        "cartoon": {"torch": "98.0"},
+        "photo-2": {"device": "cuda:1", "compiled": "yes"},
+    }
     del record.census["photo-2"]
-    assert other_versions(record, fresh) == {"server": {"torch": "99.0"}}
+    assert "photo-2" not in other_arithmetic(record, fresh)

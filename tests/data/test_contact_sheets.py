@@ -71,7 +71,7 @@ def test_facts_count_sizes_and_fractions_and_keep_the_damaged_apart(tmp_path: Pa
     }
     for stem, (image, mask) in files.items():
         write_files(tmp_path, {f"vessels/hrf/images/{stem}.png": image, f"vessels/hrf/masks/{stem}.png": mask})
-    facts = mask_facts(tmp_path, VESSELS, list_pairs(tmp_path, VESSELS, "hrf")[1].all)
+    facts = mask_facts(tmp_path, VESSELS, list_pairs(tmp_path, VESSELS, "hrf")[0].all)
     assert facts.pairs == 5
     assert facts.sizes == ((20, 24), (10, 10))
     np.testing.assert_allclose(facts.shares, [[0.95, 0.05], [0.9, 0.1]])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.data import PACS, ROTATED_MNIST, VLCS
+from fdg_plugins.data import PACS, ROTATED_MNIST, VLCS, dataset_spec
+from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.preparation import MANIFEST, Changes, find_changes, read_manifest, write_manifest
 from fdg_plugins.errors import DataError
 from tests.data.published import image, write_files
@@ -91,6 +92,33 @@ def test_of_mnist_it_covers_the_four_files(mnist_root: Path) -> None:
     assert len(manifest.files) == 4
     assert all(path.startswith("MNIST/raw/") for path in manifest.files)
     assert not find_changes(root, ROTATED_MNIST, manifest)
+
+
+def test_of_data_of_one_s_own_it_covers_what_divides_them(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    files = {f"{domain}/{name}/1.png": image(1) for domain in "abc" for name in "xy"}
+    lists = {f"lists/{domain}.txt": b"x/1.png\n" for domain in "abc"}
+    said = {"dataset.toml": b'name = "mine"\n[lists]\ntrain = "lists/{domain}.txt"\n', "notes.txt": b""}
+    write_files(root, files | lists | said)
+    spec = dataset_spec(own_data(root).dataset)
+    assert write_manifest(root, spec, None).files.keys() == {*files, *lists, "dataset.toml"}
+    (root / "lists" / "b.txt").write_bytes(b"y/1.png\n")
+    manifest = read_manifest(root, spec)
+    assert manifest is not None
+    assert find_changes(root, spec, manifest) == Changes((), (), ("lists/b.txt",))
+
+
+def test_of_masks_it_covers_the_data_list_and_all_that_it_names(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    pair = {"image": "pool/i.png", "label": "pool/m.png"}
+    content = json.dumps({"training": [pair]}).encode()
+    said = b'task = "segmentation"\nclasses = ["background", "vessel"]\n'
+    folders = {f"{domain}/{part}/1.png": image(1) for domain in "abc" for part in ("images", "masks")}
+    more = {"a.json": content, "pool/i.png": image(2), "pool/m.png": image(3), "pool/other.png": image(4)}
+    write_files(root, folders | more | {"dataset.toml": b'domains = ["a", "b", "c"]\n' + said})
+    spec = dataset_spec(own_data(root).dataset)
+    covered = write_manifest(root, spec, None).files.keys()
+    assert covered == {*folders, *more, "dataset.toml"} - {"pool/other.png"}
 
 
 def test_there_may_be_none(tmp_path: Path) -> None:

@@ -250,6 +250,14 @@ def test_two_domains_are_too_few(photos: Path) -> None:
         own_data(photos)
 
 
+def test_an_odd_name_around_does_not_hide_what_is_wrong(photos: Path) -> None:
+    for domain in DOMAINS[:2]:
+        shutil.rmtree(photos / domain)
+    (photos.parent / "Old stuff ").mkdir()
+    with pytest.raises(DataError, match="expected at least 3 folders"):
+        own_data(photos)
+
+
 def test_one_class_in_two_spellings_is_refused(photos: Path) -> None:
     (photos / "sketch" / "Hund").rename(photos / "sketch" / "hund")
     with pytest.raises(DataError, match="classes 'Hund' and 'hund', which differ in case only"):

@@ -22,6 +22,8 @@ from fdg_plugins.data import (
     without_damaged,
 )
 from fdg_plugins.data.data_lists import find_data_list, read_data_list
+from fdg_plugins.data.own_files import FileRules
+from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.tasks import TASKS
 from tests.data.pair_drawings import PairTask, draw_photo, draw_volume, eyes
@@ -116,6 +118,36 @@ def test_what_is_missing_is_named_here_and_counted_in_public(domain: Path) -> No
     (domain / "images" / "03.png").unlink()
     (domain / "images" / "05.png").unlink()
     refused(domain, r"has 1 masks without image, such as masks/05\.png", "domain 'left' has 1 masks without image.")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "gone"),
+    [
+        ("left/images/03.*", ()),
+        ("left/masks/03.*", ()),
+        ("left/images/03.*", ("masks/03.png",)),
+        ("left/masks/03.*", ("images/03.png",)),
+    ],
+)
+def test_what_is_excluded_needs_no_partner(domain: Path, pattern: str, gone: tuple[str, ...]) -> None:
+    for path in gone:
+        (domain / path).unlink()
+    pairs, skipped = list_pairs(root_of(domain), eyes(), "left", FileRules((pattern,)))
+    assert len(pairs.all) == COUNT - 1
+    assert "left/images/03.png" not in {pair.file for pair in pairs.all}
+    assert skipped == (() if gone == ("images/03.png",) else ("left/images/03.png",))
+
+
+def test_an_excluded_file_of_the_same_stem_is_no_second_one(domain: Path) -> None:
+    (domain / "images" / "03.tif").write_bytes(b"")
+    pairs, skipped = list_pairs(root_of(domain), eyes(), "left", FileRules(("*.tif",)))
+    assert (len(pairs.all), skipped) == (COUNT, ("left/images/03.tif",))
+
+
+def test_pairs_of_a_data_list_can_be_excluded(domain: Path) -> None:
+    write_list(domain, {"training": stems(range(10)), "validation": stems(range(10, 20))})
+    pairs, skipped = list_pairs(root_of(domain), eyes(), "left", FileRules(("left/masks/1?.png",)))
+    assert (len(pairs.train), len(pairs.validation), len(skipped)) == (10, 0, 10)
 
 
 @pytest.mark.parametrize("part", ["images", "masks"])

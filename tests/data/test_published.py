@@ -81,6 +81,18 @@ def test_cifar10_may_be_folders_of_images_in_place_of_the_binary_files(tmp_path:
         published_domain(tmp_path, spec, "test")
 
 
+def test_folders_of_grey_images_are_read_in_grey(tmp_path: Path) -> None:
+    spec = spec_of("mnist")
+    for number, name in enumerate(spec.classes):
+        (tmp_path / "mnist" / "test" / name).mkdir(parents=True)
+        Image.new("RGB" if number else "L", (28, 28), (number,) * 3 if number else 0).save(
+            tmp_path / "mnist" / "test" / name / "1.png"
+        )
+    images, _ = published_domain(tmp_path, spec, "test")
+    assert images.pixels.shape == (10, 28, 28)
+    assert images.pixels[:, 3, 4].tolist() == list(range(10))
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_missing_a_cut_and_a_wrong_file_are_refused_by_name_and_not_in_public(name: str, tmp_path: Path) -> None:
     written(tmp_path, name)
@@ -92,7 +104,7 @@ def test_a_missing_a_cut_and_a_wrong_file_are_refused_by_name_and_not_in_public(
         published_domain(tmp_path, spec_of(name), domain)
     assert str(tmp_path) not in str(cut.value.public)
     file.unlink()
-    with pytest.raises(DataError, match=rf"file .*{file.name} of .* is missing"):
+    with pytest.raises(DataError, match=rf"lacks .*'s file {file.name}; expected it uncompressed"):
         published_domain(tmp_path, spec_of(name), domain)
 
 
@@ -102,7 +114,7 @@ def test_a_label_that_the_data_set_does_not_have_is_refused(tmp_path: Path) -> N
     content = bytearray(file.read_bytes())
     content[0] = 10
     file.write_bytes(content)
-    with pytest.raises(DataError, match="have the label 10; expected labels from 0 to 9"):
+    with pytest.raises(DataError, match=r"file .*test_batch\.bin holds the label 10; expected labels from 0 to 9"):
         published_domain(tmp_path, spec_of("cifar10"), "test")
 
 

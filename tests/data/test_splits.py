@@ -103,6 +103,14 @@ def test_the_name_says_seed_and_thinning() -> None:
     assert seeded_split(samples, PACS, "photo", seed=3, max_samples=84).name == "pacs/90-10@3"
 
 
+def test_the_digest_covers_test_images_that_are_for_nothing_else() -> None:
+    first, second, third = samples_of([1, 1, 1, 0, 0, 0, 0])
+    apart = Split((first,), (second,), (third,), "listed")
+    without, within = Split((first,), (second,), (), ""), Split((first,), (second, third), (), "")
+    assert len({split.digest for split in (apart, without, within)}) == 3
+    assert Split((first,), (second,), (first, second, third), "").digest == apart.digest, "each image has one line"
+
+
 def test_the_digest_tells_training_from_validation_and_ignores_order() -> None:
     first, second = samples_of([1, 1, 0, 0, 0, 0, 0])
     split = seeded_split([first, second], PACS, "photo", seed=0)

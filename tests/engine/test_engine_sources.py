@@ -16,7 +16,7 @@ from fdg_plugins.engine.prepare import check_run, make_launch
 from fdg_plugins.engine.process import ProcessEngine
 from fdg_plugins.engine.simulator import SimulatorEngine
 from fdg_plugins.engine.sources import Asked, FolderJob, JobSource, RecipeJob, as_variables, find_source
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import read_json
@@ -42,6 +42,15 @@ def job_with(folder: Path, **arguments: Any) -> str:
     config["workflows"][0]["args"].update(arguments)
     file.write_text(json.dumps(config))
     return str(copy)
+
+
+def test_a_job_folder_is_not_copied_into_itself(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    for place in (Path(job), Path(job, "runs", "x"), Path(job, "app_server", "..", "y")):
+        with pytest.raises(SettingsError, match=r"inside the job .*, of which it gets a copy, expected another place"):
+            source(job).check_place(place)
+    source(job).check_place(tmp_path / "runs")
+    source("fedavg").check_place(Path(job))
 
 
 def test_a_method_by_name_has_the_settings_of_its_recipe_and_the_command_alone(tmp_path: Path) -> None:

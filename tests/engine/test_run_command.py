@@ -191,6 +191,28 @@ def test_it_goes_on_with_as_many_threads_as_it_had_unless_told_otherwise(
     assert (launch.at_once, launch.environment["FDG_THREADS"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("shell", "device"), [({}, "cpu"), ({"FDG_DEVICE": "cuda:1"}, "cuda:1"), ({"FDG_DEVICE": "auto"}, "auto")]
+)
+def test_it_goes_on_on_the_device_and_with_the_images_that_it_had_unless_told_otherwise(
+    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, shell: dict[str, str], device: str
+) -> None:
+    given = {"FDG_DEVICE": "cpu", "FDG_COMPILE": "no", "FDG_DAMAGED_IMAGES": "leave_out", "FDG_MAX_IMAGE_PIXELS": "999"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    use_fake("dies")
+    assert run("fedavg", *DIGITS, "--to", "mine").exit_code == 1
+    for name in given:
+        monkeypatch.delenv(name)
+    for name, value in shell.items():
+        monkeypatch.setenv(name, value)
+    engine = use_fake()
+    done = CliRunner().invoke(app, ["resume", "mine"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    (launch,) = engine.launches
+    assert {name: launch.environment[name] for name in given} == {**given, "FDG_DEVICE": device}
+
+
 def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_fake: UseFake) -> None:
     use_fake("dies")
     assert run("fedavg", *DIGITS, "--to", "mine").exit_code == 1

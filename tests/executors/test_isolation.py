@@ -24,6 +24,7 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 
+from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors import isolation
 from fdg_plugins.executors.dialogue import pack_line, pack_order, pack_outcome, read_answer, read_order
 from fdg_plugins.executors.frames import MAGIC, MAX_HEADER, MAX_PAYLOAD, PREFIX, Frame, FrameError, FrameReader, pack
@@ -68,6 +69,21 @@ def folder(tmp_path: Path, config: SiteConfig) -> Path:
     """The state of a run whose census is done."""
     assert SiteWork().do_work(census_order(), config, tmp_path, never, ignore).kind == "ok"
     return tmp_path
+
+
+def test_each_of_many_sites_computes_with_its_own_threads(tmp_path: Path, config: SiteConfig) -> None:
+    """The sessions of all of them stay open, so none is opened again before its second task."""
+    before = torch.get_num_threads()
+    own = {"photo": 1, "cartoon": before + 2, "sketch": None}
+    work = SiteWork(SharedDomains())
+    try:
+        for _ in range(2):
+            for site, threads in own.items():
+                chosen = config.model_copy(update={"threads": threads})
+                assert work.do_work(census_order(site), chosen, tmp_path / site, never, ignore).kind == "ok"
+                assert torch.get_num_threads() == (threads or before), site
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -89,10 +89,10 @@ def _is_there(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str)
 def _count_domain(
     root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str, rules: FileRules | None
 ) -> dict[str, int]:
-    if isinstance(spec, SegmentationSpec):
-        return {PAIRS: len(list_pairs(root, spec, domain)[1].all)}
     if rules is None:
         rules = rules_of(root, None) if spec.described else NO_RULES
+    if isinstance(spec, SegmentationSpec):
+        return {PAIRS: len(list_pairs(root, spec, domain, rules)[0].all)}
     samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
     known_bad = () if spec.described else skipped
     files = [*(sample.file for sample in samples), *known_bad]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifest of a prepared data set: size and SHA-256 of every file, to detect later changes.
 
-It covers the files that the package reads: those in the domain folders and the split lists, the four files of MNIST, or
-CelebA's lists and images. Hidden files and any other files in the folder are not part of it.
+It covers the files that the package reads: those in the domain folders, the lists that divide them, a data list with
+its images and masks, and ``dataset.toml``; the four files of MNIST; CelebA's lists and images. Hidden files and any
+other files in the folder are not part of it.
 """
 
 import hashlib
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import pydantic
 
+from fdg_plugins.data.data_lists import find_data_list, read_data_list
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
+from fdg_plugins.data.own_files import DATASET_FILE, DOMAIN, rules_of
 from fdg_plugins.data.preparation.copying import Track, untracked
-from fdg_plugins.data.specs import AttributeSpec, KnownSpec, PublishedSpec, RotatedSpec, files_of
+from fdg_plugins.data.specs import AttributeSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec, files_of
 from fdg_plugins.data.splits import KFOLD_FOLDERS
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json, write_json
@@ -61,7 +64,7 @@ class Changes:
 
 def write_manifest(root: Path, spec: KnownSpec, release: str | None, *, track: Track = untracked) -> Manifest:
     """Hash every file of the data set below the resolved data root; write and return the manifest."""
-    paths = sorted(_paths(root, spec))
+    paths = sorted(set(_paths(root, spec)))
     files = {path: _record(root, spec, path) for path in track(paths, "hashing", len(paths))}
     manifest = Manifest(folder=spec.folder, release=release, sha256=digest(files), files=files)
     write_json(root / spec.folder / MANIFEST, manifest.model_dump())
@@ -133,6 +136,8 @@ def _paths(root: Path, spec: KnownSpec) -> Iterator[str]:
     """Yield the existing files of the data set."""
     base = root / spec.folder
     for place in _places(root, spec):
+        if not place.is_relative_to(base):  # a data list beside the folder of its images
+            continue
         path = place.relative_to(base)
         if place.is_file() and not any(part.startswith(".") for part in path.parts):
             yield path.as_posix()
@@ -149,4 +154,24 @@ def _places(root: Path, spec: KnownSpec) -> list[Path]:
         return [*(root / name for name in spec.lists), *(base / spec.image_folder).glob("*")]
     pattern = "**/*" if spec.described else "*/*"  # a user's own data set may have parts between domain and class
     images = [place for domain in spec.domains for place in (base / domain).glob(pattern)]
-    return images + [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]
+    listed = [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]
+    return images + listed + (_own_files(base, spec) if spec.described else []) + _listed_pairs(root, spec)
+
+
+def _own_files(base: Path, spec: KnownSpec) -> list[Path]:
+    """Return the files with which a user says how a data set of their own is divided."""
+    lists = rules_of(base, None).lists
+    patterns = [] if lists is None else list(filter(None, (lists.train, lists.validation)))
+    named = [base / pattern.replace(DOMAIN, domain) for pattern in patterns for domain in spec.domains]
+    return [base / DATASET_FILE, *named]
+
+
+def _listed_pairs(root: Path, spec: KnownSpec) -> list[Path]:
+    """Return the data lists of images with masks, and what they name, which may be outside the folders of domains."""
+    if not isinstance(spec, SegmentationSpec):
+        return []
+    found = {domain: find_data_list(root, spec, domain) for domain in spec.domains}
+    lists = {domain: path for domain, path in found.items() if path is not None}
+    parts = [part for domain, path in lists.items() for part in read_data_list(root, path, spec, domain)]
+    files = [file for part in parts for pair in part for file in (pair.file, pair.mask)]
+    return [*lists.values(), *(root / spec.folder / file for file in files)]

@@ -63,7 +63,7 @@ def _check_pairs(root: Path, spec: KnownSpec, domains: Iterable[str], track: Tra
     """Decode all images with masks; raise DataError for the first pair that cannot be used."""
     if not isinstance(spec, SegmentationSpec):
         return
-    pairs = [pair for domain in domains for pair in list_pairs(root, spec, domain)[1].all]
+    pairs = [pair for domain in domains for pair in list_pairs(root, spec, domain)[0].all]
     for pair in track(pairs, "decoding", len(pairs)):
         read_pair(root, spec, pair)
 
