@@ -7,6 +7,7 @@ per image. The bundle holds MONAI's own network and transforms, by name, and the
 Bundles are only written. Reading one would execute its expressions, which are code.
 """
 
+import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +21,7 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.presets import Preset, preset_of
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.models.monai_networks import monai_definition
+from fdg_plugins.models.monai_networks import DEFINED, monai_definition
 from fdg_plugins.settings.protocol import ADAPTERS
 from fdg_plugins.storage import write_json
 from fdg_plugins.tasks.segmentation import OVERLAP
@@ -30,8 +31,10 @@ LARGEST_BYTE = 255
 PACKAGES = ("monai", "torch", "numpy")
 
 
-def write_bundle(run: Run, folder: Path, rule: str) -> Path:
+def write_bundle(run: Run, folder: Path, rule: str, *, nifti: bool = False) -> Path:
     """Write the bundle of the global model that the selection ``rule`` chose to the new ``folder``; return it.
+
+    ``nifti``: whether images with two sides are NIfTI files, which a run's record does not say; volumes always are.
 
     Raises ``SettingsError`` for a run of another task, network or head, ``DataError`` for a folder that exists or a
     model that the run did not keep.
@@ -39,16 +42,20 @@ def write_bundle(run: Run, folder: Path, rule: str) -> Path:
     spec = _spec(run)
     chosen = global_model(run, rule)
     weights = bundle_weights(chosen.state, run.record.protocol.model, spec.dims)
+    configs = {"inference.json": inference(run, spec, nifti=nifti), "metadata.json": metadata(run, spec, chosen)}
+    if folder.exists():
+        raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.")
     try:
-        folder.mkdir(parents=True)
-    except FileExistsError as error:
-        raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.") from error
-    except OSError as error:
-        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
-    (folder / "models").mkdir()
-    torch.save(weights, folder / "models" / "model.pt")
-    write_json(folder / "configs" / "inference.json", inference(run, spec))
-    write_json(folder / "configs" / "metadata.json", metadata(run, spec, chosen))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
+            made = Path(place) / folder.name
+            (made / "models").mkdir(parents=True)
+            torch.save(weights, made / "models" / "model.pt")
+            for name, content in configs.items():
+                write_json(made / "configs" / name, content)
+            made.rename(folder)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk by the latter
+        raise DataError(f"folder {folder} cannot be written: {error}.") from error
     return folder
 
 
@@ -57,6 +64,10 @@ def _spec(run: Run) -> SegmentationSpec:
     protocol, spec = run.record.protocol, dataset_spec(run.record.protocol.dataset)
     if not isinstance(spec, SegmentationSpec):
         raise SettingsError(f"run {run.folder} has the task {protocol.task!r}, expected 'segmentation' for a bundle.")
+    if protocol.model not in DEFINED:
+        raise SettingsError(
+            f"run {run.folder} has the model {protocol.model!r}, expected one of {', '.join(DEFINED)} for a bundle."
+        )
     if protocol.head != "linear":
         raise SettingsError(f"run {run.folder} has the head {protocol.head!r}, expected 'linear' for a bundle.")
     if protocol.trainable == ADAPTERS:
@@ -83,7 +94,7 @@ def bundle_weights(state: Mapping[str, torch.Tensor], model: str, dims: int) -> 
     return converted
 
 
-def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
+def inference(run: Run, spec: SegmentationSpec, *, nifti: bool = False) -> dict[str, Any]:
     """Return the workflow ``inference.json``: a mask for every image of ``dataset_dir``, in the image's own size.
 
     A preset that scales images to a square is followed by scaling the logits back; the other presets keep the
@@ -91,6 +102,7 @@ def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
     """
     protocol = run.record.protocol
     preset = preset_of(protocol.preset, spec)
+    nifti = nifti or spec.dims > 2
     # MONAI registers the blocks of its DynUNet twice; our state dict has each parameter once.
     strict = protocol.model != "monai_dynunet"
     path, arguments = monai_definition(
@@ -116,11 +128,11 @@ def inference(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
             "kernel_size": 1,
         },
         "network": "$torch.nn.Sequential(@body, @head).to(@device)",
-        "preprocessing": _compose(_before(preset, spec)),
+        "preprocessing": _compose(_before(preset, spec, nifti=nifti)),
         "dataset": {"_target_": "monai.data.Dataset", "data": "@datalist", "transform": "@preprocessing"},
         "dataloader": {"_target_": "monai.data.DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
         "inferer": _SCALED if preset.whole else _WINDOWS,
-        "postprocessing": _compose(_after(spec)),
+        "postprocessing": _compose(_after(spec, nifti=nifti)),
         "initialize": [
             "$torch.set_grad_enabled(False)",
             f"$@network.load_state_dict(torch.load(@ckpt_path, map_location=@device, weights_only=True), {strict})",
@@ -143,6 +155,7 @@ _PLAIN_IMAGE = (
     "Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)) if image.mode.startswith('I') "
     "else image.convert('RGBA') if image.mode == 'P' and 'transparency' in image.info else image"
 )
+_WITHOUT_DEPTH = "$lambda image: image[..., 0] if image.ndim == 4 else image"
 _WINDOWS = {
     "_target_": "monai.inferers.SlidingWindowInferer",
     "roi_size": "@size",
@@ -151,22 +164,22 @@ _WINDOWS = {
 }
 
 
-def _before(preset: Preset, spec: SegmentationSpec) -> list[dict[str, Any]]:
+def _before(preset: Preset, spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
     """Return the transforms from an image file to the input ``[C, *S]``, in the resolution of the file."""
     mode = "L" if spec.channels == 1 else "RGB"
-    if spec.dims == 2:
-        reader: dict[str, Any] = {
+    reader: dict[str, Any] = {"reader": "NibabelReader"}
+    if not nifti:
+        reader = {
             "reader": "PILReader",
             "reverse_indexing": False,
             "converter": f"$lambda image: ({_PLAIN_IMAGE}).convert('RGB').convert({mode!r})",
         }
-        turned = []
-    else:
-        reader = {"reader": "NibabelReader"}
-        turned = [_transform("Orientationd", axcodes="RAS")]
+    turned = [_transform("Orientationd", axcodes="RAS")] if spec.dims > 2 else []
+    flat = [_transform("Lambdad", func=_WITHOUT_DEPTH)] if nifti and spec.dims == 2 else []
     return [
         _transform("LoadImaged", **reader),
         _transform("EnsureChannelFirstd"),
+        *flat,
         *turned,
         _intensity(preset),
     ]
@@ -179,21 +192,22 @@ def _intensity(preset: Preset) -> dict[str, Any]:
     return _transform("ScaleIntensityRanged", a_min=lowest, a_max=highest, b_min=0.0, b_max=1.0, clip=True)
 
 
-def _after(spec: SegmentationSpec) -> list[dict[str, Any]]:
+def _after(spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
     """Return the transforms from logits to a file in the form of the image that was read."""
-    inverse = _transform("Invertd", "pred", transform="@preprocessing", orig_keys="image", nearest_interp=True)
+    # Only what turned a volume is to be undone; PILWriter writes [C, W, H].
+    turned = _transform("Invertd", "pred", transform="@preprocessing", orig_keys="image", nearest_interp=True)
+    as_read = [turned] if spec.dims > 2 else [] if nifti else [_transform("Transposed", "pred", indices=[0, 2, 1])]
     saving = {
         "output_dir": "@output_dir",
         "output_postfix": "mask",
-        "output_ext": ".png" if spec.dims == 2 else ".nii.gz",
+        "output_ext": ".nii.gz" if nifti else ".png",
         "output_dtype": "$np.uint8" if max(_values(spec)) <= LARGEST_BYTE else "$np.uint16",
         "separate_folder": False,
         "resample": False,
     }
     return [
         _transform("AsDiscreted", "pred", argmax=True),
-        # PILWriter writes [C, W, H].
-        inverse if spec.dims == 3 else _transform("Transposed", "pred", indices=[0, 2, 1]),
+        *as_read,
         *_as_in_files(spec),
         _transform("SaveImaged", "pred", **saving),
     ]

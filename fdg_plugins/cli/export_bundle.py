@@ -26,6 +26,9 @@ def export_bundle(
     selection: Annotated[
         BundleSelection, typer.Option(metavar="RULE", help="Whose weights are written: last, source_validation.")
     ] = BundleSelection.SOURCE_VALIDATION,
+    nifti: Annotated[
+        bool, typer.Option("--nifti", help="Images with two sides are NIfTI files; volumes always are.")
+    ] = False,
     plugin: PluginFiles = None,
 ) -> None:
     """Write a MONAI bundle for inference: metadata.json, inference.json and the weights.
@@ -45,4 +48,4 @@ def export_bundle(
     runs = runs_below([run])
     if len(runs) > 1:
         raise SettingsError(f"there are {len(runs)} finished runs below {run}, expected the folder of one.")
-    say(f"{write_bundle(runs[0], to, selection.value)}: written")
+    say(f"{write_bundle(runs[0], to, selection.value, nifti=nifti)}: written")

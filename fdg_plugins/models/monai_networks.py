@@ -46,6 +46,9 @@ _DEFINITIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
+DEFINED = tuple(_DEFINITIONS)
+
+
 class DenseNetwork(nn.Module):
     """A network from images ``[B, C, *S]`` to features ``[B, *S, D]``, channels last.
 

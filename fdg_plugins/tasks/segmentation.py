@@ -56,12 +56,12 @@ class Segmentation(Task):
     ) -> torch.Tensor:
         """Return the channels-last output of ``model`` for images ``[B, C, *S]``.
 
-        If a side is longer than ``size``, the output is put together from overlapping windows with sides of ``size``,
-        weighted by a Gaussian. Otherwise the sides are padded with zeros to the next multiples of 16, and the output is
-        cut back.
+        If a side is not ``size``, the output is put together from overlapping windows with sides of ``size``, weighted
+        by a Gaussian; shorter sides are padded with zeros to it, as in training. Without ``size``, the sides are padded
+        with zeros to the next multiples of 16. The output is cut back.
         """
         sides = images.shape[2:]
-        if exceeds(images, size):
+        if size is not None and any(side != size for side in sides):
             return _windows(size)(images, lambda part: model(part).movedim(-1, 1)).movedim(1, -1)
         missing = [-side % SIDE for side in sides]
         if not any(missing):
@@ -163,11 +163,6 @@ class Segmentation(Task):
 
 
 SEGMENTATION = Segmentation()
-
-
-def exceeds(images: torch.Tensor, size: int | None) -> bool:
-    """Return whether a side of images ``[B, C, *S]`` is longer than ``size``; no side is if that is None."""
-    return size is not None and max(images.shape[2:]) > size
 
 
 def _by_class(prefix: str, classes: int) -> list[tuple[int, str]]:

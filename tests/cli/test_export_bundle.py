@@ -28,6 +28,7 @@ from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import CensusReply, Evaluation, ScoreSum
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.monai_networks import DEFINED
 from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
@@ -123,6 +124,8 @@ def finished_run(folder: Path, dataset: str = "vessels", **changes: Any) -> Extr
     record.status = "finished"
     folder.mkdir()
     (folder / "results.json").write_text(record.model_dump_json(), encoding="utf-8")
+    if protocol.model not in DEFINED and protocol.task == "segmentation":
+        protocol = protocol.model_copy(update={"model": "monai_unet"})
     model = build_network(protocol, 2).eval()
     with torch.no_grad():  # neither class everywhere
         model.last_layer.weight.mul_(50)
@@ -194,6 +197,45 @@ def test_an_image_larger_than_a_patch_is_put_together_from_windows(tmp_path: Pat
     with torch.no_grad():
         expected = SEGMENTATION.logits(model, whole, SIDE).argmax(dim=-1)[0].numpy()
     assert (np.asarray(Image.open(mask)) == 255 * expected).mean() > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sides", [(20, 27), (20, 40)])
+def test_an_image_with_sides_shorter_than_a_patch_has_the_mask_of_the_run(
+    tmp_path: Path, sides: tuple[int, int]
+) -> None:
+    """Instance norm sees the padding: both must pad alike."""
+    model = finished_run(tmp_path / "run", preset="photo_patches")
+    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
+    pixels = drawn(*sides)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images" / "one.png")
+    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
+    whole = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    with torch.no_grad():
+        expected = SEGMENTATION.logits(model, whole, SIDE).argmax(dim=-1)[0].numpy()
+    assert (np.asarray(Image.open(mask)) == 255 * expected).mean() > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [(), (1,)])
+def test_slices_in_nifti_have_masks_in_nifti(tmp_path: Path, scans: str, depth: tuple[int, ...]) -> None:
+    model = finished_run(tmp_path / "run", scans, preset="mri_patches")
+    result = CliRunner().invoke(app, ["export-bundle", str(tmp_path / "run"), "--to", str(tmp_path / "b"), "--nifti"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    affine = np.diag([-0.5, 0.75, 2.0, 1.0])
+    values = np.random.default_rng(1).random((40, 48)).astype(np.float32) + 0.1
+    (tmp_path / "images").mkdir()
+    file = tmp_path / "images" / "one.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(values.reshape(40, 48, *depth), affine), file)
+    (mask,) = execute(tmp_path / "b", tmp_path / "images")
+    seen = PairForm.of(SCANS, oriented=False, max_pixels=10**6).image(file)
+    with torch.no_grad():
+        standard = torch.from_numpy((seen - seen.mean()) / seen.std())[None].float()
+        expected = SEGMENTATION.logits(model, standard, SIDE).argmax(dim=-1)[0].numpy()
+    found = nibabel.load(mask)
+    assert isinstance(found, nibabel.Nifti1Image)
+    assert (np.asarray(found.dataobj).reshape(40, 48) == 500 * expected).mean() > 0.99
 
 
 @pytest.mark.parametrize("mode", ["I;16", "L", "RGB", "RGBA", "P", "LA", "CMYK"])
@@ -286,6 +328,7 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
             {"dataset": "pacs", "task": "classification", "model": "convnet", "normalization": "default"},
             "expected 'segmentation'",
         ),
+        ({"model": "own_unet"}, "has the model 'own_unet', expected one of monai_unet"),
         ({"head": "two_layer"}, "has the head 'two_layer', expected 'linear' for a bundle."),
         ({"trainable": "adapters"}, "has trained adapters, expected MONAI's network as it is for a bundle."),
     ],
