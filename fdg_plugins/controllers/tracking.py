@@ -15,6 +15,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.tensorboard import name_run
 from fdg_plugins.flare.trackers import Receiver, TrackedRun, make_receiver
 from fdg_plugins.record.names import federated_name, name_of_run
@@ -112,8 +113,12 @@ class Tracker:
         run = describe(self._record)
         name_run(run.name, run.settings, self._fl_ctx)
         if self._tracking is not None:
-            self._receiver = make_receiver(self._tracking, run)
-            self._receiver.begin(self._fl_ctx)
+            try:
+                self._receiver = make_receiver(self._tracking, run)
+            except SettingsError as error:  # a run is worth more than its metrics elsewhere
+                self.component.log_warning(self._fl_ctx, f"the run goes on without its tracker: {error}")
+            else:
+                self._receiver.begin(self._fl_ctx)
         return self
 
     def __exit__(

@@ -7,7 +7,8 @@ in the folder of the job.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 # Before MLflow is imported: it would report its use to its makers, and repeat a failed request for minutes.
@@ -64,20 +65,27 @@ class RunReceiver(MLflowReceiver, Receiver):
         """Send a number, or keep it to be sent with others; after the first failure, do nothing."""
         if self._is_lost:
             return
-        try:
+        with self._noting_loss(fl_ctx):
             super().save(fl_ctx, shareable, record_origin)
-        except (MlflowException, OSError) as error:
-            self._is_lost = True
-            self.log_warning(fl_ctx, f"MLflow does not take the metrics; the run goes on without it: {error}")
 
     def finalize(self, fl_ctx: FLContext) -> None:
-        """Send what is left, and end the run as finished or as failed."""
-        if self._is_lost:
-            return
-        super().finalize(fl_ctx)
-        if not self.finished:
-            for origin, run_id in self.run_ids.items():
-                self.mlflow_clients[origin].set_terminated(run_id, "FAILED")
+        """Send what is left, and end the run as finished or as failed, also one that lacks metrics."""
+        for origin in () if self._is_lost else self.buffer:
+            with self._noting_loss(fl_ctx):
+                self.flush_buffers(origin)
+        for origin, run_id in self.run_ids.items():
+            with self._noting_loss(fl_ctx):
+                self.mlflow_clients[origin].set_terminated(run_id, "FINISHED" if self.finished else "FAILED")
+
+    @contextmanager
+    def _noting_loss(self, fl_ctx: FLContext) -> Iterator[None]:
+        """Warn, once, of a server that does not take what it is sent."""
+        try:
+            yield
+        except (MlflowException, OSError) as error:
+            if not self._is_lost:
+                self.log_warning(fl_ctx, f"MLflow does not take the metrics; the run goes on without it: {error}")
+            self._is_lost = True
 
     def buffer_data(self, data: AnalyticsData, record_origin: str) -> None:
         """Keep a number under a name that MLflow takes."""

@@ -89,6 +89,17 @@ def tracked(name: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_receiver(name: str, run: TrackedRun) -> Receiver:
-    """Return the receiver of a run for the tracker ``name``, whose package is imported now."""
-    made: Receiver = import_module(f"fdg_plugins.flare.{name}_receiver").RunReceiver.of_run(run)
+    """Return the receiver of a run for the tracker ``name``, whose package is imported now.
+
+    Raises ``SettingsError`` if it cannot be imported, whatever the package raises.
+    """
+    try:
+        module = import_module(f"fdg_plugins.flare.{name}_receiver")
+    except Exception as error:
+        raise SettingsError(
+            f"tracking is {name!r}, and the package {name} on the server cannot be imported: {type(error).__name__}: "
+            f"{error}.",
+            public=f"tracking is {name!r}, and the package {name} on the server cannot be imported.",
+        ) from error
+    made: Receiver = module.RunReceiver.of_run(run)
     return made

@@ -104,7 +104,9 @@ METHOD = Method(
         Leaving(
             what=(
                 "census: names of domain, data set and classes, number of images of each class, sizes of the "
-                "splits, the split's name and hash, known bad files, role, allowed reports, device, versions"
+                "splits, the split's name and hash, numbers of files that were skipped (known bad files by name) and "
+                "of damaged images, role, allowed reports, number of foreign classes on its allow list, device, "
+                "precision, whether it compiles, whether it has kept anything of the run, versions"
             ),
             shape="a few lines",
             when="once per job",

@@ -161,7 +161,8 @@ METHOD = Method(
         Leaving(
             what="number of samples of each class",
             shape="classes",
-            reveals="class shares, which the census told before",
+            reveals="class shares, which the census told before; with masks the number of pixels of each class, which "
+            "it did not tell",
             report="class_means",
         ),
     ),

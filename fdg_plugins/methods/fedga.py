@@ -168,6 +168,7 @@ METHOD = Method(
             shape="6 numbers",
             when="only with gap_split train",
             reveals="how well either model does on the site's data",
+            report="gap",
         ),
         Leaving(
             what="sums, sums of squares and counts of the inputs of each BatchNorm layer over the training images",

@@ -45,6 +45,13 @@ OF_SETTINGS = (
         "correctly",
         report=REPORT_GROUPS,
     ),
+    Leaving(
+        what="how many pixels (voxels) of each class but the background a model finds, misses, and finds where there "
+        "are none, with every loss and score of that model",
+        shape="3 numbers per class",
+        when="only with task segmentation: every evaluation, those of the held-out site among them",
+        reveals="the area (volume) of each class in all images of the split; with one validation image, in that image",
+    ),
 )
 
 

@@ -4,8 +4,10 @@
 import inspect
 import itertools
 import json
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from fdg_plugins.testing.inputs import (
     UNEQUAL_CLASSES,
     families,
     flat,
+    in_files,
     layout_of,
     message,
     random_update,
@@ -179,6 +182,20 @@ def dtypes_shapes_and_kinds_are_kept(class_: AggregatorClass) -> None:
     assert same_bits(found, run_round(made(class_), random_updates()).params)
 
 
+def updates_in_files_give_the_same_bits(class_: AggregatorClass) -> None:
+    """Updates that FLARE keeps in files are stepped along as those in memory.
+
+    An aggregator with ``reads_parts``, which its subclasses inherit, gets parameters that are still in files.
+    """
+    updates = random_updates()
+    expected = run_round(made(class_), updates)
+    with tempfile.TemporaryDirectory() as folder:
+        stored: Any = {site: in_files(update, Path(folder) / site) for site, update in updates.items()}
+        found = run_round(made(class_), stored, layout=layout_of(updates))
+        assert same_bits(found.params, expected.params)
+        assert found.meta[META_REPORT] == expected.meta[META_REPORT]
+
+
 def a_state_that_was_saved_goes_on_as_if_unbroken(class_: AggregatorClass) -> None:
     """A new aggregator, restored from JSON between two rounds, reproduces the bits of an uninterrupted run."""
     unbroken = made(class_)
@@ -262,6 +279,7 @@ AGGREGATOR_CONTRACT: tuple[Callable[[AggregatorClass], None], ...] = (
     buffers_follow_their_own_rule,
     inputs_stay_as_they_were,
     dtypes_shapes_and_kinds_are_kept,
+    updates_in_files_give_the_same_bits,
     a_state_that_was_saved_goes_on_as_if_unbroken,
     a_refused_update_is_named_and_leaves_no_trace,
     every_family_of_updates_gives_a_usable_step,

@@ -2,10 +2,13 @@
 """The inputs on which all contracts are tested: small models, updates of every kind, and the sites' reports."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from safetensors.torch import load_file, save_file
 
 from fdg_plugins.aggregators import Contribution, RunFacts, UpdateAggregator, take_step
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
@@ -121,6 +124,26 @@ def contributions(sites: Iterable[str] = SITES, number: int = 0) -> list[Contrib
     ]
 
 
+@dataclass(frozen=True)
+class InFile:
+    """What FLARE hands over in place of a tensor that it keeps in a file."""
+
+    file_path: str
+    key: str
+
+    def materialize(self) -> torch.Tensor:
+        """Return the tensor."""
+        return load_file(self.file_path)[self.key]
+
+
+def in_files(update: Params, folder: Path) -> dict[str, InFile]:
+    """Return an update whose parameters are in files below ``folder``, as FLARE's tensor disk offload keeps them."""
+    folder.mkdir(parents=True)
+    for name, value in update.items():
+        save_file({name: value}, folder / f"{name}.safetensors")
+    return {name: InFile(str(folder / f"{name}.safetensors"), name) for name in update}
+
+
 def layout_of(updates: Updates) -> ModelLayout:
     """Return the layout of the model to which the updates belong."""
     return ModelLayout.of(next(iter(updates.values())))
@@ -133,12 +156,14 @@ def run_round(
     number: int = 0,
     steps: int | None = None,
     order: Sequence[str] | None = None,
+    layout: ModelLayout | None = None,
 ) -> FLModel:
     """Run one round of an aggregator whose run has begun; return its step with its report.
 
-    ``steps``: the same for every site. ``order``: the order in which the updates arrive.
+    ``steps``: the same for every site. ``order``: the order in which the updates arrive. ``layout``: that of the model,
+    if the updates do not show it.
     """
-    aggregator.begin_round(layout_of(updates), updates, number, ROUNDS)
+    aggregator.begin_round(layout or layout_of(updates), updates, number, ROUNDS)
     for site in order if order is not None else updates:
         aggregator.accept_model(message(site, updates[site], steps=steps, number=number))
     return take_step(aggregator)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from safetensors.torch import load, save
 
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
@@ -331,6 +332,30 @@ def a_repeated_round_has_the_same_bits(class_: ObjectiveClass) -> None:
     assert same_bits(*kept)
 
 
+def the_next_round_goes_on_with_what_was_kept(class_: ObjectiveClass) -> None:
+    """What a site has kept survives a file, and makes a difference in the site's next round."""
+    objective = class_()
+    sent, model = received_by(objective), network(objective)
+    batches = make_batches(channels_of(model))
+    local = objective.local(sent, model, site_round())
+    memory = local.memory(train(model, local, batches))
+    if not memory:
+        return
+    kept, without = (_round_after(objective, sent, stored) for stored in (load(save(memory)), {}))
+    assert all(bool(value.isfinite().all()) for value in kept.values())
+    assert not same_bits(kept, without)
+
+
+def _round_after(objective: Objective, sent: Tensors, memory: Tensors) -> Tensors:
+    """Return everything that a site's second round leaves: the model, the report, and what is kept."""
+    model = network(objective)
+    batches = make_batches(channels_of(model), 1)
+    local = objective.local(sent, model, replace(site_round(number=1), memory=memory))
+    trained = train(model, local, batches)
+    found = {"model": model.state_dict(), "report": local.report(trained), "kept": local.memory(trained)}
+    return {f"{what} {name}": value.clone() for what, values in found.items() for name, value in values.items()}
+
+
 def a_site_has_a_model_of_its_own_if_it_says_so(class_: ObjectiveClass) -> None:
     """The personal model gives logits of every image before and after the site has trained."""
     objective = class_()
@@ -361,6 +386,7 @@ OBJECTIVE_CONTRACT: tuple[Callable[[ObjectiveClass], None], ...] = (
     the_order_of_reports_changes_no_bit,
     a_state_that_was_saved_goes_on_as_if_unbroken,
     a_repeated_round_has_the_same_bits,
+    the_next_round_goes_on_with_what_was_kept,
     a_site_has_a_model_of_its_own_if_it_says_so,
 )
 """The complete contract of a local objective."""

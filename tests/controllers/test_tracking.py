@@ -7,7 +7,9 @@ import pytest
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData, AnalyticsDataType
 from nvflare.apis.dxo import from_shareable
 
+from fdg_plugins.controllers import tracking
 from fdg_plugins.controllers.tracking import Tracker, describe, evaluation_scalars, round_scalars
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord
 from tests.controllers.federation_stubs import (
     Engine,
@@ -89,3 +91,17 @@ def test_a_run_is_called_by_method_data_target_and_seed_and_has_protocol_and_met
 
 def test_a_name_of_a_run_is_one_name_of_a_folder() -> None:
     assert describe(run_record(target="../a b")).name == "fedomg-pacs-.._a_b-seed0"
+
+
+def test_a_tracker_that_cannot_be_made_costs_the_run_nothing_but_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(name: str, run: object) -> None:
+        raise SettingsError(f"the package {name} cannot be imported.")
+
+    monkeypatch.setattr(tracking, "make_receiver", refuse)
+    engine = Engine(tmp_path)
+    with Tracker(Reporter(), run_record(), "mlflow", context_of(engine)) as tracker:
+        tracker.round(round_record(1), context_of(engine))
+    assert "the run goes on without its tracker: the package mlflow cannot be imported." in caplog.text
+    assert engine.events

@@ -27,6 +27,7 @@ from fdg_plugins.flare.tensorboard import as_table, name_run
 from fdg_plugins.flare.trackers import Receiver, TrackedRun, check_tracker, chosen_tracker, make_receiver
 
 SETTINGS: dict[str, bool | int | float | str] = {"method": "fedomg", "target": "sketch", "seed": 3, "run": "j"}
+RECEIVER = "fdg_plugins.flare.mlflow_receiver"
 RUN = TrackedRun("fedomg-pacs-sketch-seed3", "fdg-pacs", SETTINGS)
 needs_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed (extra mlflow)")
 needs_wandb = pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed (extra wandb)")
@@ -75,6 +76,20 @@ def test_a_missing_package_is_named_before_anything_starts(name: str, monkeypatc
     monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
     with pytest.raises(SettingsError, match=rf"needs the package {name} .*pip install 'fdg-plugins\[{name}\]'\.$"):
         chosen_tracker(name, {})
+
+
+@pytest.mark.parametrize("problem", ["ImportError('libsqlite3.so')", "AttributeError('no Descriptor')"])
+def test_a_package_that_cannot_be_imported_is_one_sentence(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mlflow").mkdir()
+    (tmp_path / "mlflow" / "__init__.py").write_text(f"raise {problem}", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [*filter(lambda name: name.partition(".")[0] == "mlflow", sys.modules), RECEIVER]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(SettingsError, match=r"package mlflow on the server cannot be imported: .*Error: ") as caught:
+        make_receiver("mlflow", RUN)
+    assert "Error" not in caught.value.public
 
 
 def test_tensorboard_calls_the_run_by_its_name_and_has_its_settings(tmp_path: Path) -> None:
@@ -152,6 +167,31 @@ def test_an_mlflow_server_has_the_run_with_its_name_its_settings_and_its_metrics
     assert {metric.step: metric.value for metric in history} == {0: 0.25, 1: 0.75}
     assert "train_loss/Z_rich _a_b_" in runs[0].data.metrics
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+@needs_mlflow
+def test_a_run_of_which_metrics_were_lost_is_ended_nevertheless(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    def fail(*_: object, metrics: object = (), **more: object) -> None:
+        if metrics:
+            raise MlflowException("timeout")
+
+    monkeypatch.setattr(MlflowClient, "log_batch", fail)
+    receiver = make_receiver("mlflow", RUN)
+    monkeypatch.setattr(receiver, "buff_flush_time", 0)
+    fl_ctx = context(tmp_path)
+    receiver.begin(fl_ctx)
+    send(receiver, fl_ctx, "accuracy/target", 0.25, 0)
+    receiver.end(fl_ctx, finished=True)
+    assert "the run goes on without it: timeout" in caplog.text
+    client = MlflowClient(address)
+    (run,) = client.search_runs([client.get_experiment_by_name("fdg-pacs").experiment_id])
+    assert run.info.status == "FINISHED"
 
 
 @pytest.mark.slow

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import CensusReply
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.method import Leaving, Method, Reference
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.plugins.reports import CheckedReports, declared_reports, is_report, report_names
+from fdg_plugins.plugins.reports import OF_SETTINGS, CheckedReports, declared_reports, is_report, report_names
 from fdg_plugins.settings.site_config import read_site_config
+from fdg_plugins.tasks import TASKS
 
 OWN = Method(
     key="styles",
@@ -65,3 +67,39 @@ def test_what_a_filter_checked_is_told_from_what_a_site_says() -> None:
     copy.note("gap", 1.0)
     assert checked == {"gap": 0.5}
     assert CheckedReports.of({"gap": 1e9}) == {}
+
+
+IN_THE_CENSUS = {
+    "domain": "names of domain",
+    "dataset": "data set",
+    "stand_in": "data set",
+    "classes": "classes",
+    "class_counts": "number of images of each class",
+    **dict.fromkeys(("num_train", "num_validation", "num_test"), "sizes of the splits"),
+    "split": "the split's name",
+    "split_hash": "hash",
+    "skipped": "known bad files by name",
+    "num_skipped": "numbers of files that were skipped",
+    "num_damaged": "of damaged images",
+    "num_other_components": "number of foreign classes on its allow list",
+    "role": "role",
+    "allowed_reports": "allowed reports",
+    "device": "device",
+    "precision": "precision",
+    "compiled": "whether it compiles",
+    "keeps_state": "whether it has kept anything of the run",
+    "versions": "versions",
+}
+
+
+def test_what_a_census_tells_is_declared_field_by_field() -> None:
+    (line,) = [line for line in METHODS.get("fedavg").leaves if line.what.startswith("census: ")]
+    assert IN_THE_CENSUS.keys() == CensusReply.model_fields.keys()
+    assert [words for words in IN_THE_CENSUS.values() if words not in line.what] == []
+
+
+def test_the_scores_of_every_task_are_declared() -> None:
+    told = {task.report for task in TASKS.own().values()}
+    assert told - {None} <= set(report_names())
+    beyond = [line.when for line in OF_SETTINGS if "every loss and" in line.what]
+    assert [name for name in ("segmentation", "group_classification") if not any(name in when for when in beyond)] == []
