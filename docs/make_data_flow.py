@@ -23,7 +23,7 @@ EVERY, ANY = "fedavg", "any method"
 WIDTH, MARGIN, SIDE, GAP = 1180, 20, 250, 60
 LEFT, RIGHT = MARGIN + SIDE + GAP, WIDTH - MARGIN - SIDE - GAP
 LINE, SMALL, PAD = 17, 15, 9
-COLUMNS, SIDE_COLUMNS = 76, 33  # characters of a line
+COLUMNS, SIDE_COLUMNS = 70, 33  # characters of a line
 
 SITE = (
     ("Never leaves", ("images, masks, labels", "names of files and folders", "single predictions")),
@@ -102,12 +102,14 @@ def bands() -> tuple[Band, ...]:
 def _messages(lines: Iterable[tuple[Leaving, str]]) -> tuple[Message, ...]:
     """Return a message for each thing, with all who ask for it."""
     asked: dict[tuple[str, str], dict[str, list[str]]] = {}
-    words: dict[tuple[str, str], str] = {}
+    words: dict[tuple[str, str], list[str]] = {}
     for line, key in lines:
         thing = (line.what.replace("`", ""), line.shape)
         asked.setdefault(thing, {}).setdefault("" if line.when in (CENSUS, PLAIN) else line.when, []).append(key)
-        words[thing] = line.report or words.get(thing, "")
-    return tuple(Message(thing[0], _detail(thing[1], who), words[thing]) for thing, who in asked.items())
+        known = words.setdefault(thing, [])
+        if line.report is not None and line.report not in known:
+            known.append(line.report)
+    return tuple(Message(thing[0], _detail(thing[1], who), ", ".join(words[thing])) for thing, who in asked.items())
 
 
 def _detail(shape: str, who: Mapping[str, list[str]]) -> str:

@@ -104,8 +104,8 @@ METHOD = Method(
         Leaving(
             what=(
                 "census: names of domain, data set and classes, number of images of each class, sizes of the "
-                "splits, the split's name and hash, numbers of files that were skipped (known bad files by name) and "
-                "of damaged images, role, allowed reports, number of foreign classes on its allow list, device, "
+                "splits, the split's name and hash, numbers of files that were skipped (named only with report_names) "
+                "and of damaged images, role, allowed reports, number of foreign classes on its allow list, device, "
                 "precision, whether it compiles, whether it has kept anything of the run, versions"
             ),
             shape="a few lines",

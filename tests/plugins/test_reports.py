@@ -78,7 +78,7 @@ IN_THE_CENSUS = {
     **dict.fromkeys(("num_train", "num_validation", "num_test"), "sizes of the splits"),
     "split": "the split's name",
     "split_hash": "hash",
-    "skipped": "known bad files by name",
+    "skipped": "named only with report_names",
     "num_skipped": "numbers of files that were skipped",
     "num_damaged": "of damaged images",
     "num_other_components": "number of foreign classes on its allow list",
