@@ -99,7 +99,6 @@ def sweep(
 
       fdg sweep --to sweeps/net --methods fedavg,fedomg --model my_net.py:build --set image_size=64
     """
-    from fdg_plugins.plugins.files import check_names_differ
     from fdg_plugins.sweep.estimate import estimate, make_forecast
     from fdg_plugins.sweep.execute import pending
     from fdg_plugins.sweep.kinds import launcher
@@ -110,7 +109,6 @@ def sweep(
     sites_at_once = at_once(threads_per_run, workers)
     check_folder(to)
     store = Store(to)
-    check_names_differ(plugin or ())
     load_plugins(store.plugin_files(plugin or []))
     chosen = choose_data(data, dataset, data_root)
     with chosen_model(model) as own:

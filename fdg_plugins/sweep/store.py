@@ -16,6 +16,7 @@ from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
+from fdg_plugins.plugins.files import check_names_differ
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import locked, read_json, write_bytes, write_json
@@ -66,8 +67,10 @@ class Store:
     def plugin_files(self, given: Sequence[Path]) -> list[Path]:
         """Return the plug-in files of the sweep: those that it keeps, and those ``given`` now.
 
-        Raises ``DataError`` if a given file differs from the kept file of the same name.
+        Raises ``DataError`` if a given file differs from the kept file of the same name, ``SettingsError`` if two given
+        ones have one name.
         """
+        check_names_differ(given)
         kept = {path.name: path for path in sorted(self.plugins.glob("*.py"))}
         for path in given:
             if path.name not in kept:
