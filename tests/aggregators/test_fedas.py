@@ -12,6 +12,7 @@ from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
+from fdg_plugins.testing.inputs import same_bits
 from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 SAMPLES = {"art": 100, "cartoon": 300, "photo": 600}
@@ -46,7 +47,7 @@ def test_the_step_is_the_mean_by_traces_with_the_buffers() -> None:
 def test_the_order_of_arrival_changes_no_bit() -> None:
     first = run_round(FedAvgAggregator(weighting="as"), TRACES)
     turned = run_round(FedAvgAggregator(weighting="as"), dict(reversed(TRACES.items())))
-    assert all(torch.equal(value, turned.params[name]) for name, value in first.params.items())
+    assert same_bits(first.params, turned.params)
     assert report_of(first) == report_of(turned)
 
 
@@ -55,7 +56,7 @@ def test_equal_traces_are_the_uniform_mean_and_none_that_by_samples(traces: tupl
     of_sites = dict(zip(TRACES, traces, strict=True))
     for class_ in (FedAvgAggregator, FedOMGAggregator):
         found, expected = (run_round(class_(weighting=one), of_sites) for one in ("as", plain))
-        assert all(torch.equal(value, expected.params[name]) for name, value in found.params.items())
+        assert same_bits(found.params, expected.params)
 
 
 def test_one_site_and_one_with_the_only_trace_have_all_the_weight() -> None:

@@ -15,6 +15,7 @@ from fdg_plugins.aggregators import FedAvgAggregator, FedCSAAggregator, RunFacts
 from fdg_plugins.aggregators.fedcsa import class_shares, class_weights, combine_rows
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.testing.inputs import same_bits
 from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 Params = dict[str, Any]
@@ -53,10 +54,6 @@ def run(
     aggregator.begin_round(LAYOUT, sites)
     result = aggregate(aggregator, [contribution(site, updates[site], SAMPLES[site]) for site in sites])
     return result.params, report_of(result)
-
-
-def same_bits(first: Params, second: Params) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 # --- weights of the classes ---

@@ -18,6 +18,7 @@ from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.state.site_memory import PERSONAL, read_memory
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.test_federation import PROTOCOL, Job
 from tests.controllers.test_resume import ServerKilled, dying
 
@@ -77,7 +78,7 @@ class RuleJob(Job):
 def assert_same(one: RuleJob, other: RuleJob) -> None:
     first, second = one.model, other.model
     assert first.keys() == second.keys()
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert same_bits(first, second)
     assert one.record.evaluations == other.record.evaluations
 
 

@@ -21,6 +21,7 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.federation_stubs import SOURCES, evaluation
 from tests.controllers.rounds_stubs import (
     SAMPLES,
@@ -93,7 +94,7 @@ def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_cou
     assert len(finished.failures[LIAR]) < 400
     assert finished.sites == HONEST
     without.run_round(1)
-    assert all(torch.equal(value, without.model.state[name]) for name, value in rounds.model.state.items())
+    assert same_bits(rounds.model.state, without.model.state)
 
 
 def test_no_update_of_the_kept_runs_on_real_images_comes_near_to_standing_out() -> None:

@@ -32,6 +32,7 @@ from fdg_plugins.record.run_files import LAST_FILE
 from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.federation_stubs import context_of
 from tests.controllers.test_federation import PROTOCOL, Job
 
@@ -123,7 +124,7 @@ class MethodJob(Job):
 
 def same(one: MethodJob, other: MethodJob) -> bool:
     first, second = one.model, other.model
-    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+    return same_bits(first, second)
 
 
 def forging(site: str, change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[str, str, Shareable], None]:

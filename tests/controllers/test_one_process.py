@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from nvflare.apis.dxo import from_shareable
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -24,6 +23,7 @@ from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.test_every_method import run
 from tests.controllers.test_methods_in_rounds import DIGITS, network_for
 
@@ -57,7 +57,7 @@ def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(method
     elsewhere = run(method, tmp_path / "elsewhere")
     assert made(job_of(method, tmp_path / "here")).run()
     model = load_tensors(tmp_path / "here" / "workspace" / SIMULATOR_FOLDER / LAST_FILE)
-    assert all(torch.equal(value, model[name]) for name, value in elsewhere.model.items())
+    assert same_bits(elsewhere.model, model)
     record = record_in(tmp_path / "here")
     assert record.status == "finished"
     assert record.evaluations == elsewhere.record.evaluations

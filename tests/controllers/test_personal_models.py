@@ -14,6 +14,7 @@ from fdg_plugins.messages import META_REPORT, TASK_TRAIN
 from fdg_plugins.record.run_record import EvaluationRecord
 from fdg_plugins.record.text import evaluation_line, final_table
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.session import SiteSession
 from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob, same
 from tests.controllers.test_resume import ServerKilled, dying
@@ -88,7 +89,7 @@ def test_a_run_that_is_resumed_judges_the_models_of_an_unbroken_one(tmp_path: Pa
         broken.run()
     resumed = MethodJob(tmp_path / "broken", "rod", settings={"momentum": 0.0}, resume="job").finished()
     unbroken = run(tmp_path / "unbroken", "rod")
-    assert all(torch.equal(value, unbroken.model[name]) for name, value in resumed.model.items())
+    assert same_bits(resumed.model, unbroken.model)
     assert resumed.record.evaluations == unbroken.record.evaluations
 
 

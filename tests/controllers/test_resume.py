@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
@@ -25,6 +24,7 @@ from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, 
 from fdg_plugins.state import hold
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.federation_stubs import round_record, run_record
 from tests.controllers.test_methods_in_rounds import MethodJob
 
@@ -89,9 +89,9 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
 ) -> None:
     killed(tmp_path, task, count)
     job = resumed(tmp_path).finished()
-    assert all(torch.equal(value, unbroken.model[name]) for name, value in job.model.items())
+    assert same_bits(job.model, unbroken.model)
     chosen = [load_tensors(one.folder / SELECTED_FILE) for one in (job, unbroken)]
-    assert all(torch.equal(value, chosen[1][name]) for name, value in chosen[0].items())
+    assert same_bits(chosen[0], chosen[1])
     assert job.record.resumed_after == [complete]
     assert job.record.evaluations == unbroken.record.evaluations
     for mine, theirs in zip(job.record.rounds, unbroken.record.rounds, strict=True):
@@ -110,7 +110,7 @@ def test_a_run_that_broke_off_once_it_had_finished_only_hands_out_its_results(
         shutil.rmtree(tmp_path / path) if path == LOCAL_FOLDER else (tmp_path / path).unlink()
     job = resumed(tmp_path, **kept).finished()
     assert {path.name: path.read_bytes() for path in (tmp_path / LOCAL_FOLDER).iterdir()} == of_sites
-    assert all(torch.equal(value, unbroken.model[name]) for name, value in job.model.items())
+    assert same_bits(job.model, unbroken.model)
     assert {task for task, _ in job.asked} == {TASK_CENSUS, TASK_EVALUATE}, "the sites are told again"
     assert job.record.choices == unbroken.record.choices
     assert not has_checkpoint(tmp_path / FOLDER / "job")
@@ -140,7 +140,7 @@ def test_a_run_can_be_resumed_more_than_once(tmp_path: Path, unbroken: MethodJob
     killed(tmp_path, TASK_TRAIN, 6, resume="job")
     job = resumed(tmp_path).finished()
     assert job.record.resumed_after == [1, 2]
-    assert all(torch.equal(value, unbroken.model[name]) for name, value in job.model.items())
+    assert same_bits(job.model, unbroken.model)
 
 
 def test_a_run_that_leads_nowhere_does_not_finish_by_being_resumed(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_job_that_would_go_on_with_a_run_that_still_runs_is_refused_before_any
     first.finished()
     assert second.panics == ["run job still goes on in another job, expected one that has ended."]
     assert second.asked == []
-    assert all(torch.equal(value, unbroken.model[name]) for name, value in first.model.items())
+    assert same_bits(first.model, unbroken.model)
 
 
 def test_a_run_that_broke_off_leaves_its_state_to_its_owner_alone(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from fdg_plugins.core import gram_matrix, match
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.models import NETWORKS, Network
 from fdg_plugins.objectives import build_network
+from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.test_batch_norm_rules import RuleJob
 from tests.controllers.test_methods_in_rounds import MethodJob
 from tests.controllers.test_resume import ServerKilled, dying
@@ -144,14 +145,14 @@ def test_methods_that_read_the_head_go_with_a_fixed_extractor(
 def test_all_has_the_bits_of_a_run_that_says_nothing(tmp_path: Path) -> None:
     plain, said = (finished(tmp_path / str(given), given, model="convnet", rounds=1) for given in (None, "all"))
     assert plain.model.keys() == said.model.keys()
-    assert all(torch.equal(value, said.model[name]) for name, value in plain.model.items())
+    assert same_bits(plain.model, said.model)
     assert plain.record.evaluations == said.record.evaluations
 
 
 def test_head_is_travels_head_bit_for_bit(tmp_path: Path) -> None:
     one = finished(tmp_path / "one", "head", model="convnet", rounds=1)
     other = finished(tmp_path / "other", None, model="convnet", travels="head", rounds=1)
-    assert all(torch.equal(value, other.model[name]) for name, value in one.model.items())
+    assert same_bits(one.model, other.model)
 
 
 def test_a_site_may_keep_a_head_of_its_own_beside_adapters_that_travel(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_a_run_that_is_resumed_equals_an_unbroken_one_bit_for_bit(tmp_path: Path
         broken.run()
     resumed = finished(tmp_path / "broken", trainable, resume="job")
     assert resumed.record.resumed_after == [1]
-    assert all(torch.equal(value, unbroken.model[name]) for name, value in resumed.model.items())
+    assert same_bits(resumed.model, unbroken.model)
 
 
 def test_a_run_does_not_resume_with_other_parameters_to_train(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from fdg_plugins.messages import META_REQUEST, TASK_TRAIN
 from fdg_plugins.models import NETWORKS, Network
 from fdg_plugins.state.site_memory import PERSONAL, read_memory
+from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.session import SiteSession
 from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob
 from tests.controllers.test_resume import ServerKilled, dying
@@ -167,7 +168,7 @@ def test_a_run_with_processes_that_come_and_go_has_the_same_bits(tmp_path: Path)
     job.new_processes = True
     job.finished()
     other = finished(tmp_path / "old", "extractor")
-    assert all(torch.equal(value, other.model[name]) for name, value in job.model.items())
+    assert same_bits(job.model, other.model)
     assert job.record.evaluations == other.record.evaluations
 
 
@@ -180,14 +181,14 @@ def test_a_run_that_is_resumed_equals_an_unbroken_one_bit_for_bit(tmp_path: Path
         broken.run()
     resumed = finished(tmp_path / "broken", travels, resume="job")
     unbroken = finished(tmp_path / "unbroken", travels)
-    assert all(torch.equal(value, unbroken.model[name]) for name, value in resumed.model.items())
+    assert same_bits(resumed.model, unbroken.model)
     assert resumed.record.evaluations == unbroken.record.evaluations
 
 
 def test_nothing_held_back_has_the_bits_of_a_run_that_says_nothing(tmp_path: Path) -> None:
     plain = MethodJob(tmp_path / "plain", settings={"rounds": 2}).finished()
     said = finished(tmp_path / "said", "all", settings={"rounds": 2})
-    assert all(torch.equal(value, said.model[name]) for name, value in plain.model.items())
+    assert same_bits(plain.model, said.model)
     assert not list(tmp_path.rglob("fdg_personal_*"))
 
 

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.testing.inputs import same_bits
 
 from .conftest import Simulation, Simulator
 
@@ -58,14 +58,14 @@ def torn_and_whole(simulator: Simulator, method: str, data_root: Path) -> tuple[
     torn, whole = simulator.run("job", settings=settings), simulator.run_in_one_process("job", settings)
     for done in (torn, whole):
         assert done.returncode == 0, done.log
-    assert same_bits(torn, whole)
+    assert same_models(torn, whole)
     assert [r.aggregation for r in torn.record().rounds] == [r.aggregation for r in whole.record().rounds]
     return torn, whole
 
 
-def same_bits(one: Simulation, other: Simulation) -> bool:
+def same_models(one: Simulation, other: Simulation) -> bool:
     models = [load_tensors(done.folder / "global_model.safetensors") for done in (one, other)]
-    return all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+    return same_bits(models[0], models[1])
 
 
 def assert_gaps_moved_the_weights(done: Simulation) -> None:
@@ -135,7 +135,7 @@ def test_strength_zero_is_fedavg_bit_for_bit_in_the_simulator(
     zeroed = {"FDG_STRENGTH": "0", "FDG_BATCH_NORM": "average"}  # FedIIR's own rule is another
     zero = run_here(Simulator(tmp_path_factory.mktemp("zero")), job, data_root, **zeroed)
     assert zero.record().method.objective["strength"] == 0.0
-    assert same_bits(plain, zero)
+    assert same_models(plain, zero)
 
 
 @pytest.mark.nightly
@@ -157,4 +157,4 @@ def test_what_sites_keep_for_scaffold_outlives_their_processes(simulator: Simula
     shutil.rmtree(simulator.folder / "one_process")
     plain = simulator.run_in_one_process("job", settings)
     assert plain.returncode == 0, plain.log
-    assert not same_bits(torn, plain)
+    assert not same_models(torn, plain)

@@ -33,6 +33,7 @@ from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResu
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.testing.inputs import same_bits
 from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
 from tests.flare_runner import run_task
 
@@ -212,7 +213,7 @@ def test_the_executor_answers_the_same_and_ends_the_process_with_the_run(
     assert census == census_apart
     assert from_shareable(judged).data == from_shareable(judged_apart).data
     one, other = from_shareable(trained), from_shareable(trained_apart)
-    assert all(torch.equal(value, other.data[name]) for name, value in one.data.items())
+    assert same_bits(one.data, other.data)
     assert one.meta.keys() == other.meta.keys()
     reports = [
         TrainReport.model_validate(dxo.meta[META_REPORT]).model_copy(update={"seconds": 0}) for dxo in (one, other)

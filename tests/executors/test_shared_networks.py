@@ -12,6 +12,7 @@ from torch import nn
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import build_network
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import networks
 from fdg_plugins.training.networks import SharedNetworks, form_of, is_copyable
 
@@ -26,7 +27,7 @@ def test_a_copy_has_the_bits_of_a_new_network_and_changes_no_other(objective: st
     for _ in range(2):
         model = shared.build(protocol, 7)
         assert model.state_dict().keys() == new.keys()
-        assert all(torch.equal(value, new[name]) for name, value in model.state_dict().items())
+        assert same_bits(model.state_dict(), new)
         model.requires_grad_(False).eval()
         for value in model.state_dict().values():
             value.zero_()

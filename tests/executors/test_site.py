@@ -44,6 +44,7 @@ from fdg_plugins.messages import (
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.state.site_memory import has_memory, write_memory
+from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.precision import Suited
 from fdg_plugins.training.session import SiteSession
 from tests.flare_runner import SiteWorkspace, run_task, site_context
@@ -204,7 +205,7 @@ def test_a_new_process_after_the_census_trains_to_the_same_bits(photo: Site) -> 
     torch.rand(5)
     second = from_shareable(photo.ask(TASK_TRAIN, task_request(round_number=2)))
     assert first.data.keys() == second.data.keys()
-    assert all(torch.equal(value, second.data[name]) for name, value in first.data.items())
+    assert same_bits(first.data, second.data)
     one, other = (TrainReport.model_validate(dxo.meta[META_REPORT]) for dxo in (first, second))
     assert one.model_copy(update={"seconds": 0.0}) == other.model_copy(update={"seconds": 0.0})
 

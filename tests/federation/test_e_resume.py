@@ -22,6 +22,7 @@ from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.state.hold import OWNER_FILE
 from fdg_plugins.state.leftovers import leftovers
 from fdg_plugins.storage import load_tensors, read_json
+from fdg_plugins.testing.inputs import same_bits
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol
 
@@ -168,7 +169,7 @@ def check_equal(
 ) -> None:
     """Fail unless both runs have the same model, bit for bit, and the same evaluations."""
     assert set(found[1]) == set(expected[1])
-    assert all(torch.equal(value, expected[1][name]) for name, value in found[1].items())
+    assert same_bits(found[1], expected[1])
     assert found[0].evaluations == expected[0].evaluations
     assert len(found[0].rounds) == len(expected[0].rounds) == ROUNDS
 

@@ -19,6 +19,7 @@ from fdg_plugins.core import inner_product
 from fdg_plugins.filters import RoundedUpdateReceiveFilter, RoundedUpdateSendFilter
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS, pack, read_message
 from fdg_plugins.messages import HEADER_REASON, META_CHECKED_REPORTS, META_SAMPLES, META_UPDATE_BYTES
+from fdg_plugins.testing.inputs import same_bits
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -80,7 +81,7 @@ def test_what_bfloat16_can_hold_arrives_with_the_bits_it_had() -> None:
     exact = {"weight": torch.tensor([0.0, -0.0, 1.0, -2.5, 2.0**-126, 2.0**127])}
     assert torch.equal(received(answer(exact)).data["weight"], exact["weight"])
     twice = received(answer(received(answer(update())).data))
-    assert all(torch.equal(value, twice.data[name]) for name, value in received(answer(update())).data.items())
+    assert same_bits(received(answer(update())).data, twice.data)
 
 
 def test_floats_take_half_of_their_bytes_on_the_wire_and_the_server_says_what_came() -> None:
@@ -110,7 +111,7 @@ def test_the_sites_own_tensors_and_what_travels_beside_the_update_stay_as_they_w
     beside = {"class_means": torch.full((2, 3), 1.0 / 3.0)}
     packed = pack(DXO(DataKind.WEIGHT_DIFF, data=original), beside, 3, answer(original))
     rounded = RoundedUpdateSendFilter().process(packed, site())
-    assert all(torch.equal(value, before[name]) for name, value in original.items())
+    assert same_bits(original, before)
     assert rounded.get_header(AppConstants.CURRENT_ROUND) == 3
     parts = from_shareable(rounded).data
     assert parts[PART_MAIN].data["conv.weight"].dtype == torch.bfloat16

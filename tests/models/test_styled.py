@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, Network, build_model
 from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
+from fdg_plugins.testing.inputs import same_bits
 from tests.tiny_networks import tiny_bottleneck
 
 SHAPE = (3, 32, 32)
@@ -44,7 +45,7 @@ def test_the_stages_of_a_residual_network_are_its_first_three_layers() -> None:
     found = stages_of(model, SHAPE)
     assert [tuple(stage) for stage in found] == [("layer1", 64), ("layer2", 128), ("layer3", 256)]
     assert model.training
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert same_bits(model.state_dict(), before)
 
 
 def bottlenecks() -> ExtractorClassifier:

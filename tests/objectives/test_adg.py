@@ -20,6 +20,7 @@ from fdg_plugins.objectives.fedadg import WEIGHT_DECAY, FedADGObjective, LocalAd
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.session import SiteSession
 from tests.objectives.local_steps import train_steps
 from tests.objectives.objective_batches import CLASSES, Train, make_batches
@@ -47,10 +48,6 @@ def local_of(model: ExtractorClassifier, site: SiteRound = SITE, **settings: Any
 
 def copy_of(module: nn.Module) -> State:
     return {name: value.clone() for name, value in module.state_dict().items()}
-
-
-def same(first: State, second: State) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_training_is_the_three_steps_written_out(linear_model: ExtractorClassifier) -> None:
@@ -182,11 +179,11 @@ def test_in_the_first_epochs_generator_and_discriminator_stay_and_the_rest_learn
     local = local_of(network, site, warmup=1.0, smoothing=0.2)
     of_d, of_g = copy_of(local.discriminator), copy_of(network.generator)
     train_steps(network, local, [batches, batches])
-    assert same(copy_of(local.discriminator), of_d)
-    assert same(copy_of(network.generator), of_g)
+    assert same_bits(copy_of(local.discriminator), of_d)
+    assert same_bits(copy_of(network.generator), of_g)
     alone = make_objective({"name": "adg", "classification_weight": 1, "smoothing": 0.2}).local({}, linear_model, site)
     train_steps(linear_model, alone, [batches, batches])
-    assert same(copy_of(network.extractor), copy_of(linear_model.extractor))
+    assert same_bits(copy_of(network.extractor), copy_of(linear_model.extractor))
 
 
 def test_only_without_adversary_and_smoothing_training_is_fedavgs_of_the_plain_network_to_the_bit(
@@ -198,24 +195,24 @@ def test_only_without_adversary_and_smoothing_training_is_fedavgs_of_the_plain_n
         objective = make_objective({"name": "adg", **spec})
         own = objective.adapt(copy.deepcopy(linear_model), (3, 16, 16), 1)
         states.append(train(own, objective.local({}, own, SITE), batches))
-    assert same(states[0], states[1])
-    assert not same(states[0], states[2])
+    assert same_bits(states[0], states[1])
+    assert not same_bits(states[0], states[2])
 
 
 def test_the_seed_alone_decides_the_generator_and_site_and_seed_the_discriminator(
     linear_model: ExtractorClassifier,
 ) -> None:
     first, again, other = (copy_of(adapted(linear_model, seed)) for seed in (5, 5, 6))
-    assert same(first, again)
+    assert same_bits(first, again)
     assert {name.partition(".")[0] for name in first if not torch.equal(first[name], other[name])} == {"generator"}
     network = adapted(linear_model)
     d = [
         local_of(network, SiteRound(site, 0, seed)).memory(DONE)
         for site, seed in (("a", 1), ("a", 1), ("b", 1), ("a", 2))
     ]
-    assert same(d[0], d[1])
-    assert not same(d[0], d[2])
-    assert not same(d[0], d[3])
+    assert same_bits(d[0], d[1])
+    assert not same_bits(d[0], d[2])
+    assert not same_bits(d[0], d[3])
 
 
 # --- what stays, and what travels ---
@@ -226,8 +223,8 @@ def test_a_later_round_goes_on_from_the_discriminator_that_the_site_kept(network
     train_steps(network, local, [make_batches(network)])
     kept = local.memory(DONE)
     later = local_of(network, SiteRound("photo", 9, seed=7, memory=kept))
-    assert same(later.memory(DONE), kept)
-    assert not same(local_of(network, SiteRound("photo", 9, seed=7)).memory(DONE), kept)
+    assert same_bits(later.memory(DONE), kept)
+    assert not same_bits(local_of(network, SiteRound("photo", 9, seed=7)).memory(DONE), kept)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e16])

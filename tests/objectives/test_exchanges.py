@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.objectives import Exchange, GradientExchange, InsightExchange
+from fdg_plugins.testing.inputs import same_bits
 from tests.objectives.report_round import ReportRound
 
 Y, D = 3, 4
@@ -75,10 +76,6 @@ def play(exchange: Exchange, kind: Kind, *rounds: list[int]) -> dict[str, torch.
     return exchange.broadcast()
 
 
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
 # --- one round after another ---
 
 
@@ -93,17 +90,17 @@ def test_before_the_first_reports_there_is_nothing_to_send(kind: Kind) -> None:
 @EVERY
 def test_the_order_of_arrival_does_not_matter_to_the_bit(kind: Kind) -> None:
     results = [play(kind.make(), kind, list(order), [4]) for order in itertools.permutations([0, 1, 2])]
-    assert all(same(result, results[0]) for result in results)
+    assert all(same_bits(result, results[0]) for result in results)
 
 
 @EVERY
 def test_a_round_without_reports_leaves_what_was_learned(kind: Kind) -> None:
     exchange = kind.make()
     before = play(exchange, kind, [0, 1])
-    assert same(play(exchange, kind, []), before)
+    assert same_bits(play(exchange, kind, []), before)
     of_round = ReportRound(exchange, GLOBAL)
     of_round.finish(["site-0", "site-1"])  # sites of the round whose reports never came
-    assert same(exchange.broadcast(), before)
+    assert same_bits(exchange.broadcast(), before)
 
 
 @EVERY
@@ -113,7 +110,7 @@ def test_only_the_reports_that_are_handed_over_count(kind: Kind) -> None:
     for seed in (0, 1, 2):
         of_round.accept(f"site-{seed}", kind.report(seed), update_of(seed))
     of_round.finish(["site-1", "site-7"])
-    assert same(exchange.broadcast(), play(kind.make(), kind, [1]))
+    assert same_bits(exchange.broadcast(), play(kind.make(), kind, [1]))
 
 
 @EVERY
@@ -124,9 +121,9 @@ def test_reading_a_report_changes_nothing(kind: Kind) -> None:
     exchange.begin_round(GLOBAL)
     exchange.read("site-1", kind.report(1), update_of(1))
     assert exchange.state() == before[0]
-    assert same(exchange.broadcast(), before[1])
+    assert same_bits(exchange.broadcast(), before[1])
     exchange.finish({})
-    assert same(play(exchange, kind, [2]), play(kind.make(), kind, [0], [2]))
+    assert same_bits(play(exchange, kind, [2]), play(kind.make(), kind, [0], [2]))
 
 
 @EVERY
@@ -134,7 +131,7 @@ def test_reports_of_a_round_that_was_given_up_do_not_reach_the_next(kind: Kind) 
     exchange = kind.make()
     of_round = ReportRound(exchange, GLOBAL)
     of_round.accept("site-0", kind.report(0), update_of(0))
-    assert same(play(exchange, kind, [1]), play(kind.make(), kind, [1]))
+    assert same_bits(play(exchange, kind, [1]), play(kind.make(), kind, [1]))
 
 
 @EVERY
@@ -143,7 +140,7 @@ def test_what_was_sent_does_not_change_with_later_rounds_nor_with_the_tensors_of
     down = play(exchange, kind, [0, 1])
     kept = {name: value.clone() for name, value in down.items()}
     play(exchange, kind, [2])
-    assert same(down, kept)
+    assert same_bits(down, kept)
     report = kind.report(0)
     exchange = kind.make()
     of_round = ReportRound(exchange, GLOBAL)
@@ -151,7 +148,7 @@ def test_what_was_sent_does_not_change_with_later_rounds_nor_with_the_tensors_of
     for value in report.values():
         value.zero_()
     of_round.finish(["site-0"])
-    assert same(exchange.broadcast(), play(kind.make(), kind, [0]))
+    assert same_bits(exchange.broadcast(), play(kind.make(), kind, [0]))
 
 
 @EVERY
@@ -167,7 +164,7 @@ def test_arrays_and_other_floating_types_are_read(kind: Kind, dtype: Any) -> Non
         of_round.accept("a", sent, {name: value.numpy() for name, value in UPDATE.items()})  # type: ignore[misc]
         of_round.finish(["a"])
         results.append(exchange.broadcast())
-    assert same(*results)
+    assert same_bits(*results)
     assert all(value.dtype in (torch.float32, torch.bool) for value in results[0].values())
 
 
@@ -189,7 +186,7 @@ def test_references_of_disk_offload_are_loaded(kind: Kind) -> None:
         of_round.accept("site-0", {name: Reference(None) for name in sent}, update_of(0))
     of_round.accept("site-0", sent, update_of(0))
     of_round.finish(["site-0"])
-    assert same(exchange.broadcast(), play(kind.make(), kind, [0]))
+    assert same_bits(exchange.broadcast(), play(kind.make(), kind, [0]))
 
 
 # --- what survives ---
@@ -205,8 +202,8 @@ def test_a_run_resumed_from_its_state_is_the_unbroken_run(kind: Kind, stops: int
     tensors = {name: value.clone() for name, value in broken.tensors().items()}
     resumed = kind.make()
     resumed.restore(state, tensors)
-    assert same(resumed.broadcast(), broken.broadcast())
-    assert same(play(resumed, kind, *rounds[stops:]), play(kind.make(), kind, *rounds))
+    assert same_bits(resumed.broadcast(), broken.broadcast())
+    assert same_bits(play(resumed, kind, *rounds[stops:]), play(kind.make(), kind, *rounds))
 
 
 @EVERY
@@ -221,7 +218,7 @@ def test_a_state_of_another_version_or_method_is_refused(kind: Kind, change: dic
     before = exchange.broadcast()
     with pytest.raises(SettingsError, match=rf"^state of the exchange: '{field}' is .*, expected .*\.$"):
         exchange.restore({**exchange.state(), **change}, exchange.tensors())
-    assert same(exchange.broadcast(), before)
+    assert same_bits(exchange.broadcast(), before)
 
 
 @EVERY
@@ -358,7 +355,7 @@ def test_a_malformed_report_is_refused_by_site_and_field_and_leaves_no_trace(
         of_round.accept("site-3", damage(kind.report(3)), update_of(3))
     assert "\n" not in str(caught.value)
     of_round.finish(["site-1", "site-3"])
-    assert same(exchange.broadcast(), play(kind.make(), kind, [0], [1]))
+    assert same_bits(exchange.broadcast(), play(kind.make(), kind, [0], [1]))
 
 
 UPDATES = [
@@ -456,4 +453,4 @@ def test_junk_is_accepted_or_refused_with_a_sentence_and_never_anything_else(
         assert all(bool(value.isfinite().all()) for value in exchange.broadcast().values())
     else:
         assert refusal.startswith("site site-1: ")
-        assert same(exchange.broadcast(), play(kind.make(), kind, [0]))
+        assert same_bits(exchange.broadcast(), play(kind.make(), kind, [0]))
