@@ -30,11 +30,6 @@ class FDGError(Exception):
             return self._public
         return str(self) if self._public else self.category
 
-    @property
-    def hides(self) -> bool:
-        """Whether the text says more than :attr:`public`."""
-        return self.public != str(self)
-
 
 class SettingsError(FDGError, ValueError):
     """A setting of the job, the environment or a site's own config is unknown or out of range."""

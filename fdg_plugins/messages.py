@@ -205,11 +205,6 @@ class Evaluation(Checked):
         """Return all scores by name."""
         return {name: one.mean for name, one in self.sums.items()}
 
-    @property
-    def accuracy(self) -> float:
-        """The classification score, under the name that older records use."""
-        return self.value("accuracy")
-
 
 class SiteEvaluation(Evaluation):
     """A site's answer to ``evaluate``: the score of the global model and, under some methods, of the site's own model.

@@ -44,6 +44,15 @@ def check_outside(job: Path, target: Path, what: str) -> None:
         )
 
 
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into a ``DataError`` that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
+
+
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Replace ``path`` with ``content``; a reader finds either the old file or the new one, even after a crash.
 

@@ -145,7 +145,7 @@ def test_a_sum_that_is_no_finite_number_over_a_count_is_refused(total: Any, coun
 def test_a_score_of_a_record_without_sums_is_read_as_one(accuracy: float, total: float) -> None:
     read = Evaluation.model_validate({"split": "validation", "loss": 1.25, "accuracy": accuracy, "count": 8})
     assert (read.sums["accuracy"].sum, read.sums["accuracy"].count) == (total, 8)
-    assert read.accuracy == accuracy
+    assert read.value("accuracy") == accuracy
 
 
 def test_a_score_that_contradicts_its_sum_is_refused() -> None:

@@ -42,6 +42,14 @@ def csv_fields(estimate: Estimate) -> dict[str, Any]:
     }
 
 
+def csv_numbers(cell: Estimate | None) -> dict[str, Any]:
+    """Return the same and the standard error; a missing cell has 0 seeds and nothing else."""
+    if cell is None:
+        return {"seeds": 0}
+    error = cell.standard_error
+    return {**csv_fields(cell), "standard_error": "" if error is None else error}
+
+
 def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
     """Return mean and sample standard deviation (divisor n - 1) of the values; None if there are no values."""
     values = [value for _, value in sorted(by_seed.items())]
@@ -55,6 +63,12 @@ def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     """Return the mean over all domains for each seed that has a value in every one of them."""
     seeds = set.intersection(*(set(by_seed) for by_seed in domains.values())) if domains else set()
     return {seed: statistics.fmean(by_seed[seed] for by_seed in domains.values()) for seed in sorted(seeds)}
+
+
+def span_of(values: Iterable[int]) -> str:
+    """Return the smallest and the largest of the values, for a caption: ``2 to 5``; one of them if they are equal."""
+    found = sorted(set(values))
+    return " to ".join(str(value) for value in dict.fromkeys((found[0], found[-1])))
 
 
 def over_seeds_in_words(seeds: Iterable[int], counts: Collection[int], *, counted: bool) -> str:

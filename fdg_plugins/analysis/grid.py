@@ -6,7 +6,7 @@ from typing import Any
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
-from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words
+from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words, span_of
 from fdg_plugins.analysis.paired_grid import paired_grid, why_none
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
@@ -215,7 +215,7 @@ class _Writer:
 def _described(facts: Facts) -> list[str]:
     """Return the data and settings that the runs share; the name of the data contains STAND-IN if it applies."""
     weights = "ImageNet weights" if facts.initial_weights == "imagenet" else facts.initial_weights
-    sites = " to ".join(str(number) for number in dict.fromkeys((facts.sources[0], facts.sources[-1])))
+    sites = span_of(facts.sources)
     rounds, most = _span(facts, "rounds", facts.rounds), _span(facts, "max_samples_per_domain", facts.max_samples)
     optional = (
         (facts.rounds, f"{rounds} rounds"),

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from fdg_plugins.analysis.departures import departures
-from fdg_plugins.analysis.estimates import Estimate, csv_fields, difference
+from fdg_plugins.analysis.estimates import Estimate, csv_fields, csv_numbers, difference
 from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.table import MethodRows, Table
@@ -85,10 +85,11 @@ def _paired(table: Table) -> Iterator[dict[str, Any]]:
 def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
     base = _common(table, method)
     for result, column in product(method.results, table.columns):
-        yield {**base, "kind": OURS, "selection": result.rule, "target": column, **_ours(result.cells.get(column))}
+        numbers = csv_numbers(result.cells.get(column))
+        yield {**base, "kind": OURS, "selection": result.rule, "target": column, **numbers}
         for kind, found in result.derived.items():
             line = {**base, "kind": kind.name, "selection": result.rule, "target": column}
-            yield {**line, **_ours(found.get(column))}
+            yield {**line, **csv_numbers(found.get(column))}
     for printed in method.printed:
         for line in (*_theirs(printed), *_differences(table, method, printed)):
             yield {**base, **_source(printed), **line}
@@ -118,13 +119,6 @@ def _value(method: MethodRows, setting: str, value: Any) -> Any:
 
 def _source(row: PrintedRow) -> dict[str, Any]:
     return {"paper": row.paper.key, "tables": ";".join(map(str, row.tables)), "backbone": row.backbone}
-
-
-def _ours(cell: Estimate | None) -> dict[str, Any]:
-    if cell is None:
-        return {"seeds": 0}
-    error = cell.standard_error
-    return {**csv_fields(cell), "standard_error": "" if error is None else error}
 
 
 def _theirs(row: PrintedRow) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fdg_plugins.analysis.estimates import Estimate, csv_fields
+from fdg_plugins.analysis.estimates import csv_numbers
 from fdg_plugins.analysis.render_csv import OURS, PRINTED
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import LAST
@@ -87,20 +87,13 @@ def _ours(runs: Sequence[Run], column: Column) -> Iterator[dict[str, Any]]:
     for what, kind in rows_of(runs):
         if has_row(column, kind):
             cell = over_seeds([(run, own[what]) for run, own in measured if what in own]).get(column)
-            yield {"kind": OURS, "selection": LAST, "on": what, **_numbers(cell)}
+            yield {"kind": OURS, "selection": LAST, "on": what, **csv_numbers(cell)}
 
 
 def _theirs(key: RowKey, column: Column) -> Iterator[dict[str, Any]]:
     participation, _, method = key
     if (cell := printed_cells(method, participation).get(column)) is not None:
-        yield {"kind": PRINTED, "paper": PAPER, **NOT_OURS, "rounds": ROUNDS, "sites": SITES, **_numbers(cell)}
-
-
-def _numbers(cell: Estimate | None) -> dict[str, Any]:
-    if cell is None:
-        return {"seeds": 0}
-    error = cell.standard_error
-    return {**csv_fields(cell), "standard_error": "" if error is None else error}
+        yield {"kind": PRINTED, "paper": PAPER, **NOT_OURS, "rounds": ROUNDS, "sites": SITES, **csv_numbers(cell)}
 
 
 def _common(key: RowKey, column: Column, runs: Sequence[Run]) -> dict[str, Any]:

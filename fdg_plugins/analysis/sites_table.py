@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fdg_plugins.analysis.absences import notes_on_absences
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
-from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words
+from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words, span_of
 from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.analysis.printed_names import method_of
@@ -323,8 +323,8 @@ def version_of(run: Run) -> str:
 
 def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
     """Return what a reader must know to compare our numbers with the paper's."""
-    rounds = _span(run.record.protocol.rounds for run in runs)
-    sites = _span(len(run.record.sources) for run in runs)
+    rounds = span_of(run.record.protocol.rounds for run in runs)
+    sites = span_of(len(run.record.sources) for run in runs)
     notes = [
         f"Ours: rounds {rounds}, sites {sites}. A site trains on three quarters of its images and is judged on the "
         f"rest ({OWN}: correct over all sites, divided by their number); no site has the {PUBLISHED}.",
@@ -336,8 +336,3 @@ def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
             "sites per round; its numbers are those of Table 5 for all."
         )
     return notes
-
-
-def _span(values: Iterable[int]) -> str:
-    found = sorted(set(values))
-    return " to ".join(str(value) for value in dict.fromkeys((found[0], found[-1])))

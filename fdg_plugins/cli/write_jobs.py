@@ -36,6 +36,8 @@ def jobs(
 
     with own_arguments():
         from fdg_plugins.recipes.catalogue import job_recipes
+    from fdg_plugins.storage import writing
+
     recipes = job_recipes()
     wanted = names or list(recipes)
     for name in wanted:
@@ -43,10 +45,8 @@ def jobs(
             raise SettingsError(f"there is no job {name!r}; {did_you_mean(name, recipes)}")
         if (to / name).exists():
             raise DataError(f"folder {to / name} exists already, expected one to be written.")
-    try:
+    with writing(to):
         for name in wanted:
             recipes[name].export(str(to))
-    except OSError as error:
-        raise DataError(f"folder {to} cannot be written: {error.strerror}.") from error
     say(f"jobs written to {to}: {', '.join(wanted)}")
     say(f"next: nvflare simulator {shlex.quote(str(to / wanted[0]))}")

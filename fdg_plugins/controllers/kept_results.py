@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.controllers.run_files import STATE_FILE
-from fdg_plugins.errors import DataError
 from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
 from fdg_plugins.record.run_files import EVENTS_FOLDER, LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_folder import RUNS, make_run_folder
+from fdg_plugins.storage import writing
 
 MODELS = (LAST_FILE, SELECTED_FILE, LOCAL_FOLDER)
 KEPT = (*MODELS, STATE_FILE, TENSORS_FILE, EVENTS_FOLDER, MLFLOW_FILE, WANDB_FOLDER, RESULTS_FILE)
@@ -27,12 +27,10 @@ def keep_results(results: Path, workspace: Path, run: str) -> Path:
     ``DataError`` if the folder cannot be written.
     """
     runs = workspace.parent / RUNS
-    try:
+    with writing(runs):
         folder = make_run_folder(runs, run, datetime.now())
         for kept in filter(Path.exists, (results / name for name in KEPT)):
             _link_all(kept, folder / kept.name)
-    except OSError as error:
-        raise DataError(f"folder {runs} cannot be written: {error.strerror}.") from error
     return folder
 
 

@@ -20,7 +20,7 @@ from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_folder import RUNS, make_run_folder
-from fdg_plugins.storage import locked, read_json, write_json
+from fdg_plugins.storage import locked, read_json, write_json, writing
 from fdg_plugins.sweep.processes import end_processes
 from fdg_plugins.sweep.store import RUN_FILE, STATE, WORKSPACE, can_resume, finished_record
 
@@ -34,7 +34,7 @@ def check_new(to: Path | None) -> None:
 
 
 def _is_free(to: Path) -> bool:
-    with _writing(to):
+    with writing(to):
         return not (any(to.iterdir()) if to.is_dir() else to.exists())
 
 
@@ -45,10 +45,10 @@ def make_folder(to: Path | None, name: str, now: datetime) -> Path:
     """
     check_new(to)
     if to is not None:
-        with _writing(to):
+        with writing(to):
             to.mkdir(parents=True, exist_ok=True)
         return to
-    with _writing(RUNS):
+    with writing(RUNS):
         return make_run_folder(RUNS, name, now)
 
 
@@ -61,7 +61,7 @@ def held(folder: Path, results: Path) -> Iterator[dict[str, Any] | None]:
     process executes the run.
     """
     with ExitStack() as stack:
-        with _writing(folder):  # and not during the run, whose errors are others
+        with writing(folder):  # and not during the run, whose errors are others
             (folder / STATE).mkdir(mode=0o700, exist_ok=True)
             try:
                 stack.enter_context(locked(folder / STATE / _LOCK_FILE, wait=False))
@@ -87,7 +87,7 @@ def settle(folder: Path, results: Path, content: Mapping[str, Any], reason: str 
         DataError: if a file cannot be moved or written.
     """
     left = folder / results
-    with _writing(folder):
+    with writing(folder):
         for name in filter(lambda name: (left / name).exists(), KEPT):
             _move(left / name, folder / name)
         shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
@@ -112,12 +112,3 @@ def _mark_stopped(file: Path, reason: str) -> None:
     record = read_json(file)
     if isinstance(record, dict) and record.get("status") == "running":
         write_json(file, {**record, "status": "stopped", "stopped_because": reason})
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn a file system error into a ``DataError`` that names the folder."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error

@@ -127,6 +127,8 @@ INTERNALS = (
     Internal(STREAMS, _RECEIVER, "RxTask.stream_future"),
     Internal(STREAMS, _STREAM_TYPES, "StreamFuture", ("stream_id", "headers")),
     Internal(STREAMS, _STREAM_TYPES, "StreamFuture.add_done_callback", ("done_cb", "args")),
+    Internal(STREAMS, _STREAM_TYPES, "StreamFuture.get_headers"),
+    Internal(STREAMS, _STREAM_TYPES, "StreamFuture.get_stream_id"),
     Internal(STREAMS, _STREAM_TYPES, "StreamFuture.set_result", ("value",)),
     Internal(STREAMS, _RECEIVER, "RxTask._schedule_remove_task", ("ttl",)),
     Internal(STREAMS, _RECEIVER, "RxTask._remove_task", ("self",)),

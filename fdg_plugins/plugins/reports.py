@@ -96,11 +96,6 @@ def report_names() -> tuple[str, ...]:
     return tuple(declared_reports())
 
 
-def is_report(name: str) -> bool:
-    """Return whether a report of this name is declared; loads plug-ins only if this package does not declare it."""
-    return name in reports_of(METHODS.own().values()) or name in report_names()
-
-
 class CheckedReports(dict[str, Any]):
     """The values that the server's filters have read from the reports in one answer, by report.
 

@@ -82,8 +82,9 @@ class RunProcess:
 
     def end(self) -> None:
         """End all processes of the run, and wait until none is left."""
-        end_processes(self._working)
+        self._process.kill()  # not by its mark alone: the environment of a process that has just begun cannot be read
         self._process.wait()
+        end_processes(self._working)
 
     def record(self) -> Any:
         """Return the record that the run writes after every round, None before the first; unchanged, the same object.

@@ -19,7 +19,7 @@ from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
 from fdg_plugins.plugins.files import check_names_differ
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.storage import locked, read_json, write_bytes, write_json
+from fdg_plugins.storage import locked, read_json, write_bytes, write_json, writing
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import SweepFile, read_sweep_file
 
@@ -98,7 +98,7 @@ class Store:
         The lock ends with the process, however it ends, and leaves nothing to remove by hand.
         """
         with ExitStack() as stack:
-            with self._writing():
+            with writing(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 try:
                     stack.enter_context(locked(self.folder / _LOCK_FILE, wait=False))
@@ -127,7 +127,7 @@ class Store:
     def begin(self, name: str) -> Path:
         """Return the working folder of a run: empty, or with what an interrupted run needs to go on."""
         working = self.running / name
-        with self._writing():
+        with writing(self.folder):
             _clear_working(working)
             working.mkdir(parents=True, exist_ok=True)
         return working
@@ -140,7 +140,7 @@ class Store:
         """
         working = self.running / run.name
         left = working / record_folder
-        with self._writing():
+        with writing(self.folder):
             write_json(working / RUN_FILE, {**run.content(), "seconds": round(seconds, 1)})
             # Who asks for the sites' models wants them, also without the global ones.
             local = (LOCAL_FOLDER,) if run.settings.get("keep_local_models") else ()
@@ -162,7 +162,7 @@ class Store:
     def fail(self, name: str, reason: str) -> None:
         """Keep the log of a failed run and the reason, replacing those of an earlier try."""
         working, target = self.running / name, self.failed / name
-        with self._writing():
+        with writing(self.folder):
             for path in working.iterdir():
                 if path.name != LOG_FILE:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -189,14 +189,6 @@ class Store:
         for folder in (self.running, self.failed):
             with suppress(OSError):
                 folder.rmdir()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Turn a file system error into a ``DataError`` that names the folder."""
-        try:
-            yield
-        except OSError as error:
-            raise DataError(f"folder {self.folder} cannot be written: {error.strerror}.") from error
 
 
 def check_folder(folder: Path) -> None:

@@ -32,7 +32,6 @@ MakeMessage = Callable[..., Shareable]
 
 SITES = {"photo": 10, "sketch": 30, "art": 60}  # samples by site, in an order that is not the sorted one
 TRAINABLE = ("conv.weight", "bn.weight")
-FLOAT_BUFFERS = ("bn.running_mean", "bn.running_var")
 COUNTER = "bn.num_batches_tracked"
 
 

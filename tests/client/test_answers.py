@@ -157,7 +157,7 @@ def test_an_evaluation_is_of_all_images_and_leaves_the_model_as_it_was(
     images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
     assert found.count == 8
     assert found.loss == pytest.approx(float(torch.nn.functional.cross_entropy(model(images), labels).detach()))
-    assert found.accuracy == pytest.approx(float((model(images).argmax(dim=1) == labels).float().mean()))
+    assert found.value("accuracy") == pytest.approx(float((model(images).argmax(dim=1) == labels).float().mean()))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])

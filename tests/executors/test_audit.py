@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.event_type import EventType
-from nvflare.apis.filter import Filter, FilterContextKey, FilterSource
+from nvflare.apis.filter import FilterContextKey, FilterSource
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -480,8 +480,3 @@ def test_filters_of_another_task_are_not_in_the_line(workspace: Workspace, fl_ct
     line = only_line(workspace)
     assert line.filters is not None
     assert [one.source for one in line.filters] == ["site"]
-
-
-def test_every_filter_in_a_chain_is_one_of_flares(fl_ctx: FLContext) -> None:
-    chain = fl_ctx.get_prop(FLContextKey.RUNNER).task_result_filters["train/out"]
-    assert all(isinstance(one, Filter) for one in chain)

@@ -26,7 +26,7 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
-from fdg_plugins.training.loop import DevicePolicy
+from fdg_plugins.training.loop import DevicePolicy, Stopped
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
 
@@ -90,6 +90,25 @@ def test_the_census_follows_the_site_and_the_protocol(data_root: Path) -> None:
     assert reply.split_hash != session(data_root).census().split_hash
 
 
+@pytest.mark.parametrize(
+    ("config", "protocol"),
+    [
+        ({}, {}),
+        ({"damaged_images": "leave_out"}, {}),
+        ({"damaged_images": "leave_out", "part": "1/2"}, {"partition": "dirichlet", "sites_per_domain": 2}),
+    ],
+)
+def test_a_census_is_stopped_within_one_image(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], protocol: dict[str, Any]
+) -> None:
+    looked_at: list[object] = []
+    site = session(data_root, "photo", SiteConfig(domain="photo", device="cpu", **config), **protocol)
+    monkeypatch.setattr(type(site.data.images), "check", lambda self, sample: looked_at.append(sample))
+    with pytest.raises(Stopped):
+        site.census(lambda: len(looked_at) >= 3)
+    assert len(looked_at) == 3
+
+
 def test_the_census_looks_at_every_image(own_data_root: Path) -> None:
     broken = own_data_root / "pacs" / "photo" / "horse" / "002.png"
     broken.write_bytes(b"no image")
@@ -139,7 +158,7 @@ def test_the_report_says_what_the_model_was_worth_before_and_after(data_root: Pa
     after = judge(site, local, "validation")
     assert report.local is not None
     assert report.epoch_losses is not None
-    assert (report.local.accuracy, report.local.count) == (after.accuracy, VALIDATION)
+    assert (report.local.value("accuracy"), report.local.count) == (after.value("accuracy"), VALIDATION)
     assert report.local.loss == pytest.approx(after.loss, abs=1e-4)
     assert heard == list(enumerate(report.epoch_losses))
     assert len(heard) == 6
@@ -266,7 +285,7 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
     evaluation = judge(site, state, split)
     assert (evaluation.split, evaluation.count) == (split, count)
     assert evaluation.loss == pytest.approx(cross_entropy(logits, labels).item(), abs=1e-5)
-    assert evaluation.accuracy == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
+    assert evaluation.value("accuracy") == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
 
 
 # --- the model received -----------------------------------------------------------------------------

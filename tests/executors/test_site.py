@@ -181,7 +181,7 @@ def test_training_is_answered_with_update_report_and_number_of_samples(photo: Si
         "the header names the tenth of ten rounds"
     )
     assert dxo.meta[META_SAMPLES] == 21
-    assert dxo.meta[MetaKey.INITIAL_METRICS] == {"val_accuracy": report.received.accuracy}
+    assert dxo.meta[MetaKey.INITIAL_METRICS] == {"val_accuracy": report.received.value("accuracy")}
 
 
 @pytest.mark.parametrize(("name", "split", "count"), [("photo", "validation", 7), ("sketch", "test", 28)])

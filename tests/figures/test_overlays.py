@@ -141,7 +141,7 @@ def predicted(root: Path, dataset: str, **loading: int) -> Iterator[tuple[torch.
     options: dict[str, Any] = {"image_size": SIZE, "batch_size": 2, **loading}
     for images, truths in evaluation_batches(data, data.test, **options):
         with torch.inference_mode():
-            found = SEGMENTATION.logits(model, images, SIZE).argmax(dim=-1)
+            found = SEGMENTATION.logits(model, images, options["image_size"]).argmax(dim=-1)
         yield from zip(images, truths, found, strict=True)
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fdg_plugins.data import PACS
@@ -221,6 +222,14 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the disk is full"):
         runner.carry_out([planned(HANGS), planned(0)], order)
     assert processes_below(tmp_path) == []
+
+
+def test_a_process_whose_mark_cannot_be_read_yet_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the start of a program and its first instruction, its environment is empty."""
+    process = start_fake(planned(HANGS), tmp_path, None)
+    monkeypatch.setattr(psutil.Process, "environ", lambda self: {})
+    process.end()
+    assert process.has_ended()
 
 
 def test_a_simulator_that_is_not_installed_is_named(tmp_path: Path) -> None:

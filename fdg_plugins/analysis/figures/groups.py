@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
-from fdg_plugins.analysis.estimates import Estimate, estimate
+from fdg_plugins.analysis.estimates import Estimate, estimate, span_of
 from fdg_plugins.analysis.figures.picture import Line, Origin, Panel
 from fdg_plugins.analysis.figures.style import Look, domain_looks, domain_order, method_looks
 from fdg_plugins.analysis.names import method_order, method_settings, settings_label
@@ -120,10 +120,10 @@ def caption_of(runs: Sequence[Run], lines: Iterable[Line] = ()) -> str:
         *weights,
         record.protocol.model,
         *sorted({protocol.trained for protocol in protocols} - {""}),
-        f"{_span(protocol.image_size for protocol in protocols)} px",
-        f"{_span(protocol.rounds for protocol in protocols)} rounds",
+        f"{span_of(protocol.image_size for protocol in protocols)} px",
+        f"{span_of(protocol.rounds for protocol in protocols)} rounds",
         *_thinned({protocol.max_samples_per_domain for protocol in protocols}),
-        f"{_span(len(run.record.sources) for run in runs)} source sites",
+        f"{span_of(len(run.record.sources) for run in runs)} source sites",
     ]
     counts = [point.count for line in lines for point in line.points.values()]
     return f"{', '.join(parts)}; {_seeds(runs, counts)}"
@@ -133,12 +133,7 @@ def _thinned(most: Collection[int | None]) -> list[str]:
     """Return in words to how many images the domains were thinned; nothing if none was."""
     found = [value for value in most if value is not None]
     some = " in some runs" if None in most else ""
-    return [f"at most {_span(found)} images per domain{some}"] if found else []
-
-
-def _span(values: Iterable[int]) -> str:
-    found = sorted(set(values))
-    return " to ".join(str(value) for value in dict.fromkeys((found[0], found[-1])))
+    return [f"at most {span_of(found)} images per domain{some}"] if found else []
 
 
 def _seeds(runs: Sequence[Run], counts: Sequence[int]) -> str:
@@ -148,4 +143,4 @@ def _seeds(runs: Sequence[Run], counts: Sequence[int]) -> str:
         return f"one seed ({listed})"
     if max(counts, default=1) == 1:
         return f"seeds {listed}"
-    return f"mean over {_span(counts)} seeds ({listed}), ± standard deviation"
+    return f"mean over {span_of(counts)} seeds ({listed}), ± standard deviation"
