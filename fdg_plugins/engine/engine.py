@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.run_kind import RunKind
+from fdg_plugins.sweep.run_process import RunProcess
 
 
 class Launch(NamedTuple):
@@ -69,3 +71,15 @@ class Engine(ABC):
     @abstractmethod
     def start(self, launch: Launch) -> Execution:
         """Start the job in ``launch.folder``; raise ``DataError`` if it cannot be started."""
+
+
+class CommandEngine(Engine):
+    """An engine that executes a job by the command of a ``kind`` of run, in a process that it starts."""
+
+    kind: ClassVar[type[RunKind]]
+
+    def start(self, launch: Launch) -> RunProcess:
+        """Start the command, in a session of its own."""
+        kind = self.kind()
+        command = kind.command(launch.run, launch.at_once, launch.sites)
+        return RunProcess(launch.run, kind, launch.folder, command, launch.environment)

@@ -5,11 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fdg_plugins.engine.engine import Engine, Launch
+from fdg_plugins.engine.engine import CommandEngine
 from fdg_plugins.poc.kits import check_folder
 from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.run_process import RunProcess
 from fdg_plugins.sweep.store import JOB, STATE, WORKSPACE
 
 # A module that is higher in the order of imports; it is run, not imported.
@@ -28,18 +27,13 @@ class ProvisionedRuns(FederatedRuns):
         return (*PROGRAM, JOB, WORKSPACE, STATE)
 
 
-class PocEngine(Engine):
+class PocEngine(CommandEngine):
     """Executes a job by :mod:`fdg_plugins.cli.one_federation`, in processes of which it starts the first."""
 
     title = "a federation of its own"
-    results = ProvisionedRuns.record_folder
+    kind = ProvisionedRuns
+    results = kind.record_folder
 
     def check_folder(self, folder: Path) -> None:
         """Refuse a path that FLARE's start scripts would split."""
         check_folder(folder.absolute())
-
-    def start(self, launch: Launch) -> RunProcess:
-        """Start the process that provisions the federation, in a session of its own."""
-        kind = ProvisionedRuns()
-        command = kind.command(launch.run, launch.at_once, launch.sites)
-        return RunProcess(launch.run, kind, launch.folder, command, launch.environment)

@@ -87,7 +87,11 @@ def overlays(run: Run, chosen: Chosen, images: Images) -> Overlays:
 
 
 class Segmenter:
-    """Segments images of a domain one by one, as the run evaluated them: the same image, the same bits."""
+    """Segments images of a domain one by one, with the windows of the run's own evaluation, in float32.
+
+    An image has the same bits in every picture of it; a site that judged it in a batch, or in bfloat16, may have found
+    others.
+    """
 
     def __init__(self, run: Run, chosen: Chosen, images: Images, data: DomainData) -> None:
         self._run = run
