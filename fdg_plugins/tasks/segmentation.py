@@ -56,18 +56,20 @@ class Segmentation(Task):
     ) -> torch.Tensor:
         """Return the channels-last output of ``model`` for images ``[B, C, *S]``.
 
-        If a side is not ``size``, the output is put together from overlapping windows with sides of ``size``, weighted
-        by a Gaussian; shorter sides are padded with zeros to it, as in training. Without ``size``, the sides are padded
-        with zeros to the next multiples of 16. The output is cut back.
+        If a side is longer than ``size``, the output is put together from overlapping windows with sides of ``size``,
+        weighted by a Gaussian. Otherwise the sides are padded with zeros, half of them on either side, to ``size``, as
+        in training and in windows, or without it to the next multiples of 16; and the output is cut back.
         """
         sides = images.shape[2:]
-        if size is not None and any(side != size for side in sides):
+        if size is not None and max(sides) > size:
             return _windows(size)(images, lambda part: model(part).movedim(-1, 1)).movedim(1, -1)
-        missing = [-side % SIDE for side in sides]
+        missing = [-side % SIDE if size is None else size - side for side in sides]
         if not any(missing):
             return model(images)
-        padded = pad(images, [one for after in reversed(missing) for one in (0, after)])
-        return model(padded)[(slice(None), *(slice(side) for side in sides))]
+        ends = [(one // 2, one - one // 2) for one in missing]
+        padded = pad(images, [end for pair in reversed(ends) for end in pair])
+        cut = (slice(before, before + side) for (before, _), side in zip(ends, sides, strict=True))
+        return model(padded)[(slice(None), *cut)]
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean Dice loss over images and classes, background included, plus the mean cross entropy."""

@@ -114,8 +114,10 @@ def test_images_are_padded_for_the_network_and_the_logits_cut_back(sides: tuple[
         return images.movedim(1, -1)
 
     images = torch.rand(2, 3, *sides)
-    assert torch.equal(SEGMENTATION.logits(model, images, 32), images.movedim(1, -1))
-    assert all(side % 16 == 0 for side in seen[0])
+    for size in (32, None):
+        assert torch.equal(SEGMENTATION.logits(model, images, size), images.movedim(1, -1))
+    assert seen[0] == (32,) * len(sides), "as in training and in windows"
+    assert all(side % 16 == 0 for side in seen[1])
 
 
 @pytest.mark.parametrize("sides", [(40, 20), (33, 70), (40, 20, 33)])
