@@ -56,6 +56,7 @@ class Registry(Generic[R]):
         self._brought: dict[str, R] = {}
         self._origins: dict[str, str] = {}
         self._entries: dict[str, EntryPoint] | None = None
+        self._unusable: dict[str, str] = {}  # why, by the name of the entry
         self._lock = threading.RLock()  # the sites of a simulator are threads of one process
 
     def get(self, name: Any) -> R:
@@ -100,14 +101,13 @@ class Registry(Generic[R]):
         return self.loaded()
 
     def load_usable(self) -> list[str]:
-        """Load the installed plug-ins that can be loaded; return a sentence about each of the others."""
-        problems = []
-        for name in self.entries():
+        """Load the installed plug-ins that can be loaded; return a sentence about each of the others, tried once."""
+        for name in sorted(self.entries().keys() - self._unusable.keys()):
             try:
                 self.find(name)
             except SettingsError as error:
-                problems.append(str(error))
-        return problems
+                self._unusable[name] = str(error)
+        return [self._unusable[name] for name in sorted(self._unusable)]
 
     def names(self) -> tuple[str, ...]:
         """Return all names, without loading a plug-in: this package's in their order, then the others', sorted."""
@@ -180,6 +180,7 @@ class Registry(Generic[R]):
             for name in [name for name, origin in self._origins.items() if origin != FILE]:
                 self.remove(name)
             self._entries = None
+            self._unusable.clear()
 
     def records_in(self, module: ModuleType) -> list[R]:
         """Return the records among a module's own values, each once."""

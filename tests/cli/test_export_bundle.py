@@ -186,22 +186,8 @@ def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_an_image_larger_than_a_patch_is_put_together_from_windows(tmp_path: Path) -> None:
-    model = finished_run(tmp_path / "run", preset="photo_patches")
-    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
-    pixels = drawn(48, 80)
-    (tmp_path / "images").mkdir()
-    Image.fromarray(pixels).save(tmp_path / "images" / "one.png")
-    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
-    whole = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
-    with torch.no_grad():
-        expected = SEGMENTATION.logits(model, whole, SIDE).argmax(dim=-1)[0].numpy()
-    assert (np.asarray(Image.open(mask)) == 255 * expected).mean() > 0.99
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sides", [(20, 27), (20, 40)])
-def test_an_image_with_sides_shorter_than_a_patch_has_the_mask_of_the_run(
+@pytest.mark.parametrize("sides", [(48, 80), (20, 27), (20, 40)])
+def test_an_image_of_other_sides_than_a_patch_is_windowed_and_padded_as_in_the_run(
     tmp_path: Path, sides: tuple[int, int]
 ) -> None:
     """Instance norm sees the padding: both must pad alike."""
