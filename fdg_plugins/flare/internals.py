@@ -147,7 +147,10 @@ INTERNALS = (
     Internal(REJOIN, _ENGINE, "ServerEngine.server"),
     Internal(REJOIN, _ENGINE, "ServerEngine.start_client_job", ("job", "client_sites", "fl_ctx")),
     Internal(REJOIN, f"{_SERVER}.fed_server", "BaseServer.admin_server"),
-    Internal(REJOIN, f"{_SERVER}.admin", "FedAdminServer.send_requests_and_get_reply_dict", ("requests",)),
+    Internal(REJOIN, f"{_SERVER}.admin", "FedAdminServer.timeout"),
+    Internal(
+        REJOIN, f"{_SERVER}.admin", "FedAdminServer.send_requests_and_get_reply_dict", ("requests", "timeout_secs")
+    ),
     Internal(REJOIN, f"{_SERVER}.job_runner", "JobRunner.running_jobs"),
     Internal(REJOIN, f"{_SERVER}.job_runner", "JobRunner.resolve_client_outcome", ("job_id", "client_name")),
     Internal(

@@ -13,7 +13,6 @@ All of this uses FLARE's internals, so FLARE's version is pinned. If an internal
 """
 
 import logging
-import operator
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -29,26 +28,11 @@ from nvflare.apis.job_def import ALL_SITES, Job, JobMetaKey
 from nvflare.apis.job_scheduler_spec import DispatchInfo
 from nvflare.apis.shareable import ReturnCode, Shareable
 
-from fdg_plugins.flare.internals import REJOIN, fetch
+from fdg_plugins.flare.internals import REJOIN, WELCOME, fetch, problems_of
 from fdg_plugins.values import LONGEST_QUOTE, one_line
 
 TOPIC = "fdg_site_returned"
 TELL_TIMEOUT_S = 20.0
-
-PARENT_INTERNALS = (
-    "check_client_resources",
-    "get_clients",
-    "job_runner._make_deploy_message",
-    "job_runner.resolve_client_outcome",
-    "job_runner.running_jobs",
-    "new_context",
-    "notify_dead_job",
-    "run_processes",
-    "send_app_command",
-    "server.admin_server.send_requests_and_get_reply_dict",
-    "start_client_job",
-)
-JOB_INTERNALS = ("register_app_command", "sync_clients_from_main_process")
 
 _logger = logging.getLogger(__name__)
 
@@ -93,9 +77,9 @@ class ReturningSites(FLComponent):
             self._look_for_returns(fl_ctx.get_engine())
 
     def _look_for_returns(self, engine: Any) -> None:
-        if absent := missing_internals(engine, PARENT_INTERNALS):
+        if problems := problems_of(REJOIN):
             self._disabled = True
-            self.logger.error(f"This FLARE has no {', '.join(absent)}: a site that comes back joins no running job.")
+            self.logger.error(f"{' '.join(problems)} A site that comes back joins no running job.")
             return
         if self._to_do(engine) and self._working.acquire(blocking=False):
             threading.Thread(target=self._work, args=(engine,), name="fdg_rejoin", daemon=True).start()
@@ -126,17 +110,6 @@ class ReturningSites(FLComponent):
         else:
             self.logger.info(f"site {site} is back: job {job} was started there again")
         self._settled.add(found.key)
-
-
-def missing_internals(engine: Any, names: tuple[str, ...]) -> list[str]:
-    """Return the attributes in ``names``, dotted ones included, that FLARE's engine lacks."""
-    absent = []
-    for name in names:
-        try:
-            operator.attrgetter(name)(engine)
-        except AttributeError:
-            absent.append(name)
-    return absent
 
 
 def find_returns(engine: Any) -> list[Return]:
@@ -245,8 +218,8 @@ def welcome_returning_sites(engine: Any) -> None:
     A workflow calls this once, with its engine, before it asks any site. If this FLARE version lacks a required
     internal, the function logs a warning.
     """
-    if absent := missing_internals(engine, JOB_INTERNALS):
-        _logger.warning(f"This FLARE has no {', '.join(absent)}: a site that comes back cannot join the job again.")
+    if problems := problems_of(WELCOME):
+        _logger.warning(f"{' '.join(problems)} A site that comes back cannot join the job again.")
         return
     with suppress(RuntimeError):  # the simulator keeps commands registered by earlier jobs in this process
         engine.register_app_command(TOPIC, _welcome)

@@ -98,6 +98,11 @@ def training_report(site: str, steps: int) -> TrainReport:
     )
 
 
+def gap_of(site: str, number: int) -> float:
+    """Return a site's gap in a round; rounds differ by more than a shift and a scale, which a rule may ignore."""
+    return (-1) ** number * GAPS.get(site, 0.0) + 0.1 * number
+
+
 def message(site: str, params: Mapping[str, Any], *, steps: int | None = None, number: int = 0) -> FLModel:
     """Return a contribution as a workflow passes it on, with all metadata that a weighting or direction may need."""
     told = training_report(site, STEPS.get(site, 1) if steps is None else steps)
@@ -105,7 +110,7 @@ def message(site: str, params: Mapping[str, Any], *, steps: int | None = None, n
         META_SITE: site,
         META_SAMPLES: SITES.get(site, 1),
         META_REPORT: told.model_dump(mode="json"),
-        META_CHECKED_REPORTS: {REPORT_GAP: GAPS.get(site, 0.0) + 0.1 * number},
+        META_CHECKED_REPORTS: {REPORT_GAP: gap_of(site, number)},
     }
     return FLModel(params_type=ParamsType.DIFF, params=dict(params), meta=meta)
 
@@ -117,7 +122,7 @@ def contributions(sites: Iterable[str] = SITES, number: int = 0) -> list[Contrib
             site=site,
             update=dict(random_update(0)),
             num_samples=SITES[site],
-            reports={REPORT_GAP: GAPS[site] + 0.1 * number},
+            reports={REPORT_GAP: gap_of(site, number)},
             training=training_report(site, STEPS[site]),
         )
         for site in sorted(sites)

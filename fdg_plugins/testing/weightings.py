@@ -88,8 +88,11 @@ def what_it_learns_from_is_declared(class_: WeightingClass) -> None:
 
 
 def what_it_reads_changes_its_weights(class_: WeightingClass) -> None:
-    """Other reports of the sites give other weights, where the rule names examples of what it reads."""
-    if not class_.example_reports:
+    """Other reports of the sites give other weights; a rule that reads none does not ask for them.
+
+    The gap is at hand; a rule that reads anything else names examples of it in ``example_reports``.
+    """
+    if not (class_.needs_reports or class_.example_reports):
         return
     assert class_.needs_reports
     weights = [class_()(of_round(class_, number=number), round_of(0)) for number in range(2)]

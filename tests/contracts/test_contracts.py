@@ -2,14 +2,18 @@
 """The contract of every registered aggregator, weighting, objective and algorithm: a new one is tested unnamed."""
 
 import doctest
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
+import torch
 
 import fdg_plugins.testing
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, Contribution, RoundOf, Weighting
+from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND
+from fdg_plugins.aggregators.weightings import Uniform
 from fdg_plugins.centralised import ALGORITHMS
+from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.testing import AGGREGATOR_CONTRACT, ALGORITHM_CONTRACT, OBJECTIVE_CONTRACT, WEIGHTING_CONTRACT
 
@@ -40,6 +44,58 @@ def test_objective(name: str, promise: Promise) -> None:
 @pytest.mark.parametrize(("name", "promise"), cases(ALGORITHMS, ALGORITHM_CONTRACT))
 def test_algorithm(name: str, promise: Promise) -> None:
     promise(ALGORITHMS[name])
+
+
+class Deaf(Uniform):
+    """Asks for the gap, and does not read it."""
+
+    learns, shares, needs_reports = True, REPORT_GAP, True
+
+
+class Heavy(Uniform):
+    """Weights that sum to the number of sites."""
+
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        return torch.ones(len(contributions), dtype=torch.float64)
+
+
+class FirstOnly(Uniform):
+    """All the weight for whoever stands first."""
+
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        return torch.eye(len(contributions), dtype=torch.float64)[0]
+
+
+class Forgetful(Uniform):
+    """Weights by the rounds that it has seen, which it does not keep."""
+
+    rounds = 0
+
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        self.rounds += 1
+        samples = torch.tensor([float(one.num_samples or 1) for one in contributions], dtype=torch.float64)
+        return torch.softmax(samples * self.rounds / samples.sum(), 0)
+
+
+def kept(promise: Promise, member: type[Weighting]) -> bool:
+    try:
+        promise(member)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("bad", "broken"),
+    [
+        (Deaf, {"what_it_reads_changes_its_weights"}),
+        (Heavy, {"weights_lie_on_the_simplex", "sites_that_say_the_same_weigh_the_same"}),
+        (FirstOnly, {"sites_that_say_the_same_weigh_the_same", "permuted_sites_permute_the_weights"}),
+        (Forgetful, {"a_state_that_was_saved_goes_on_as_if_unbroken"}),
+    ],
+)
+def test_a_weighting_that_breaks_a_promise_is_found(bad: type[Weighting], broken: set[str]) -> None:
+    assert {promise.__name__ for promise in WEIGHTING_CONTRACT if not kept(promise, bad)} == broken
 
 
 def test_the_page_of_the_assertions_is_true() -> None:

@@ -184,6 +184,9 @@ class Engine:
     def get_component(self, component_id: str) -> Any:
         return self.components.get(component_id)
 
+    def register_app_command(self, topic: str, cmd_func: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing commands this process."""
+
     def fire_event(self, event: str, context: FLContext) -> None:
         self.events.append((event, context.get_prop(FLContextKey.EVENT_DATA)))
 

@@ -2,7 +2,7 @@
 """FLARE's internals are touched in one room, all declared, and each that is gone is said in one sentence."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +13,6 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
 import fdg_plugins
-from fdg_plugins.flare import internals
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import result_filters, scope_filters
 from fdg_plugins.flare.held_requests import HeldRequests
@@ -23,21 +22,17 @@ from fdg_plugins.flare.internals import (
     INTERNALS,
     OFFLOAD,
     ORIGIN,
-    REJOIN,
     SCOPES,
     SIMULATOR,
     STATS,
-    WELCOME,
     Internal,
     InternalsError,
     fetch,
     problem_of,
-    problems_of,
     require,
 )
 from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.quiet import BOOKKEEPING
-from fdg_plugins.flare.rejoin import JOB_INTERNALS, PARENT_INTERNALS
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.stats import answer_stats
 
@@ -52,12 +47,6 @@ PUBLIC = (
 
 def test_the_installed_flare_has_all_that_this_package_relies_on() -> None:
     assert [text for one in INTERNALS if (text := problem_of(one)) is not None] == []
-
-
-def test_all_that_rejoining_checks_at_run_time_is_declared() -> None:
-    for need, names in ((REJOIN, PARENT_INTERNALS), (WELCOME, JOB_INTERNALS)):
-        declared = {one.name.rpartition(".")[2] for one in INTERNALS if one.need == need}
-        assert {part for name in names for part in name.split(".")} <= declared
 
 
 def test_flare_still_logs_the_lines_that_the_console_leaves_out() -> None:
@@ -87,19 +76,6 @@ def test_what_is_gone_or_changed_is_one_sentence(internal: Internal, what: str) 
 
 
 # --- at run time ---
-
-
-@pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Take away what is declared for a need, as a new FLARE might."""
-
-    def take_away(need: str) -> None:
-        changed = tuple(one._replace(module="nvflare.gone") if one.need == need else one for one in INTERNALS)
-        monkeypatch.setattr(internals, "INTERNALS", changed)
-        problems_of.cache_clear()
-
-    yield take_away
-    problems_of.cache_clear()
 
 
 def test_require_and_fetch_raise_the_sentence_which_may_be_told(without: Callable[[str], None]) -> None:

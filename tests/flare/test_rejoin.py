@@ -25,12 +25,8 @@ from nvflare.private.admin_defs import ReturnCode as AdminReturnCode
 from nvflare.private.defs import ERROR_MSG_PREFIX
 from nvflare.private.fed.server.server_commands import ServerCommands
 
-from fdg_plugins.flare.rejoin import (
-    TOPIC,
-    ReturningSites,
-    find_returns,
-    welcome_returning_sites,
-)
+from fdg_plugins.flare.internals import REJOIN, WELCOME
+from fdg_plugins.flare.rejoin import TOPIC, ReturningSites, find_returns, welcome_returning_sites
 from fdg_plugins.poc.kits import HEARTBEAT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
@@ -221,14 +217,14 @@ def test_an_unforeseen_error_is_logged_and_not_repeated(engine: StubEngine, capl
 
 
 def test_a_flare_without_what_is_needed_is_said_once_and_nothing_is_tried(
-    engine: StubEngine, caplog: pytest.LogCaptureFixture
+    engine: StubEngine, caplog: pytest.LogCaptureFixture, without: Callable[[str], None]
 ) -> None:
     component = ReturningSites()
-    del engine.job_runner._make_deploy_message
+    without(REJOIN)
     heartbeat(component, engine)
     heartbeat(component, engine)
     assert engine.calls == []
-    assert caplog.text.count("This FLARE has no job_runner._make_deploy_message") == 1
+    assert caplog.text.count("`nvflare.gone.JobRunner._make_deploy_message`, which rejoining a running job needs") == 1
 
 
 def test_other_events_are_none_of_its_business(engine: StubEngine) -> None:
@@ -252,9 +248,12 @@ def test_the_process_of_the_job_fetches_the_new_tokens_when_it_is_told(monkeypat
     assert synced == [True]
 
 
-def test_a_workflow_under_another_engine_goes_on_without(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_workflow_goes_on_without_what_welcomes_a_site(
+    caplog: pytest.LogCaptureFixture, without: Callable[[str], None]
+) -> None:
+    without(WELCOME)
     welcome_returning_sites(SimpleNamespace())
-    assert "a site that comes back cannot join the job again" in caplog.text
+    assert "A site that comes back cannot join the job again." in caplog.text
 
 
 def test_with_the_settings_of_every_job_and_of_our_provisioning_a_loss_is_noticed_within_a_minute() -> None:
