@@ -25,16 +25,3 @@ def rooms_and_root_modules() -> list[str]:
 
 def test_the_tree_names_every_room_and_root_module_once_and_nothing_else() -> None:
     assert sorted(entries_of_the_tree()) == sorted(rooms_and_root_modules())
-
-
-def test_the_order_of_imports_names_every_room_once() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    order = re.search(r"^Imports point one way.*?(?=\n\n)", text, re.DOTALL | re.MULTILINE)
-    assert order is not None
-    chain = order[0].partition("The records in")[0]
-    named = re.findall(r"`(\w+)`", chain)
-    assert len(named) == len(set(named))
-    known = {entry.removesuffix("/").removesuffix(".py") for entry in rooms_and_root_modules()}
-    assert set(named) <= known
-    # Records are found by name; no run imports the server's components.
-    assert known - set(named) == {"methods", "server"}
