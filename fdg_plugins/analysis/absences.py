@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sites' updates are missing in the rounds of a run, whose scores are then those of a smaller federation."""
+"""What the updates of a run lacked: sites that sent none in some rounds, and those that sent them with noise.
 
-from collections.abc import Iterable
+The scores are then those of a smaller federation, or of one under differential privacy.
+"""
+
+from collections.abc import Iterable, Mapping
 
 from fdg_plugins.analysis.names import is_centralised
 from fdg_plugins.analysis.runs import Run
@@ -24,18 +27,38 @@ def absences(record: RunRecord) -> dict[str, int]:
     return {site: count for site, count in missing.items() if count or site in record.left_out}
 
 
-def notes_on_absences(runs: Iterable[Run]) -> list[str]:
-    """Return a note for each federated run that went on without some updates."""
-    federated = (run for run in runs if not is_centralised(run.method))
-    return [_note(run, missing) for run in federated if (missing := absences(run.record))]
+def noised(record: RunRecord) -> dict[str, int]:
+    """Return the number of rounds in which a source's update had the noise of differential privacy, by site.
+
+    Such a site withholds its losses, which all others report.
+    """
+    counts = {
+        site: sum(site in one.local and one.local[site].epoch_losses is None for one in record.rounds)
+        for site in record.sources
+    }
+    return {site: count for site, count in counts.items() if count}
 
 
-def _note(run: Run, missing: dict[str, int]) -> str:
+def notes_on_updates(runs: Iterable[Run]) -> list[str]:
+    """Return a note for each federated run that went on without some updates, or whose updates had noise."""
+    notes = []
+    for run in runs:
+        if is_centralised(run.method):
+            continue
+        if missing := absences(run.record):
+            notes.append(f"{run.folder} went on without the updates of {_sites(run, missing)}.")
+        if noise := noised(run.record):
+            notes.append(f"{run.folder} has updates with the noise of differential privacy: {_sites(run, noise)}.")
+    return notes
+
+
+def _sites(run: Run, counts: Mapping[str, int]) -> str:
+    """Return the sites with most rounds, each with the number of them."""
     rounds = len(run.record.rounds)
-    most = sorted(missing, key=lambda site: (-missing[site], site))
-    named = [f"{site} in {missing[site]} of {rounds} rounds{_left(run, site)}" for site in most[:MOST_NAMED]]
+    most = sorted(counts, key=lambda site: (-counts[site], site))
+    named = [f"{site} in {counts[site]} of {rounds} rounds{_left(run, site)}" for site in most[:MOST_NAMED]]
     more = [f"{len(most) - MOST_NAMED} more sites"] if len(most) > MOST_NAMED else []
-    return f"{run.folder} went on without the updates of {', '.join([*named, *more])}."
+    return ", ".join([*named, *more])
 
 
 def _left(run: Run, site: str) -> str:

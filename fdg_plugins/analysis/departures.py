@@ -90,3 +90,5 @@ def _of_participation(facts: Facts, method: MethodRows, protocol: Protocol) -> I
         yield f"{protocol.sites_per_round} sites per round"
     if method.without:
         yield f"rounds without {' and '.join(method.without[:MOST_NAMED])}"
+    if method.noised:
+        yield f"noise on the updates of {' and '.join(method.noised[:MOST_NAMED])}"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fdg_plugins.analysis.absences import notes_on_absences
+from fdg_plugins.analysis.absences import notes_on_updates
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words, span_of
@@ -88,7 +88,7 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
     caption = _caption(kept, counted=writer.counted)
-    notes += notes_on_absences(kept)
+    notes += notes_on_updates(kept)
     return Grid(caption, header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
 
 

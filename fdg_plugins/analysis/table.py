@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fdg_plugins.analysis.absences import absences, notes_on_absences
+from fdg_plugins.analysis.absences import absences, noised, notes_on_updates
 from fdg_plugins.analysis.choosing import OPTION, Choices, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
@@ -77,7 +77,8 @@ class MethodRows:
 
     ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method. ``by_default``:
     whether it is FedAvg with its defaults on the data set. ``chosen``: as in :class:`Facts`, of its own runs.
-    ``without``: the sites without whose updates some of its runs went on in some rounds.
+    ``without``: the sites without whose updates some of its runs went on in some rounds. ``noised``: the sites whose
+    updates had the noise of differential privacy.
     """
 
     method: str
@@ -89,6 +90,7 @@ class MethodRows:
     by_default: bool = field(default=False, compare=False)
     chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
     without: tuple[str, ...] = field(default=(), compare=False)
+    noised: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -145,13 +147,14 @@ def build_table(
             by_default=is_default_fedavg(members[0].record, choosing),
             chosen=_chosen(members, choosing),
             without=_distinct(site for run in members for site in absences(run.record)),
+            noised=_distinct(site for run in members for site in noised(run.record)),
         )
         for key, members in groups.items()
     ]
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
     notes += notes_on(choices.chosen, _labels(firsts, chosen, named=False), facts.score)
-    notes += _unjudged(runs, rules) + notes_on_absences(runs)
+    notes += _unjudged(runs, rules) + notes_on_updates(runs)
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 

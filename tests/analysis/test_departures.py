@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.absences import absences, notes_on_absences
+from fdg_plugins.analysis.absences import absences, noised, notes_on_updates
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.table import build_table
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import read_own_dataset
-from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord
+from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
 
@@ -118,10 +118,29 @@ def test_a_site_whose_update_is_missing_is_named_with_its_rounds() -> None:
     assert absences(made.record) == {"sketch": 2}
     made.record.left_out["sketch"] = "takes no further part: its privacy budget is spent."
     text = "runs/a went on without the updates of sketch in 2 of 3 rounds (it took no further part)."
-    assert notes_on_absences([made]) == [text]
+    assert notes_on_updates([made]) == [text]
     table = build_table([made], against="fedomg")
     assert text in table.notes
     assert departures(table.facts, table.methods[0].printed[0], table.methods[0]) == ("rounds without sketch",)
+
+
+def test_a_site_under_differential_privacy_is_named_with_its_rounds() -> None:
+    made = Run(run("a").folder, with_rounds(ALL, ALL))
+    open_, withheld = (
+        LocalRecord(epoch_losses=losses, local=None, steps=1, learning_rate=0.1, num_samples=1, seconds=1.0)
+        for losses in ((1.0,), None)
+    )
+    first, second = made.record.rounds
+    first.local.update({"cartoon": open_, "sketch": withheld})
+    second.local.update({"cartoon": withheld, "sketch": withheld})
+    assert noised(made.record) == {"cartoon": 1, "sketch": 2}
+    named = "sketch in 2 of 2 rounds, cartoon in 1 of 2 rounds"
+    text = f"runs/a has updates with the noise of differential privacy: {named}."
+    assert notes_on_updates([made]) == [text]
+    table = build_table([made], against="fedomg")
+    assert text in table.notes
+    words = "noise on the updates of cartoon and sketch"
+    assert departures(table.facts, table.methods[0].printed[0], table.methods[0]) == (words,)
 
 
 def test_a_site_that_is_not_drawn_is_not_absent() -> None:
