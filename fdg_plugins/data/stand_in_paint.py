@@ -61,10 +61,10 @@ def hsv(hue: float, saturation: float, value: float) -> Colour:
     return red, green, blue
 
 
-def soft_noise(cells: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Return smooth noise ``[CANVAS, CANVAS]`` of about unit deviation, with ``cells`` humps per side."""
+def soft_noise(cells: int, generator: np.random.Generator, side: int = CANVAS) -> NDArray[np.float64]:
+    """Return smooth noise ``[side, side]`` of about unit deviation, with ``cells`` humps per side."""
     coarse = Image.fromarray(generator.standard_normal((cells, cells)).astype(np.float32))
-    return np.asarray(coarse.resize((CANVAS, CANVAS), Image.Resampling.BICUBIC), dtype=np.float64)
+    return np.asarray(coarse.resize((side, side), Image.Resampling.BICUBIC), dtype=np.float64)
 
 
 def to_image(pixels: NDArray[np.float64]) -> Image.Image:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from fdg_plugins.data.stand_in_paint import Colour
+from fdg_plugins.data.stand_in_paint import Colour, soft_noise
 from fdg_plugins.data.stand_in_trees import Line, Point, grow, optic_disc
 
 SIDE = 128  # pixels
@@ -95,12 +95,12 @@ def draw_retina(camera: Camera, generator: np.random.Generator) -> tuple[Image.I
     cover = _cover(grow(disc, generator), camera.width)
     across, down, field = _field_of_view()
     light = _light(camera, across, down, generator)
-    pixels = np.array(camera.ground) * (1.0 + 0.07 * _soft(9, generator)[..., None])
+    pixels = np.array(camera.ground) * (1.0 + 0.07 * soft_noise(9, generator, SIDE)[..., None])
     pixels = _mixed(pixels, camera.vessel, 0.6 * _spot(across, down, disc, 0.16))
     for _ in range(generator.integers(camera.spots + 1)):
         place, size = generator.uniform(-0.75, 0.75, size=2), generator.uniform(0.03, 0.09)
         pixels = _mixed(pixels, camera.vessel, 0.55 * _spot(across, down, (place[0], place[1]), size))
-    faded = generator.uniform(*camera.contrast) * (1.0 + 0.12 * _soft(5, generator))
+    faded = generator.uniform(*camera.contrast) * (1.0 + 0.12 * soft_noise(5, generator, SIDE))
     pixels = _mixed(pixels, camera.vessel, cover * np.clip(faded, 0.0, 1.0)) * light[..., None]
     blurred = _picture(pixels).filter(ImageFilter.GaussianBlur(camera.blur))
     noise = camera.noise * generator.standard_normal((SIDE, SIDE, 3))
@@ -147,12 +147,6 @@ def _spot(across: NDArray[np.float64], down: NDArray[np.float64], place: Point, 
 
 def _mixed(pixels: NDArray[np.float64], colour: Colour, share: NDArray[np.float64]) -> NDArray[np.float64]:
     return pixels + share[..., None] * (np.array(colour) - pixels)
-
-
-def _soft(cells: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Return smooth noise ``[SIDE, SIDE]`` of about unit deviation, with ``cells`` humps per side."""
-    coarse = Image.fromarray(generator.standard_normal((cells, cells)).astype(np.float32))
-    return np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float64)
 
 
 def _picture(pixels: NDArray[np.float64]) -> Image.Image:
