@@ -54,7 +54,9 @@ class SiteExecutor(Executor):
     folder, because the simulator may use a new process for every task.
 
     It answers only tasks that FLARE's own loop fetched from the server. Every returned answer satisfies the site's own
-    rules (privacy, allowed reports) and is already in the site's audit, so no other component can obtain more.
+    rules (privacy, allowed reports) and is already in the site's audit, so no other component can obtain more. Nothing
+    is logged with an event (``fire_event``), here or in a site's filters, since FLARE tells the texts of such events to
+    anyone who asks for a site's errors.
     """
 
     def __init__(self) -> None:
@@ -94,7 +96,7 @@ class SiteExecutor(Executor):
             if folder is not None:
                 remove_state(folder)
         except DataError as error:
-            self.log_warning(fl_ctx, str(error))
+            self.log_warning(fl_ctx, str(error), fire_event=False)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to one task; an error reply carries a one-sentence reason as a header."""
@@ -161,7 +163,7 @@ class SiteExecutor(Executor):
         reason = make_reason(outcome.reason, outcome.public or "the task failed.", names=names)
         self._log_failure(task_name, reason, fl_ctx)
         if outcome.trace:
-            self.log_error(fl_ctx, outcome.trace)
+            self.log_error(fl_ctx, outcome.trace, fire_event=False)
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
 
     def _do(self, order: SiteTask, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
@@ -201,7 +203,7 @@ class SiteExecutor(Executor):
         return f"{mark(self._stand_in)}site {fl_ctx.get_identity_name()} | task {shorten(task_name)}"
 
     def _log_failure(self, task_name: str, reason: Reason, fl_ctx: FLContext) -> None:
-        self.log_error(fl_ctx, f"{self._about(task_name, fl_ctx)} failed: {reason.logged}")
+        self.log_error(fl_ctx, f"{self._about(task_name, fl_ctx)} failed: {reason.logged}", fire_event=False)
 
 
 def _custom_folder(order: SiteTask, fl_ctx: FLContext) -> str:

@@ -86,7 +86,7 @@ class GapReportFilter(Filter):
             return self._with_gap(dxo, shareable, fl_ctx)
         except FDGError as error:
             reason = reason_of(error, names=may_tell_names(fl_ctx))
-            self.log_error(fl_ctx, f"gap not reported: {reason.logged}")
+            self.log_error(fl_ctx, f"gap not reported: {reason.logged}", fire_event=False)
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
 
     def _with_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> Shareable:

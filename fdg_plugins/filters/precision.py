@@ -37,7 +37,7 @@ class RoundedUpdateSendFilter(Filter):
         try:
             rounded = {name: _rounded(site, name, value) for name, value in message.main.data.items()}
         except DataError as error:
-            self.log_error(fl_ctx, f"update not sent: {error}")
+            self.log_error(fl_ctx, f"update not sent: {error}", fire_event=False)
             finite = _is_finite(message.main.data)
             return make_reply(
                 ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: error.public, HEADER_NOT_FINITE: not finite}

@@ -97,7 +97,7 @@ class DifferentialPrivacyFilter(Filter):
 
     def _refusal(self, error: FDGError, fl_ctx: FLContext) -> Shareable:
         reason = reason_of(error, names=may_tell_names(fl_ctx))
-        self.log_error(fl_ctx, f"Nothing was released: {reason.logged}")
+        self.log_error(fl_ctx, f"Nothing was released: {reason.logged}", fire_event=False)
         return refusal(error, reason.told)
 
 
