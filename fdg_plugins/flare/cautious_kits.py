@@ -9,7 +9,8 @@ In ``project.yml``, after FLARE's ``StaticFileBuilder``:
 ``nvflare provision`` and, for a participant's own definition, ``nvflare package`` then write kits that let a job build
 the components that jobs of this package need, and no others; let nobody bring code, nor a lead or a project admin run
 shell commands; and do not send a site's logs to the server. Each operator can change this in ``local/`` of the kit, and
-``fdg doctor --kit`` says what a kit permits.
+``fdg doctor --kit`` says what a kit permits. The project's folder, in which FLARE keeps all private keys, is made
+accessible to its owner only.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from fdg_plugins.flare.allow_list import STREAMING, streams_logs
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.internals import BUILDER, require
 from fdg_plugins.flare.kits import Kit, merge_allow_list, read_kit
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import make_private_folder, read_json, write_json
 
 AUTHORIZATION = "authorization.json"
 DANGEROUS = ("byoc", "shell_commands")
@@ -35,6 +36,7 @@ class CautiousKits(Builder):
     def build(self, project: Any, ctx: Any) -> None:
         """Write both files into every kit; FLARE calls this, after the builders that stand above in the project."""
         require(BUILDER)
+        _close_folders(ctx)
         for participant in (project.get_server(), *project.get_clients()):
             if participant is not None:
                 kit = Path(ctx.get_ws_dir(participant))
@@ -72,6 +74,13 @@ def lacks(kit: Kit) -> list[str]:
     if kit.end != SITE and RETURNING_SITES not in paths:
         return [f"has no component {RETURNING_SITES}: a site that comes back waits for the next job"]
     return []
+
+
+def _close_folders(ctx: Any) -> None:
+    """Restrict the project's folder and FLARE's state in it, which will have every private key, to their owner."""
+    for folder in map(Path, (ctx.get_workspace(), ctx.get_state_dir())):
+        make_private_folder(folder)
+        ctx.info(f"Accessible to its owner only, as it has private keys: {folder}")
 
 
 def _forbid_code(local: Path) -> None:

@@ -181,6 +181,8 @@ INTERNALS = (
     Internal(PROVISIONING, f"{_LIGHTER}.prov_utils", "prepare_builders", ("project_dict",)),
     Internal(PROVISIONING, f"{_LIGHTER}.provision", "prepare_project", ("project_dict",)),
     Internal(BUILDER, f"{_LIGHTER}.ctx", "ProvisionContext.get_ws_dir", ("entity",)),
+    Internal(BUILDER, f"{_LIGHTER}.ctx", "ProvisionContext.get_workspace"),
+    Internal(BUILDER, f"{_LIGHTER}.ctx", "ProvisionContext.get_state_dir"),
     Internal(BUILDER, f"{_LIGHTER}.entity", "Project.get_server"),
     Internal(BUILDER, f"{_LIGHTER}.entity", "Project.get_clients"),
     Internal(PROVISIONING, f"{_LIGHTER}.provisioner", "Provisioner", ("root_dir", "builders")),

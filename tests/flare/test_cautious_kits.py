@@ -60,6 +60,18 @@ def test_every_kit_has_the_policies_of_a_cautious_operator(kits: Path) -> None:
         check_policies(kits / site["name"], SITE)
 
 
+def test_no_other_user_of_the_machine_can_reach_the_keys_that_flare_keeps(tmp_path: Path) -> None:
+    previous = os.umask(0o022)
+    try:
+        project = provision_kits(PROJECT, tmp_path).parent
+    finally:
+        os.umask(previous)
+    keys = project / "state" / "cert.json"
+    assert "PRIVATE KEY" in keys.read_text(encoding="utf-8")
+    for folder in (project, project / "state"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_every_connection_of_the_relay_is_authenticated_at_both_ends(kits: Path) -> None:
     (relay,) = members("relay")
     assert read_json(kits / relay["name"] / "startup" / "fed_relay.json")["connect_to"]["connection_security"] == "mtls"
