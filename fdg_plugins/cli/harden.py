@@ -17,9 +17,10 @@ def harden(
     """Give a server's or a site's kit the policies of a cautious operator, where it has none of its own yet.
 
     Writes class_allow_list with the components that jobs of this package need, turns off the streaming of a site's
-    logs, lets no lead bring code, and has a server restart a running job at a site that comes back. It is what fdg poc
-    start and the builder in deploy/project.yml do, for a kit that was made otherwise; and for one that nvflare deploy
-    prepare has copied for Docker or Kubernetes, which drops local/resources.json and with it all of this.
+    logs, lets no lead bring code, run shell commands or operate the machine, and has a server restart a running job at
+    a site that comes back. It is what fdg poc start and the builder in deploy/project.yml do, for a kit that was made
+    otherwise; and for one that nvflare deploy prepare has copied for Docker or Kubernetes, which drops
+    local/resources.json and with it all of this.
 
     What local/resources.json and local/authorization.json say already stays, except a longer list of components.
 

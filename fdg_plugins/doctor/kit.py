@@ -23,7 +23,7 @@ from fdg_plugins.flare.allow_list import (
 )
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, site_of_kit
-from fdg_plugins.flare.rights import SHELL, roles_with
+from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
 from fdg_plugins.messages import shorten
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
@@ -47,7 +47,9 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
     "byoc": "may submit jobs that bring code, for which FLARE checks no class",
     SHELL: "may run FLARE's shell commands here (cat, ls, tail, ...)",
+    OPERATE: "may operate this machine from the console (shut it down, restart it, ...), which is for admins",
 }
+OPERATORS = ("org_admin", "project_admin")  # whose task it is
 
 
 def examine_kit(folder: Path) -> tuple[Finding, ...]:
@@ -103,12 +105,13 @@ def _check_others(others: list[str], serious: Callable[[str, str], Finding]) -> 
 
 
 def check_rights(local: Path) -> Iterator[Finding]:
-    """Yield who may bring code, which no list of classes holds up, and who may run shell commands here."""
+    """Yield who may bring code, which no list of classes holds up, run shell commands, or operate though no admin."""
     policy = _read_rights(local)
     for right, what in RIGHTS.items():
-        roles = ", ".join(roles_with(policy, right))
+        entitled = OPERATORS if right == OPERATE else ()
+        roles = ", ".join(role for role in roles_with(policy, right) if role not in entitled)
         check = f"{AUTHORIZATION}, {right}"
-        yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody")
+        yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody but admins" if entitled else "nobody")
 
 
 def _read_rights(local: Path) -> Any:

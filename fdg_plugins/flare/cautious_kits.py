@@ -7,10 +7,10 @@ In ``project.yml``, after FLARE's ``StaticFileBuilder``:
       - path: fdg_plugins.flare.cautious_kits.CautiousKits
 
 ``nvflare provision`` and, for a participant's own definition, ``nvflare package`` then write kits that let a job build
-the components that jobs of this package need, and no others; let nobody bring code, nor a lead or a project admin run
-shell commands; and do not send a site's logs to the server. Each operator can change this in ``local/`` of the kit, and
-``fdg doctor --kit`` says what a kit permits. The project's folder, in which FLARE keeps all private keys, is made
-accessible to its owner only.
+the components that jobs of this package need, and no others; let nobody bring code, no lead operate a machine, nor a
+lead or a project admin run shell commands; and do not send a site's logs to the server. Each operator can change this
+in ``local/`` of the kit, and ``fdg doctor --kit`` says what a kit permits. The project's folder, in which FLARE keeps
+all private keys, is made accessible to its owner only.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,12 @@ from fdg_plugins.flare.allow_list import STREAMING, streams_logs
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.internals import BUILDER, require
 from fdg_plugins.flare.kits import Kit, merge_allow_list, read_kit
+from fdg_plugins.flare.rights import OPERATE, SHELL
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
 AUTHORIZATION = "authorization.json"
-DANGEROUS = ("byoc", "shell_commands")
+DANGEROUS = ("byoc", SHELL)
+NOT_A_LEADS = (*DANGEROUS, OPERATE)  # a lead submits jobs; to stop a machine, or to look into it, is its operator's
 RETURNING_SITES = "fdg_plugins.server.rejoin.ReturningSites"
 
 
@@ -41,7 +43,7 @@ class CautiousKits(Builder):
             if participant is not None:
                 kit = Path(ctx.get_ws_dir(participant))
                 harden(kit)
-                _forbid_code_to_all(kit / "local" / AUTHORIZATION)
+                _restrict_project_admins(kit / "local" / AUTHORIZATION)
 
 
 def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambda resources: None) -> None:
@@ -62,7 +64,7 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
             adjust_server(kit.resources)
         write_json(kit.target, kit.resources)
     merge_allow_list(read_kit(folder)).write()
-    _forbid_code(folder / "local")
+    _restrict_leads(folder / "local")
 
 
 def lacks(kit: Kit) -> list[str]:
@@ -83,19 +85,18 @@ def _close_folders(ctx: Any) -> None:
         ctx.info(f"Accessible to its owner only, as it has private keys: {folder}")
 
 
-def _forbid_code(local: Path) -> None:
-    """Write the participant's own authorization policy: FLARE's, with no right for leads to bring code of their own."""
+def _restrict_leads(local: Path) -> None:
+    """Write the participant's own authorization policy: FLARE's, with no right for leads but those that jobs need."""
     policy = local / AUTHORIZATION
     if not policy.exists():
         content = read_json(local / f"{AUTHORIZATION}.default")
-        content["permissions"]["lead"]["byoc"] = "none"
+        content["permissions"]["lead"] |= dict.fromkeys(NOT_A_LEADS, "none")
         write_json(policy, content)
 
 
-def _forbid_code_to_all(policy: Path) -> None:
+def _restrict_project_admins(policy: Path) -> None:
     """Give a project admin, whose "any" is every right, all rights of the policy but those that no job needs."""
     content = read_json(policy)
     permissions = content["permissions"]
     permissions["project_admin"] = dict.fromkeys(permissions["lead"], "any") | dict.fromkeys(DANGEROUS, "none")
-    permissions["lead"] |= dict.fromkeys(DANGEROUS, "none")
     write_json(policy, content)

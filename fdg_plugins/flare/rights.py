@@ -9,6 +9,7 @@ from fdg_plugins.flare.internals import RIGHTS, fetch
 from fdg_plugins.messages import shorten
 
 SHELL = "shell_commands"
+OPERATE = "operate"  # shut down, restart, remove and disable sites, configure logs, report the environment
 EVERY = "*"  # takes precedence over all rights that are named
 _NEVER = {"none", "no"}
 _ALWAYS = {"any", "all"}

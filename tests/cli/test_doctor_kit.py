@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.fuel.sec.authz import AuthzContext, Person
-from nvflare.security.security import FLAuthorizer
+from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
@@ -106,19 +106,27 @@ def test_a_list_that_is_not_enforced_is_a_problem(tmp_path: Path) -> None:
 
 def test_who_may_bring_code_or_run_commands_is_named(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
-    rights = {"project_admin": "any", "lead": {"byoc": "n:submitter"}, "org_admin": {"shell_commands": "o:site"}}
+    rights = {
+        "project_admin": "any",
+        "lead": {"byoc": "n:submitter", "operate": "o:site"},
+        "org_admin": {"shell_commands": "o:site", "operate": "o:site"},
+    }
     write(kit, "authorization.json", {"format_version": "1.0", "permissions": rights})
-    (code, shell) = findings(kit, "authorization.json")
+    (code, shell, operate) = findings(kit, "authorization.json")
     assert code == ("warning", "lead, project_admin: may submit jobs that bring code, for which FLARE checks no class")
     assert shell[0] == "warning"
     assert shell[1].startswith("org_admin, project_admin: ")
+    assert operate[0] == "warning"
+    assert operate[1].startswith("lead: ")
     (kit / "local" / "authorization.json").unlink()
     assert findings(kit, "authorization.json")[0][0] == "problem", "no policy can be read"
     write(kit, "authorization.json.default", RIGHTS)
     assert {status for status, _ in findings(kit, "authorization.json")} == {"ok"}, "then FLARE's default counts"
 
 
-CALLED_BY = {"byoc": ["byoc"], "shell_commands": ["cat", "grep", "head", "ls", "pwd", "tail"]}
+CALLED_BY = {"byoc": ["byoc"], "shell_commands": ["cat", "grep", "head", "ls", "pwd", "tail"]} | {
+    "operate": [command for command, category in COMMAND_CATEGORIES.items() if category == "operate"]
+}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +147,7 @@ CALLED_BY = {"byoc": ["byoc"], "shell_commands": ["cat", "grep", "head", "ls", "
         {"shell_commands": "any", **dict.fromkeys(CALLED_BY["shell_commands"], "none")},
         {"byoc": ["not  all", "any"]},
         {"byoc": "not o:site"},
+        {"operate": "o:site", "shutdown": "none"},
     ],
 )
 def test_a_right_is_named_exactly_if_flare_gives_it_to_somebody(tmp_path: Path, rights: Any) -> None:
@@ -155,7 +164,8 @@ def test_a_right_is_named_exactly_if_flare_gives_it_to_somebody(tmp_path: Path, 
             for submitter in people
         )
         ((status, text),) = findings(kit, f"authorization.json, {right}")
-        assert (status, text.split(":")[0]) == (("warning", "lead") if given else ("ok", "nobody"))
+        nobody = "nobody but admins" if right == "operate" else "nobody"
+        assert (status, text.split(":")[0]) == (("warning", "lead") if given else ("ok", nobody))
 
 
 @pytest.mark.parametrize(

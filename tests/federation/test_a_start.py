@@ -45,7 +45,8 @@ def test_every_participant_allows_our_components_and_no_others_and_forbids_code(
     for participant in ("server", *federation.sites):
         entries = local(federation, participant, "resources.json")["class_allow_list"]
         assert sorted(entries) == sorted(class_paths(SERVER if participant == "server" else SITE)), "the least list"
-        assert local(federation, participant, "authorization.json")["permissions"]["lead"]["byoc"] == "none"
+        lead = local(federation, participant, "authorization.json")["permissions"]["lead"]
+        assert {lead[right] for right in ("byoc", "operate", "shell_commands")} == {"none"}
 
 
 def test_a_lost_site_would_be_noticed_within_a_minute(federation: Federation) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
+from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
@@ -58,6 +60,29 @@ def test_every_kit_has_the_policies_of_a_cautious_operator(kits: Path) -> None:
     assert len(members("client")) == 5
     for site in members("client"):
         check_policies(kits / site["name"], SITE)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_lead_operates_no_machine_not_even_of_its_own_organisation(kits: Path, tmp_path: Path, whole: bool) -> None:
+    (server,) = members("server")
+    kit = kits / server["name"]
+    if not whole:  # as fdg poc and fdg harden make them
+        kit = Path(shutil.copytree(kit, tmp_path / "kit"))
+        (kit / "local" / "authorization.json").unlink()
+        harden(kit)
+    flare = FLAuthorizer(server["org"], read_json(kit / "local" / "authorization.json"))
+
+    def may(role: str) -> set[str]:
+        person = Person("anna", server["org"], role)
+        return {right for right in COMMAND_CATEGORIES if flare.authorize(AuthzContext(right, person, person))[0]}
+
+    operating = {right for right, category in COMMAND_CATEGORIES.items() if category == "operate"}
+    shell = {right for right, category in COMMAND_CATEGORIES.items() if category == "shell_commands"}
+    assert {"shutdown", "restart", "remove_client", "disable_client", "report_env"} <= operating
+    assert not may("lead") & (operating | shell)
+    assert {"abort_job", "download_job", "check_status", "list_jobs"} <= may("lead")
+    assert operating <= may("org_admin")
+    assert operating <= may("project_admin")
 
 
 def test_no_other_user_of_the_machine_can_reach_the_keys_that_flare_keeps(tmp_path: Path) -> None:
