@@ -25,8 +25,18 @@ from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, site_of_kit
 from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
 from fdg_plugins.messages import shorten
+from fdg_plugins.naming import nearest
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
-from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
+from fdg_plugins.privacy.ledger import (
+    DEFAULT_DELTA,
+    LEDGER_FILE,
+    LEDGER_FOLDER,
+    POLICY_FILE,
+    Ledger,
+    ledger_file,
+    read_limits,
+    read_policy,
+)
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
@@ -41,7 +51,10 @@ PRIVACY = "privacy.json"
 LEDGER = f"ledger of {POLICY_FILE}"
 RELEASES = "privacy ledger"
 DEMANDED = ("clip_norm", "noise_multiplier", "max_epsilon")  # what a policy must have to hold for every job
-DP_FILTER = ".DifferentialPrivacyFilter"
+DP_FILTER = "DifferentialPrivacyFilter"
+DP_PATHS = (f"fdg_plugins.filters.{DP_FILTER}", f"fdg_plugins.filters.privacy.{DP_FILTER}")
+DIRECTIONS = (FilterKey.IN, FilterKey.OUT, FilterKey.INOUT)
+MISSPELT = 0.8  # how much a path resembles one of ours if ours is meant
 REMEDY = "fdg allow-list --kit writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
@@ -158,7 +171,9 @@ def check_scopes(path: Path) -> Iterator[Finding]:
         return
     scopes, default = _read_scopes(path)
     names = [str(scope.get("name")) for scope in scopes]
-    if default in names:
+    if faults := list(_faults(scopes)):
+        yield from (problem(PRIVACY, f"{fault}; FLARE refuses the whole file") for fault in faults)
+    elif default in names:
         yield _check_privacy(names, scopes)
     else:
         yield problem(PRIVACY, f"default_scope is none of its scopes: {', '.join(names) or 'none'}")
@@ -184,20 +199,64 @@ def _read_scopes(path: Path) -> tuple[list[dict[str, Any]], Any]:
 
 
 def _has_private_scopes(path: Path) -> bool:
-    """Return whether every scope of the site's privacy policy has differential privacy."""
-    return path.exists() and all(map(_is_private, _read_scopes(path)[0]))
+    """Return whether every scope of the site's privacy policy has differential privacy, and FLARE takes the policy."""
+    scopes = _read_scopes(path)[0] if path.exists() else []
+    return bool(scopes) and all(map(_is_private, scopes)) and not any(_faults(scopes))
 
 
 def _is_private(scope: Mapping[str, Any]) -> bool:
+    return any(map(_adds_noise, _result_filters(scope)))
+
+
+def _result_filters(scope: Mapping[str, Any]) -> list[Any]:
     filters = scope.get("task_result_filters")
-    return any(map(_adds_noise, filters if isinstance(filters, list) else ()))
+    return filters if isinstance(filters, list) else []  # as FLARE reads it
 
 
 def _adds_noise(entry: Any) -> bool:
     """Return whether a filter is ours of differential privacy, on what leaves the site."""
-    if not isinstance(entry, dict) or not str(entry.get("path", "")).endswith(DP_FILTER):
+    if not isinstance(entry, dict) or entry.get("disabled") is True or _path_of(entry) not in DP_PATHS:
         return False
-    return str(entry.get("direction", FilterKey.OUT)).lower() in (FilterKey.OUT, FilterKey.INOUT)
+    return _direction_of(entry) in (FilterKey.OUT, FilterKey.INOUT)
+
+
+def _path_of(entry: Mapping[str, Any]) -> Any:
+    return entry.get("path", entry.get("class_path"))
+
+
+def _direction_of(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("direction") or FilterKey.OUT).lower()
+
+
+def _faults(scopes: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield why FLARE refuses scopes: for their names, or for a filter of differential privacy that is not one."""
+    names = [scope.get("name") for scope in scopes]
+    if len({name for name in names if isinstance(name, str)}) < len(names):
+        yield f"names of its scopes are {shorten(names)}, expected texts, each another"
+    for scope in scopes:
+        for entry in _result_filters(scope):
+            if fault := _fault(entry):
+                yield f"scope {shorten(scope.get('name'))}: {fault}"
+
+
+def _fault(entry: Any) -> str:
+    """Return why FLARE does not build the filter of an entry that means ours; empty if nothing is known against it."""
+    if not isinstance(entry, dict):
+        return f"a filter is {shorten(entry)}, expected an object"
+    path, args = _path_of(entry), entry.get("args", {})
+    if entry.get("disabled") is True or not nearest(path, DP_PATHS, cutoff=MISSPELT):
+        return ""
+    if path not in DP_PATHS:
+        return f"path is {shorten(path)}, expected {DP_PATHS[0]}"
+    if not isinstance(args, dict):
+        return f"args of {DP_FILTER} are {shorten(args)}, expected an object"
+    if _direction_of(entry) not in DIRECTIONS:
+        return f"direction of {DP_FILTER} is {shorten(entry['direction'])}, expected one of {', '.join(DIRECTIONS)}"
+    try:
+        read_limits({"delta": DEFAULT_DELTA, **args})
+    except SettingsError as error:
+        return str(error).rstrip(".")
+    return ""
 
 
 def check_policy(path: Path) -> Iterator[Finding]:

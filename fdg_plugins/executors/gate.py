@@ -40,10 +40,8 @@ from fdg_plugins.messages import (
     TaskRequest,
 )
 from fdg_plugins.plugins.files import load_files
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA
 from fdg_plugins.settings.protocol import Protocol
-
-DEFAULT_DELTA = 1e-5
-
 
 # --- differential privacy ---
 

@@ -25,6 +25,7 @@ from fdg_plugins.filters.disclosure import refuse
 from fdg_plugins.filters.ledger import POLICY_FILE, Limits, read_limits, read_policy
 from fdg_plugins.filters.release import check_what_follows, is_released, make_release, refusal
 from fdg_plugins.flare.filter_chain import result_filters
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 
 
@@ -45,7 +46,9 @@ class DifferentialPrivacyFilter(Filter):
     argument that is out of range.
     """
 
-    def __init__(self, clip_norm: float, noise_multiplier: float, max_epsilon: float, delta: float = 1e-5) -> None:
+    def __init__(
+        self, clip_norm: float, noise_multiplier: float, max_epsilon: float, delta: float = DEFAULT_DELTA
+    ) -> None:
         super().__init__()
         self.clip_norm = clip_norm
         self.noise_multiplier = noise_multiplier

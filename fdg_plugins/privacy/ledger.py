@@ -34,6 +34,7 @@ LEDGER_FOLDER = "fdg_privacy"
 LEDGER_FILE = "ledger.json"
 LEDGER_VERSION: Literal[2] = 2
 UNCHECKED_VERSION: Literal[1] = 1
+DEFAULT_DELTA = 1e-5  # of a policy and of the filter, where they name none
 
 Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, pydantic.Field(gt=0, lt=1)]

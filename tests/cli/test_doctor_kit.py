@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvflare.apis.workspace import Workspace
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.gpus import lend_gpus
 from fdg_plugins.privacy.ledger import Ledger, read_limits
@@ -22,7 +25,12 @@ RIGHTS = {
     "permissions": {"project_admin": {"view": "any", "byoc": "none"}, "lead": {"submit_job": "any"}},
 }
 BOUNDS = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 3.5}
-DP = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": {}}
+DP = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": BOUNDS}
+
+
+def scope(*filters: Any) -> dict[str, Any]:
+    """Return a scope of a privacy policy with these filters over what leaves the site."""
+    return {"name": "dp", "task_result_filters": list(filters)}
 
 
 def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
@@ -213,6 +221,9 @@ def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_choos
         ([private, {"name": "odd", "task_result_filters": 5}], "warning"),
         ([private], "ok"),
         ([bare], "ok"),
+        ([private, {"name": "off", "task_result_filters": [{**DP, "disabled": True}]}], "warning"),
+        ([private, {"name": "other", "task_result_filters": [{"path": "ward.filters.Guard"}]}], "warning"),
+        ([private, {"name": "module", "task_result_filters": [{**DP, "path": MODULE_PATH}]}], "ok"),
         ([private, bare], "warning"),
     ):
         write(kit, "privacy.json", {"scopes": scopes, "default_scope": scopes[0]["name"]})
@@ -221,6 +232,45 @@ def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_choos
     assert text.startswith("bare has no differential privacy, and a job chooses its scope")
     write(kit, "privacy.json", {"scopes": [private], "default_scope": "other"})
     assert findings(kit, "privacy.json")[0][0] == "problem"
+
+
+MODULE_PATH = "fdg_plugins.filters.privacy.DifferentialPrivacyFilter"
+REFUSED: dict[str, list[dict[str, Any]]] = {
+    "clip_norm": [scope({**DP, "args": {}})],
+    "noise_multiplier": [scope({**DP, "args": {**BOUNDS, "noise_multiplier": -1}})],
+    "unknown": [scope({**DP, "args": {**BOUNDS, "unknown": 1}})],
+    "delta": [scope({**DP, "args": {**BOUNDS, "delta": 1}})],
+    "path is 'fdg_plugin.": [scope({**DP, "path": "fdg_plugin.filters.DifferentialPrivacyFilter"})],
+    "path is 'fdg_plugins.privacy.": [scope({**DP, "path": "fdg_plugins.privacy.DifferentialPrivacyFilter"})],
+    "path is 'fdg_plugins.filters.Dif": [scope({**DP, "path": "fdg_plugins.filters.DiferentialPrivacyFilter"})],
+    "direction": [scope({**DP, "direction": "outwards"})],
+    "args": [scope({**DP, "args": 5})],
+    "a filter is": [scope("filter")],
+    "each another": [scope(DP), scope(DP)],
+    "texts": [{**scope(DP), "name": 5}],
+}
+
+
+@pytest.mark.parametrize("about", REFUSED)
+def test_a_privacy_policy_that_flare_refuses_is_a_problem(tmp_path: Path, about: str) -> None:
+    kit, policy = make_kit(tmp_path / "kit"), {"scopes": REFUSED[about], "default_scope": "dp"}
+    write(kit, "privacy.json", policy)
+    with pytest.raises(Exception, match=r"."):  # of many types
+        create_privacy_manager(Workspace(str(kit), "photo"), names_only=False)
+    ((status, text),) = findings(kit, "privacy.json")
+    assert (status, about in text) == ("problem", True), text
+    write(kit, "fdg_privacy.json", {"max_epsilon": 3.5})
+    assert findings(kit, "fdg_privacy.json")[0][0] == "warning", "no scope of that policy has differential privacy"
+
+
+@pytest.mark.parametrize("path", [DP["path"], MODULE_PATH])
+def test_a_privacy_policy_that_flare_takes_is_none(tmp_path: Path, path: str) -> None:
+    kit = make_kit(tmp_path / "kit")
+    write(kit, "privacy.json", {"scopes": [scope({**DP, "path": path})], "default_scope": "dp"})
+    manager = create_privacy_manager(Workspace(str(kit), "photo"), names_only=False)
+    (built,) = manager.get_scope("dp").task_result_filters["out"]
+    assert isinstance(built, DifferentialPrivacyFilter)
+    assert findings(kit, "privacy.json") == [("ok", "scopes dp, all with differential privacy")]
 
 
 def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
