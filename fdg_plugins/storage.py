@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Atomic writing of JSON and tensors: no reader ever sees a partly written file. No pickle.
 
-Files get the usual permissions under the process's umask. A ``private`` file is readable by its owner only (0600), in a
-folder that only its owner can enter (0700).
+New files get the usual permissions under the process's umask; a file that replaces another keeps its owner, group and
+mode, and a link stays a link to what is replaced. A ``private`` file is readable by its owner only (0600), in a folder
+that only its owner can enter (0700), and takes the place of a link.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -135,10 +137,14 @@ def _make_folder(path: Path, *, private: bool) -> None:
 
 
 def _replace(path: Path, content: bytes, *, private: bool) -> None:
+    path = path if private else Path(os.path.realpath(path))
     _make_folder(path.parent, private=private)
-    temporary, handle = _new_file(path, 0o600 if private else 0o666)
+    before = None if private else _status(path)
+    temporary, handle = _new_file(path, 0o666 if before is None and not private else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
+            if before is not None:
+                _take_over(handle, before)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -146,6 +152,19 @@ def _replace(path: Path, content: bytes, *, private: bool) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _status(path: Path) -> os.stat_result | None:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat()
+    return None
+
+
+def _take_over(handle: int, before: os.stat_result) -> None:
+    """Give a new file the mode, owner and group of the one that it replaces, as far as this user may."""
+    with contextlib.suppress(PermissionError):
+        os.fchmod(handle, stat.S_IMODE(before.st_mode))
+        os.fchown(handle, before.st_uid, before.st_gid)
 
 
 def _new_file(path: Path, mode: int) -> tuple[Path, int]:

@@ -97,6 +97,57 @@ def test_a_file_and_its_folders_have_the_permissions_that_the_umask_leaves(tmp_p
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize("own", [0o600, 0o640, 0o444])
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path, mask: int, own: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(own)
+    with masked(mask):
+        write_bytes(path, b"new")
+    assert (path.read_bytes(), mode(path)) == (b"new", own)
+
+
+def test_a_file_that_others_cannot_read_is_at_no_moment_open_to_them_when_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    real = os.open
+
+    def look(path: str, flags: int, mode: int = 0o777) -> int:
+        handle = real(path, flags, mode)
+        seen.append(stat.S_IMODE(os.fstat(handle).st_mode))
+        return handle
+
+    (tmp_path / "file").touch(0o600)
+    monkeypatch.setattr(os, "open", look)
+    with masked(0o000):
+        write_bytes(tmp_path / "file", b"new")
+    assert seen == [0o600]
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "managed").mkdir()
+    real, link = tmp_path / "managed" / "resources.json", tmp_path / "resources.json"
+    real.write_text("{}", encoding="utf-8")
+    real.chmod(0o600)
+    link.symlink_to("managed/resources.json")
+    write_json(link, {"a": 1})
+    assert link.is_symlink()
+    assert (read_json(real), mode(real)) == ({"a": 1}, 0o600)
+    assert names(real.parent) == ["resources.json"]
+    write_json(link, {"a": 2}, private=True)
+    assert (link.is_symlink(), read_json(real)) == (False, {"a": 1}), "a private file follows no link"
+
+
+def test_links_in_a_circle_are_an_error_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(DataError, match=r"one cannot be written: Too many levels of symbolic links"):
+        write_bytes(tmp_path / "one", b"")
+    assert names(tmp_path) == ["one", "two"]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
 def test_a_private_file_is_its_owners_alone_and_so_are_the_folders_made_for_it(tmp_path: Path, mask: int) -> None:
     with masked(mask):
         write_json(tmp_path / "one" / "two" / "a.json", 1, private=True)

@@ -46,6 +46,18 @@ def read(kit: Path) -> dict[str, Any]:
     return content
 
 
+def test_a_file_of_the_kit_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> None:
+    kit, managed = make_kit(tmp_path / "kit"), tmp_path / "managed.json"
+    resources = kit / "local" / "resources.json"
+    resources.rename(managed)
+    managed.chmod(0o600)
+    resources.symlink_to(managed)
+    assert run("--kit", kit).exit_code == 0
+    assert resources.is_symlink()
+    assert managed.stat().st_mode & 0o777 == 0o600
+    assert set(class_paths(SITE)) <= set(json.loads(managed.read_text(encoding="utf-8"))["class_allow_list"])
+
+
 @pytest.mark.parametrize("end", [SERVER, SITE])
 def test_it_writes_the_exact_paths_of_our_components_and_keeps_the_rest(tmp_path: Path, end: str) -> None:
     kit = make_kit(tmp_path / "kit", end)
