@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.output import check_output, write_output
 from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.values import visible
@@ -93,7 +94,10 @@ def audit(
     """
     if as_json and as_csv is not None:
         raise SettingsError("--json and --csv exclude each other: one is printed, the other written to a file.")
-    readings = _read_wanted(_audit_files(place), Wanted(job, round_number))
+    paths = _audit_files(place)
+    if as_csv is not None:
+        check_output(as_csv, "--csv", paths)
+    readings = _read_wanted(paths, Wanted(job, round_number))
     if as_csv is not None:
         _write_csv(as_csv, readings)
     elif as_json:
@@ -164,10 +168,9 @@ def _warn_of_broken(readings: list[Reading]) -> None:
 def _write_csv(path: Path, readings: list[Reading]) -> None:
     """Write all answers to one CSV file, and say how many."""
     from fdg_plugins.audit.export import audit_csv
-    from fdg_plugins.storage import write_bytes
 
     lines = [line for reading in readings for line in reading.lines]
-    write_bytes(path, audit_csv(lines).encode())
+    write_output(path, audit_csv(lines).encode(), "--csv", [reading.path for reading in readings])
     say(visible(f"{path}: {len(lines)} answer{'s' * (len(lines) != 1)}"))
 
 

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
+from fdg_plugins.cli.output import write_output
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import write_bytes
 
 if TYPE_CHECKING:
     from fdg_plugins.data.mask_facts import MaskFacts
@@ -91,5 +91,5 @@ def _write_sheet(path: Path, spec: "SegmentationSpec", root: Path, pairs: "list[
     stream = io.BytesIO()
     title = f"{spec.title}, {path.stem}: {count} of {len(pairs)} pairs"
     draw_sheet(entries, title, spec.classes).save(stream, "PNG")
-    write_bytes(path, stream.getvalue())
+    write_output(path, stream.getvalue(), "--sheets")
     say(f"{path}: {count} of {len(pairs):,} pairs")

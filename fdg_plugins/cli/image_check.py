@@ -10,8 +10,8 @@ from rich.table import Table
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
+from fdg_plugins.cli.output import write_output
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import write_bytes
 
 if TYPE_CHECKING:
     from fdg_plugins.data.image_facts import ImageFacts
@@ -148,7 +148,7 @@ def _write_sheet(path: Path, spec: "ImageFolderSpec", root: Path, facts: "dict[s
     stream = io.BytesIO()
     total = sum(len(found.samples) for found in facts.values())
     draw_rows(rows, f"{spec.title}: {sum(len(row.tiles) for row in rows)} of {total:,} images").save(stream, "PNG")
-    write_bytes(path, stream.getvalue())
+    write_output(path, stream.getvalue(), "--sheets")
     say(f"{path}: a row for each of {len(rows)} domains")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
+from fdg_plugins.cli.output import write_output
 from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.plot_options import (
     DataRootOption,
@@ -148,11 +149,10 @@ def _write(picture: "Picture", output: _Output) -> None:
     """Write one figure in every format, and its numbers."""
     from fdg_plugins.analysis.figures import render_csv
     from fdg_plugins.analysis.figures.drawing import FORMATS, draw, render
-    from fdg_plugins.storage import write_bytes
 
     figure = draw(picture, output.width)
     contents = {form: render(figure, picture, form) for form in FORMATS} | {NUMBERS: render_csv(picture).encode()}
     for suffix, content in contents.items():
         file = output.to / f"{picture.name}.{suffix}"
-        write_bytes(file, content)
+        write_output(file, content, "--to")
         say(f"{file}: written")

@@ -9,6 +9,7 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
+from fdg_plugins.cli.output import check_output, write_output
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
 
@@ -126,15 +127,18 @@ def report(
 
       fdg report sweeps/kappa --choose kappa
     """
+    from fdg_plugins.record.run_files import RESULTS_FILE
+
     load_plugins(plugin)
     chosen = table_format or _format_of(to)
-    written = _written(_Request(runs_below(paths), selection, against, choose or [], paired), _Layout(chosen, digits))
+    runs = runs_below(paths)
+    if to is not None:
+        check_output(to, "--to", (run.folder / RESULTS_FILE for run in runs))
+    written = _written(_Request(runs, selection, against, choose or [], paired), _Layout(chosen, digits))
     if to is None:
         _print(written)
         return
-    from fdg_plugins.storage import write_bytes
-
-    write_bytes(to, (written if isinstance(written, str) else f"{written.plain}\n").encode())
+    write_output(to, (written if isinstance(written, str) else f"{written.plain}\n").encode(), "--to")
     say(f"{to}: written")
 
 

@@ -172,7 +172,20 @@ def test_a_file_that_cannot_be_written_is_named(sweep: Path, tmp_path: Path) -> 
     (tmp_path / "table.md").mkdir()
     result = command(sweep, "--to", tmp_path / "table.md")
     assert result.exit_code == 2
+    assert "table.md', a folder, expected a file" in result.stderr
+    (tmp_path / "file").touch()
+    result = command(sweep, "--to", tmp_path / "file" / "table.md")
+    assert result.exit_code == 2
     assert "table.md cannot be written" in result.stderr
+
+
+def test_a_table_takes_the_place_of_no_record_that_is_in_it(sweep: Path) -> None:
+    record = next(sweep.rglob("results.json"))
+    before = record.read_bytes()
+    result = command(sweep, "--to", record, "--format", "csv")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "one of the files that are read" in result.stderr
+    assert record.read_bytes() == before
 
 
 def test_the_command_offers_every_rule_and_every_paper() -> None:

@@ -4,6 +4,7 @@
 import csv
 import json
 import math
+import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,36 @@ def test_no_cell_of_the_csv_file_is_a_formula_or_a_second_row(tmp_path: Path, be
 
 def test_json_and_csv_exclude_each_other_and_a_csv_file_that_cannot_be_written_is_named(site: Path) -> None:
     check_refusal(run(site, "--json", "--csv", site / "left.csv"), "--json and --csv exclude each other")
-    check_refusal(run(site, "--csv", site), f"{site} cannot be written")
+    (site.parent / "file").touch()
+    path = site.parent / "file" / "left.csv"
+    check_refusal(run(site, "--csv", path), f"{path} cannot be written")
+
+
+def test_a_csv_file_takes_the_place_of_no_file_that_is_read_and_of_nothing_that_is_no_file(site: Path) -> None:
+    audit_file, place = site / AUDIT_FILE, site.parent
+    (place / "other-name").hardlink_to(audit_file)
+    (place / "link").symlink_to(audit_file)
+    (place / "dangling").symlink_to(place / "nothing")
+    os.mkfifo(place / "pipe")
+    before = audit_file.read_bytes()
+    for path in (audit_file, place / "other-name", place / "link"):
+        check_refusal(run(site, "--csv", path), f"--csv is '{path}', one of the files that are read, expected")
+    for path in (place / "pipe", place / "dangling"):
+        check_refusal(run(site, "--csv", path), f"--csv is '{path}', no regular file, expected")
+    check_refusal(run(site, "--csv", place / ("x" * 300)), "cannot be written: File name too long")
+    for text in ("", ".", "/", "..", str(site), str(place / "new" / "..")):
+        check_refusal(run(site, "--csv", text), "a folder, expected a file that may be written")
+    assert audit_file.read_bytes() == before
+    assert (place / "pipe").is_fifo()
+    assert sorted(path.name for path in place.iterdir()) == ["dangling", "link", "other-name", "photo", "pipe"]
+
+
+def test_a_csv_file_behind_a_link_is_replaced_where_it_lies(site: Path) -> None:
+    (site.parent / "left.csv").write_text("old", encoding="utf-8")
+    (site.parent / "link").symlink_to(site.parent / "left.csv")
+    assert run(site, "--csv", site.parent / "link").exit_code == 0
+    assert (site.parent / "link").is_symlink()
+    assert (site.parent / "left.csv").read_text(encoding="utf-8").startswith("site,time,")
 
 
 def test_a_broken_line_is_named_and_hides_no_other(site: Path) -> None:

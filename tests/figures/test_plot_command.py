@@ -2,6 +2,7 @@
 """``fdg plot`` on files: what it writes and prints, and its answers to a user's mistakes."""
 
 import csv
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,14 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     assert left_out["features"].startswith(f"run {sweep / '0'} kept no global_model_selected.safetensors")
     assert left_out["overlays"].startswith(f"run {sweep / '0'} learned the task 'classification', expected")
     assert left_out["surface"] == f"run {sweep / '0'} kept no local models: set keep_local_models=true."
+
+
+def test_a_figure_takes_the_place_of_nothing_that_is_no_file(sweep: Path, tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "convergence.svg")
+    result = command("convergence", sweep, "--to", tmp_path)
+    assert result.exit_code == 2
+    assert "convergence.svg', no regular file, expected" in result.stderr
+    assert pipe.is_fifo()
 
 
 def test_constant_weights_are_one_line_and_no_error(sweep: Path, tmp_path: Path) -> None:
