@@ -58,6 +58,15 @@ def test_momentum_is_kept_where_the_released_code_does_except_by_methods_that_co
     assert protocol_settings("fediir", "pacs")["keep_momentum"] is False
 
 
+def test_batch_norm_is_frozen_for_every_method_where_the_released_code_does_it() -> None:
+    runs = FederatedRuns()
+    for dataset in ("vlcs", "pacs", "officehome"):
+        assert runs.base_settings("fediir", dataset, "fedavg")["batch_norm"] == "frozen"
+        assert "batch_norm" in settings_of("fedavg")
+    assert "batch_norm" not in protocol_settings("fediir", "rotatedmnist")  # a network without BatchNorm
+    assert "batch_norm" not in protocol_settings("feddim", "pacs")
+
+
 def test_a_data_set_that_the_paper_does_not_use_is_refused() -> None:
     with pytest.raises(
         SettingsError, match=r"^protocol 'feddg-ga' has nothing for data set vlcs, expected one of pacs, "

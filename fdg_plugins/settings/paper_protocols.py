@@ -9,6 +9,10 @@ all four, which is the default of the package, and stays that of a method which 
 and FedDG-GA a site has one optimizer for all rounds (``optimizer_dict`` of both ``trainval_func.py``), in FedIIR's a
 new one in every round.
 
+FedIIR's code keeps BatchNorm of its ResNets in evaluation mode whatever the algorithm. FedDIM says that it follows
+FedIIR's methodology and prints nothing about BatchNorm; no code of it was compared, so ``feddim`` leaves it to the data
+set, as it does the learning rate.
+
 ``fedomg-fl`` is FedOMG's other protocol (D.6, Tables 1 and 5): 100 label-skewed sites. The paper states SGD, neither
 momentum nor weight decay, so there is none; nor how a site's images are split, nor what size CelebA's images have
 (``docs/label-skew.md``).
@@ -25,6 +29,7 @@ Settings = Mapping[str, Any]
 # FedOMG's and FedDG-GA's code
 _STEPS = {"weight_decay": 5e-4, "lr_decay_at": 0.8, "lr_decay_factor": 0.1, "keep_momentum": True}
 _CONSTANT = {"weight_decay": 0.0, "lr_decay_factor": 1.0, "keep_momentum": False}  # FedIIR's code
+_FROZEN = {"batch_norm": "frozen"}  # ``ResNet.train`` of FedIIR's code
 _PHOTOGRAPHS = {"image_size": 224, "head": "linear"}
 _TWO_LAYERS = {"image_size": 224, "head": "two_layer", "batch_size": 32}
 _DIGITS = {"model": "groupnorm_convnet", "image_size": 28, "head": "linear", "batch_size": 64}
@@ -56,9 +61,9 @@ PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
         },
         "fediir": {
             "rotatedmnist": {**_FEDIIR, **_DIGITS, "learning_rate": 1e-2},
-            "vlcs": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet18", "learning_rate": 1e-3},
-            "pacs": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet18", "learning_rate": 2.5e-3},
-            "officehome": {**_FEDIIR, **_TWO_LAYERS, "model": "resnet50", "learning_rate": 1e-3},
+            "vlcs": {**_FEDIIR, **_TWO_LAYERS, **_FROZEN, "model": "resnet18", "learning_rate": 1e-3},
+            "pacs": {**_FEDIIR, **_TWO_LAYERS, **_FROZEN, "model": "resnet18", "learning_rate": 2.5e-3},
+            "officehome": {**_FEDIIR, **_TWO_LAYERS, **_FROZEN, "model": "resnet50", "learning_rate": 1e-3},
         },
         "feddim": {
             **{name: {**_FEDDIM, **_DIGITS} for name in ("rotatedmnist", "rotatedmnist_7k")},

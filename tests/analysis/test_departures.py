@@ -58,6 +58,11 @@ def test_what_all_papers_have_in_common_is_compared(changes: dict[str, Any], wor
     assert reasons(FEDOMG, "fedomg", changes) == (words,)
 
 
+def test_baselines_with_frozen_batch_norm_are_compared_with_the_paper_that_froze_it() -> None:
+    assert reasons(FEDAVG, "fediir", {}) == ()
+    assert reasons(FEDAVG, "fediir", {"batch_norm": "average"}) == ("batch_norm average",)
+
+
 def test_a_setting_that_belongs_to_the_method_is_no_departure() -> None:
     assert reasons(FEDGA, "feddg-ga", {"batch_norm": "reestimate"}) == ()
 
